@@ -1,0 +1,106 @@
+# Everything that a checkout needs, set-up included. There must be Python (3.11 or newer, with venv and pip) and make.
+#
+#   PYTHON       makes the environment                                  make test PYTHON=python3.13 VENV=.venv313
+#   VENV         where the environment lies: several can coexist        make test PYTHON=python3.13 VENV=.venv313
+#   PIN_JAX      a JAX version for a new environment, else the newest   make test PIN_JAX=0.10.2 VENV=.venv-oldest
+#   WORKERS      processes for the tests                                make test WORKERS=2
+#   PYTEST_ARGS  passed on to pytest                                    make test PYTEST_ARGS='-k swish -x'
+
+PYTHON ?= python3
+VENV ?= .venv
+PIN_JAX ?=
+WORKERS ?= auto
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+JAX := $(if $(PIN_JAX),"jax==$(PIN_JAX)")
+# One empty file for each set of packages that is installed: a second run installs nothing.
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:  # two pips in one environment harm each other
+.PHONY: help demo test parity lint format docs build clean versions
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP)/demo ## train a digit classifier whose activation is a ported Function
+	$(BIN)/python examples/digits.py
+
+test: $(STAMP)/test versions ## run the tests, doctests among them (without PyTorch)
+	$(PYTEST) $(PYTEST_ARGS)
+
+parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
+	@$(BIN)/python -c 'import torch; print("PyTorch", torch.__version__)'
+	$(PYTEST) -m parity $(PYTEST_ARGS)
+
+lint: $(STAMP)/lint ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)/lint ## format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The variable silences Material's notice about other site generators.
+docs: $(STAMP)/docs ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The wheel is tried away from the checkout, so that nothing but the wheel can be what is imported.
+build: $(STAMP)/pip ## build the wheel into dist/ and try it in a clean environment
+	rm -rf dist
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+	@set -eu; trial=$$(mktemp -d); trap 'rm -rf "$$trial"' EXIT; \
+	$(BIN)/python -m venv "$$trial/venv"; \
+	"$$trial/venv/bin/python" -m pip --disable-pip-version-check install --quiet $(JAX) dist/*.whl; \
+	cd "$$trial"; \
+	venv/bin/python -c 'import fnjax, importlib.metadata as m, importlib.resources as r; \
+	assert m.version("fnjax") == fnjax.__version__; \
+	assert (r.files(fnjax) / "py.typed").is_file(); \
+	print("the wheel of fnjax", fnjax.__version__, "imports from", fnjax.__file__)'
+
+clean: ## remove .venv and everything that was built or cached
+	rm -rf .venv build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
+
+versions:
+	@$(BIN)/python -c 'import os, sys, jax, jaxlib, numpy; \
+	print("Python", sys.version.split()[0], "| JAX", jax.__version__, "| jaxlib", jaxlib.__version__, \
+	"| NumPy", numpy.__version__, \
+	*("| " + k + "=" + v for k, v in sorted(os.environ.items()) if k.startswith("JAX_")))'
+
+$(STAMP)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	"fnjax needs Python 3.11 or newer and this is " + sys.version.split()[0] + ": run make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade 'pip>=25.1'  # the first that knows --group
+	@mkdir -p $(STAMP) && touch $@
+
+# A new pyproject.toml may ask for other packages, so each of these looks again when it has changed.
+$(STAMP)/demo: pyproject.toml | $(STAMP)/pip
+	@echo 'Installing fnjax with what the examples need into $(VENV) (some minutes the first time)'
+	$(PIP) $(JAX) --editable '.[examples]'
+	@touch $@
+
+$(STAMP)/test: pyproject.toml | $(STAMP)/pip
+	@echo 'Installing fnjax with what the tests need into $(VENV) (some minutes the first time)'
+	$(PIP) $(JAX) --editable . --group test
+	@touch $@
+
+$(STAMP)/lint: pyproject.toml | $(STAMP)/pip
+	$(PIP) $(JAX) --editable . --group lint
+	@touch $@
+
+$(STAMP)/docs: pyproject.toml | $(STAMP)/pip
+	$(PIP) --group docs
+	@touch $@
+
+# By itself and before everything else: a looser demand would bring another build of PyTorch.
+$(STAMP)/parity: pyproject.toml | $(STAMP)/pip
+	@echo 'Installing PyTorch into $(VENV) (some minutes the first time)'
+	$(PIP) --group parity
+	@touch $@

@@ -1,0 +1,19 @@
+"""PyTorch's custom autograd Functions for JAX."""
+
+from fnjax._amp import custom_bwd as custom_bwd
+from fnjax._amp import custom_fwd as custom_fwd
+from fnjax._context import FunctionCtx as FunctionCtx
+from fnjax._errors import ArgumentError as ArgumentError
+from fnjax._errors import ClosureError as ClosureError
+from fnjax._errors import ContextError as ContextError
+from fnjax._errors import DefinitionError as DefinitionError
+from fnjax._errors import FnjaxError as FnjaxError
+from fnjax._errors import GradientError as GradientError
+from fnjax._errors import IntermediateError as IntermediateError
+from fnjax._errors import MissingMethodError as MissingMethodError
+from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
+from fnjax._errors import OutputError as OutputError
+from fnjax._function import Function as Function
+from fnjax._function import once_differentiable as once_differentiable
+
+__version__ = "0.1.0"

@@ -1,0 +1,226 @@
+"""Binding the arguments of `apply`, and telling which of them are tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from fnjax._context import NeedsInputGrad
+from fnjax._errors import ArgumentError, error
+from fnjax._tree import Split, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """What the signature of `forward` says, ctx left out.
+
+    Attributes:
+        names: the positional parameters.
+        defaults: the defaults of the last of them.
+        variadic: the name of `*args`, if there is one.
+        keyword_only: the keyword-only parameters, and whether each must be given.
+        keywords: whether there is a `**kwargs`.
+        takes_ctx: whether `forward` gets ctx as its first argument.
+    """
+
+    names: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    variadic: str | None
+    keyword_only: Mapping[str, bool]
+    keywords: bool
+    takes_ctx: bool
+
+    def name(self, index: int) -> str:
+        """How messages call the argument at `index`."""
+        return self.names[index] if index < len(self.names) else f"{self.variadic}[{index - len(self.names)}]"
+
+    def bind(
+        self, owner: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Put the arguments in their positions, as PyTorch does: in the ctx style, defaults are not filled in.
+
+        Raises:
+            TypeError: with Python's (and PyTorch's) words for missing, unknown or surplus arguments.
+        """
+        given = list(args)
+        if len(given) > len(self.names) and self.variadic is None:
+            n, m = len(self.names) + self.takes_ctx, len(given) + self.takes_ctx
+            raise self._error(
+                f"{owner}.forward() takes {n} positional argument{'s' * (n != 1)} but {m} were given",
+                owner,
+                "too many positional arguments",
+            )
+        named = {k: kwargs[k] for k in kwargs if k in self.keyword_only or k not in self.names}
+        for k in named:
+            if k not in self.keyword_only and not self.keywords:
+                raise self._error(f"{owner}.forward() got an unexpected keyword argument '{k}'", owner)
+            if has_leaf(named[k], is_tensor):
+                raise error(
+                    ArgumentError,
+                    f"{owner}.forward() got an array for its keyword-only argument '{k}'",
+                    "keyword-only",
+                    expected="a static value: keyword-only arguments are not differentiated",
+                    fix=f"make '{k}' a positional parameter of forward",
+                )
+        for k in self.names[: len(given)]:
+            if k in kwargs:
+                raise self._error(f"{owner}.forward() got multiple values for argument '{k}'", owner)
+        last = max((i for i, k in enumerate(self.names) if k in kwargs), default=-1)
+        first_default = len(self.names) - len(self.defaults)
+        stop = max(last + 1, first_default) if self.takes_ctx else len(self.names)
+        missing = []
+        for i in range(len(given), stop):
+            if self.names[i] in kwargs:
+                given.append(kwargs[self.names[i]])
+            elif i >= first_default:
+                given.append(self.defaults[i - first_default])
+            else:
+                missing.append(self.names[i])
+        missing += [k for k, required in self.keyword_only.items() if required and k not in named]
+        if missing:
+            kind = "keyword-only" if missing[0] in self.keyword_only else "positional"
+            names = ", ".join(f"'{k}'" for k in missing)
+            raise self._error(
+                f"{owner}.forward() missing {len(missing)} required {kind} argument{'s' * (len(missing) != 1)}: {names}",
+                owner,
+                "" if self.takes_ctx else f"missing a required argument: '{missing[0]}'",
+            )
+        return given, named
+
+    def _error(self, head: str, owner: str, note: str = "") -> ArgumentError:
+        style = (
+            "forward(ctx, ...) gets ctx from fnjax"
+            if self.takes_ctx
+            else "setup_context is defined, so forward takes no ctx"
+        )
+        return error(
+            ArgumentError,
+            head + (f" ({note})" if note else ""),
+            "arguments",
+            expected=f"{owner}.apply({', '.join(self._spelled())})",
+            fix=f"call {owner}.apply with the parameters of forward; {style}",
+        )
+
+    def _spelled(self) -> list[str]:
+        first_default = len(self.names) - len(self.defaults)
+        spelled = [n if i < first_default else f"{n}=..." for i, n in enumerate(self.names)]
+        return [*spelled, *([f"*{self.variadic}"] if self.variadic else []), *map("{}=...".format, self.keyword_only)]
+
+
+# By function, so that an entry dies with its class.
+_parameters: weakref.WeakKeyDictionary[Callable[..., Any], Parameters] = weakref.WeakKeyDictionary()
+
+
+def parameters_of(forward: Callable[..., Any], *, takes_ctx: bool) -> Parameters:
+    """The parameters of a class's `forward` (as looked up on the class)."""
+    key = getattr(forward, "__func__", forward)
+    try:
+        return _parameters[key]
+    except (KeyError, TypeError):
+        pass
+    parameters = _read_parameters(forward, takes_ctx)
+    try:
+        _parameters[key] = parameters
+    except TypeError:  # a callable object that takes no weak reference
+        pass
+    return parameters
+
+
+def _read_parameters(forward: Callable[..., Any], takes_ctx: bool) -> Parameters:
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except ValueError:  # a builtin without a signature
+        return Parameters((), (), "args", {}, True, takes_ctx)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if takes_ctx:
+        positional = positional[1:]
+    return Parameters(
+        names=tuple(p.name for p in positional),
+        defaults=tuple(p.default for p in positional if p.default is not p.empty),
+        variadic=next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None),
+        keyword_only={p.name: p.default is p.empty for p in parameters if p.kind == p.KEYWORD_ONLY},
+        keywords=any(p.kind == p.VAR_KEYWORD for p in parameters),
+        takes_ctx=takes_ctx,
+    )
+
+
+Kind = Literal["tensor", "tree", "container", "static"]
+
+
+class Argument(NamedTuple):
+    """One positional argument.
+
+    Attributes:
+        kind: a tensor; a pytree whose arrays are differentiated; a container whose tracers are not; a static value.
+        split: the argument without its arrays.
+        start: the index of its first array among the operands.
+    """
+
+    kind: Kind
+    split: Split | None
+    start: int
+    static: Any = None
+
+
+class Arguments:
+    """The arguments of one call without their arrays, the operands, which the caller keeps.
+
+    Attributes:
+        each: the positional arguments.
+        keywords: the keyword-only arguments.
+        differentiable: for each operand whether it may have a gradient.
+    """
+
+    def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
+        self.parameters, self.keywords = parameters, keywords
+        self.each: list[Argument] = []
+        self.differentiable: list[bool] = []
+
+    def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> list[jax.Array]:
+        """Take the positional arguments apart; return the operands."""
+        operands: list[jax.Array] = []
+        for i, arg in enumerate(args):
+            start, rest = len(operands), None
+            if is_tensor(arg):
+                kind: Kind = "tensor"
+                operands.append(to_tensor(arg))
+            elif pytree:
+                kind = "tree"
+                arrays, rest = split(arg, is_tensor)
+                operands += map(to_tensor, arrays)
+            elif has_leaf(arg, is_tracer):
+                kind = "container"
+                arrays, rest = split(arg, is_tracer)
+                operands += arrays
+            else:
+                kind = "static"
+                refuse_torch(arg, f"argument {i} ('{self.parameters.name(i)}') of {owner}.apply")
+            self.each.append(Argument(kind, rest, start, arg if kind == "static" else None))
+            self.differentiable += [kind != "container" and is_inexact(x) for x in operands[start:]]
+        return operands
+
+    def name(self, index: int) -> str:
+        """How messages call an argument: its position and name."""
+        return f"argument {index} ('{self.parameters.name(index)}')"
+
+    def fill(self, operands: Sequence[Any]) -> list[Any]:
+        """The positional arguments with other arrays in place of the operands."""
+        return [self._fill(a, operands, a.static) for a in self.each]
+
+    def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
+        """`ctx.needs_input_grad`: for each argument whether it needs a gradient, in the structure of a pytree."""
+        return NeedsInputGrad(
+            False if a.kind in ("container", "static") else self._fill(a, needs, False, False) for a in self.each
+        )
+
+    def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
+        if argument.kind == "static":
+            return static
+        if argument.split is None:
+            return values[argument.start]
+        return argument.split.fill(values[argument.start :], *otherwise)

@@ -1,0 +1,297 @@
+"""FunctionCtx, the recorder of one forward call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+
+from fnjax._errors import ArgumentError, ContextError, error, type_name
+from fnjax._tree import is_tensor, to_tensor
+
+
+class NeedsInputGrad(tuple[Any, ...]):
+    """A tuple of bools that can also be called, as in C++.
+
+    Example:
+        >>> needs = NeedsInputGrad((True, False, False))
+        >>> needs[0], needs(0), needs((1, 3)), needs([(0, 1), (2, 3)])
+        (True, True, False, True)
+    """
+
+    __slots__ = ()
+
+    def __call__(self, which: int | tuple[int, int] | Sequence[tuple[int, int]]) -> bool:
+        """Whether any argument in `which` needs a gradient: an index, a pair (begin, end), or a list of pairs."""
+        if isinstance(which, int):
+            return any(jax.tree.leaves(self[which]))
+        if isinstance(which, tuple):
+            return any(jax.tree.leaves(tuple(self[slice(*which)])))
+        return any(self(pair) for pair in which)
+
+
+class FunctionCtx:
+    """What `forward` leaves for `backward`: saved tensors, attributes and marks.
+
+    fnjax makes one for each run of `forward` and passes it as `ctx`; what it recorded comes back in the `ctx` of
+    `backward`. Any attribute can be set; arrays in it (in containers too) become residuals, everything else rides
+    along as it is. Unlike PyTorch, an attribute set in `backward` is gone after that call, and there is no graph to
+    look at.
+
+    Attributes:
+        saved_data: a dict for anything, as in PyTorch's C++ API.
+    """
+
+    # What is recorded sits in slots, so that vars(ctx) is just what the user put there.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_dirty",
+        "_inputs",
+        "_materialize",
+        "_materialize_non_diff_grads",
+        "_needs",
+        "_non_differentiable",
+        "_saved",
+        "_saved_for_forward",
+        "_single_access",
+        "_to_save",
+        "saved_data",
+    )
+
+    def __init__(
+        self, needs_input_grad: NeedsInputGrad, inputs: Sequence[Any] = (), *, single_access: bool = False
+    ) -> None:
+        self._needs = needs_input_grad
+        self.saved_data: dict[str, Any] = {}
+        self._inputs = inputs
+        self._single_access = single_access
+        self._to_save: tuple[Any, ...] = ()
+        self._saved_for_forward: tuple[Any, ...] = ()
+        self._saved: tuple[Any, ...] | None = ()
+        self._dirty: tuple[Any, ...] = ()
+        self._non_differentiable: tuple[Any, ...] = ()
+        self._materialize = True
+        self._materialize_non_diff_grads = True
+
+    @property
+    def needs_input_grad(self) -> NeedsInputGrad:
+        """For each argument whether it is being differentiated (in its structure, if the class traverses containers)."""
+        return self._needs
+
+    @needs_input_grad.setter
+    def needs_input_grad(self, needs: Sequence[Any]) -> None:
+        self._needs = NeedsInputGrad(needs)
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save arrays (or None, which keeps its place) for `ctx.saved_tensors`; a second call replaces the first.
+
+        Raises:
+            TypeError: for anything that is neither an array nor None; set it as an attribute of ctx.
+        """
+        for i, tensor in enumerate(tensors):
+            if tensor is not None and not is_tensor(tensor):
+                raise error(
+                    ArgumentError,
+                    f"save_for_backward can only save variables, but argument {i} is of type {type_name(tensor)} "
+                    f"({type(self).__name__})",
+                    "save-for-backward",
+                    expected="arrays and None, each as an argument of its own",
+                    got=f"argument {i} = {tensor!r:.80}",
+                    fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; if it "
+                    "is an argument of apply that should have a gradient, call apply with jnp.asarray(value)",
+                )
+        self._to_save = tuple(None if t is None else to_tensor(t) for t in tensors)
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Save arrays for `jvp`; kept apart from those for `backward`.
+
+        Raises:
+            AssertionError: for anything that is no array.
+        """
+        for tensor in tensors:
+            if tensor is not None and not is_tensor(tensor):
+                raise AssertionError(
+                    "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
+                    f"attributes on ctx. ({type(self).__name__} got {tensor!r:.80})"
+                )
+        self._saved_for_forward = tensors
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """In `backward` the saved arrays; in `forward` the empty tuple, as in PyTorch."""
+        if self._saved is None:
+            raise error(
+                ContextError,
+                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+                f"autograd.Function ({type(self).__name__})",
+                "saved-tensors-once",
+                fix="Either access saved_tensors only once, or set clear_saved_tensors_on_access=False",
+            )
+        saved = self._saved
+        if self._single_access and saved:
+            self._saved = None
+        return saved
+
+    @saved_tensors.setter
+    def saved_tensors(self, _: Any) -> NoReturn:
+        self._not_writable("saved_tensors")
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """`saved_tensors` under its older name; warns, as PyTorch does."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    @saved_variables.setter
+    def saved_variables(self, _: Any) -> NoReturn:
+        self._not_writable("saved_variables")
+
+    def get_saved_variables(self) -> tuple[Any, ...]:
+        """`saved_tensors` under its C++ name."""
+        return self.saved_tensors
+
+    @property
+    def to_save(self) -> tuple[Any, ...]:
+        """What `save_for_backward` was given, readable in `forward`."""
+        return self._to_save
+
+    @to_save.setter
+    def to_save(self, tensors: Any) -> None:
+        self.save_for_backward(*self._tuple(tensors, "to_save"))
+
+    @property
+    def non_differentiable(self) -> tuple[Any, ...]:
+        """What `mark_non_differentiable` was given."""
+        return self._non_differentiable
+
+    @non_differentiable.setter
+    def non_differentiable(self, tensors: Any) -> None:
+        self.mark_non_differentiable(*self._tuple(tensors, "non_differentiable"))
+
+    @property
+    def dirty_tensors(self) -> tuple[Any, ...]:
+        """What `mark_dirty` was given."""
+        return self._dirty
+
+    @dirty_tensors.setter
+    def dirty_tensors(self, tensors: Any) -> None:
+        self.mark_dirty(*self._tuple(tensors, "dirty_tensors"))
+
+    def _tuple(self, value: Any, attribute: str) -> tuple[Any, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, tuple):
+            raise error(
+                ContextError,
+                f"autograd internal error: {attribute} attribute is expected to be a tuple but is "
+                f"{type_name(value)} ({type(self).__name__})",
+                "ctx-attributes",
+                fix=f"assign a tuple to ctx.{attribute}, or call the method of ctx that sets it",
+            )
+        return value
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Say that these inputs were changed in place; they never are in JAX, so this only checks its arguments.
+
+        Unlike PyTorch, nothing else happens: arrays cannot change, so return the new array as an output.
+
+        Raises:
+            RuntimeError: for what is no array.
+        """
+        for i, tensor in enumerate(tensors):
+            if not is_tensor(tensor):
+                raise error(
+                    ContextError,
+                    f"mark_dirty can only accept variables, but argument {i} is of type {type_name(tensor)} "
+                    f"({type(self).__name__})",
+                    "mark-dirty",
+                    fix="pass the input arrays that the PyTorch code changed in place",
+                )
+            if not any(tensor is x for x in self._inputs):
+                warnings.warn(
+                    "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
+                    f"mutated should be passed to ctx.mark_dirty(). ({type(self).__name__}, argument {i})",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Mark outputs that carry no gradient; `backward` sees zeros in their place. A later call replaces this one.
+
+        Raises:
+            RuntimeError: for what is no array.
+        """
+        for i, tensor in enumerate(tensors):
+            if not is_tensor(tensor):
+                raise error(
+                    ContextError,
+                    f"mark_non_differentiable only accepts variable arguments, but got {type_name(tensor)} "
+                    f"({type(self).__name__}, argument {i})",
+                    "mark-non-differentiable",
+                    fix="pass the output arrays themselves, before they are returned",
+                )
+        self._non_differentiable = tensors
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Do nothing; PyTorch has deprecated it, and arrays share no storage in JAX."""
+        warnings.warn(
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked.",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Choose whether `backward` gets zeros (the default) or None for an output that has no gradient.
+
+        Raises:
+            TypeError: for anything but a bool.
+        """
+        if not isinstance(value, bool):
+            raise error(
+                ArgumentError,
+                "set_materialize_grads received an invalid combination of arguments - got "
+                f"({type_name(value)}), but expected (bool) ({type(self).__name__})",
+                "set-materialize-grads",
+                fix="pass True or False",
+            )
+        self._materialize = value
+
+    @property
+    def materialize_grads(self) -> bool:
+        """What `set_materialize_grads` was given."""
+        return self._materialize
+
+    @materialize_grads.setter
+    def materialize_grads(self, value: bool) -> None:
+        self.set_materialize_grads(value)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the node, `SquareBackward` for a class `Square`."""
+        return cls.__name__
+
+    def _not_writable(self, attribute: str) -> NoReturn:
+        raise AttributeError(
+            f"attribute '{attribute}' of '{type(self).__name__}' objects is not writable; "
+            "save arrays with ctx.save_for_backward(...), or choose another name for the attribute"
+        )
+
+
+def _graph_attribute(attribute: str) -> property:
+    def get(self: FunctionCtx) -> NoReturn:
+        raise AttributeError(
+            f"'{type(self).__name__}' object has no attribute '{attribute}': there is no graph in JAX; "
+            "jax.make_jaxpr(jax.grad(f)) shows what will run"
+        )
+
+    return property(get, lambda self, _: self._not_writable(attribute))
+
+
+for _attribute in ("next_functions", "metadata", "register_hook", "register_prehook", "_raw_saved_tensors"):
+    setattr(FunctionCtx, _attribute, _graph_attribute(_attribute))

@@ -1,0 +1,222 @@
+"""Function, the class that users derive from."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import jax.numpy as jnp
+
+from fnjax import _lowering
+from fnjax._arguments import parameters_of
+from fnjax._context import FunctionCtx
+from fnjax._errors import DefinitionError, MissingMethodError, error, type_name
+from fnjax._lowering import Methods
+from fnjax._tree import is_inexact, is_tensor, to_tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Apply:
+    """Gives each class one `apply` of its own, the same object at each look-up."""
+
+    def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
+        return owner.__dict__["_apply"]  # type: ignore[no-any-return]  # set by __init_subclass__
+
+
+class Function:
+    """Base of custom autograd Functions: PyTorch's class, with JAX operations in its methods.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, fnjax
+        >>> class Square(fnjax.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x ** 2
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         x, = ctx.saved_tensors
+        ...         return grad_output * 2 * x
+        >>> square = Square.apply
+        >>> print(jax.jit(jax.grad(square))(3.0))
+        6.0
+        >>> print(jax.grad(jax.grad(square))(3.0))
+        2.0
+
+    Attributes:
+        pytree: set to True to have containers of arrays traversed, in and out; `ctx.needs_input_grad` and the
+            gradients then have the structure of the arguments.
+        clear_saved_tensors_on_access: as in PyTorch: `ctx.saved_tensors` may be read once.
+        boxed_grads_call: as in PyTorch: `backward(ctx, grads)` gets one list.
+    """
+
+    pytree: ClassVar[bool] = False
+    clear_saved_tensors_on_access: ClassVar[bool] = False
+    boxed_grads_call: ClassVar[bool] = False
+
+    _ctx: ClassVar[type[FunctionCtx]]
+    apply = _Apply()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _check_definition(cls)
+        cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), {"__module__": cls.__module__})
+        cls._apply = _make_apply(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+            "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+            "version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise: Functions are called through `apply`."""
+        raise error(
+            DefinitionError,
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            f"function with static forward method. ({type(self).__name__})",
+            "instances",
+            fix=f"call {type(self).__name__}.apply(...)",
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` beside a `setup_context`.
+
+        Args:
+            ctx: a `FunctionCtx` that takes what backward needs.
+            *args: what `apply` was given; arrays are JAX arrays (traced ones under a transformation).
+
+        Returns:
+            An array, or a tuple of arrays and static values.
+        """
+        raise error(
+            MissingMethodError,
+            "You must implement the forward function for custom autograd.Function.",
+            "no-forward",
+            fix="add a static method forward(ctx, *args) to the class",
+        )
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Record what backward needs, in the style where forward takes no ctx.
+
+        Args:
+            ctx: a `FunctionCtx`.
+            inputs: the arguments of forward, defaults filled in.
+            output: what forward returned.
+        """
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grad_outputs: Any) -> Any:
+        """Compute a gradient for each argument of forward: `backward(ctx, *grad_outputs)`.
+
+        Args:
+            ctx: a `FunctionCtx` with what forward saved.
+            *grad_outputs: for each output the gradient of the loss with respect to it, of the output's shape and
+                dtype; zeros where the loss does not use it; None for outputs that are no arrays.
+
+        Returns:
+            An array or None for each argument, as a tuple, or the one by itself. An array that broadcast is summed to
+            the shape of its argument and cast to its dtype.
+        """
+        raise error(
+            MissingMethodError,
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD.",
+            "no-backward",
+            fix="add a static method backward(ctx, *grad_outputs) to the class",
+        )
+
+    vjp = backward
+
+
+def _make_apply(cls: type[Function]) -> Callable[..., Any]:
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return _lowering.apply(_methods(cls), args, kwargs)
+
+    apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
+    apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
+    return apply
+
+
+def _find(cls: type[Function], name: str) -> Callable[..., Any] | None:
+    """A method of the class, not counting those of `Function` itself (a mixin may stand behind it)."""
+    for base in cls.__mro__:
+        if base is not Function and name in vars(base):
+            method = vars(base)[name]
+            return method.__get__(None, cls) if hasattr(method, "__get__") else method  # type: ignore[no-any-return]
+    return None
+
+
+def _methods(cls: type[Function]) -> Methods:
+    forward = _find(cls, "forward")
+    if forward is None:
+        forward = cls.forward
+        forward()  # raises
+    backward = _find(cls, "backward") or _find(cls, "vjp")
+    return Methods(
+        name=cls.__name__,
+        ctx=cls._ctx,
+        forward=forward,
+        setup_context=_find(cls, "setup_context"),
+        backward=backward,
+        once=getattr(backward, "_fnjax_once_differentiable", False),
+        pytree=cls.pytree,
+        single_access=cls.clear_saved_tensors_on_access,
+        boxed=cls.boxed_grads_call,
+    )
+
+
+def _check_definition(cls: type[Function]) -> None:
+    """Find at class definition what can be found there."""
+    for flag in ("pytree", "clear_saved_tensors_on_access", "boxed_grads_call"):
+        value = getattr(cls, flag)
+        if not isinstance(value, bool):
+            raise error(
+                DefinitionError,
+                f"{flag} must be a bool, got {type_name(value)} (class {cls.__name__})",
+                "class-flags",
+                fix=f"write {flag} = True or False",
+            )
+
+
+def once_differentiable(fn: F) -> F:
+    """Mark a `backward` that must not be differentiated: a second derivative raises instead of being wrong.
+
+    Unlike PyTorch, which drops the term in silence on one of its two paths, it always raises.
+
+    Example:
+        >>> import jax, fnjax
+        >>> class Cube(fnjax.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x ** 3
+        ...     @staticmethod
+        ...     @fnjax.once_differentiable
+        ...     def backward(ctx, grad_output):
+        ...         x, = ctx.saved_tensors
+        ...         return 3 * x ** 2 * grad_output
+        >>> print(jax.grad(Cube.apply)(2.0))
+        12.0
+        >>> jax.grad(jax.grad(Cube.apply))(2.0)
+        Traceback (most recent call last):
+        ...
+        fnjax.OnceDifferentiableError: trying to differentiate twice ...
+    """
+
+    @functools.wraps(fn)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    backward._fnjax_once_differentiable = True  # type: ignore[attr-defined]  # read by _methods
+    return backward  # type: ignore[return-value]  # of the same signature

@@ -1,0 +1,97 @@
+"""Telling tensors from static values, and taking arrays out of pytrees and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import PyTreeDef
+
+from fnjax._errors import ArgumentError, error
+
+_TENSORS = (jax.Array, np.ndarray, np.generic)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value counts as a tensor: JAX and NumPy arrays and scalars, objects with `__jax_array__`."""
+    return isinstance(value, _TENSORS) or (
+        hasattr(value, "__jax_array__") and not isinstance(value, type)
+    )
+
+
+def to_tensor(value: Any) -> jax.Array:
+    """The JAX array of a tensor, as it is under `jax.jit` (float64 becomes float32 unless x64 is on)."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+
+
+def is_tracer(value: object) -> TypeGuard[jax.core.Tracer]:
+    """Whether a value stands for an array that JAX is tracing."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def is_inexact(value: Any) -> bool:
+    """Whether an array (or its type) can have a derivative: floating point or complex."""
+    return bool(jnp.issubdtype(value.dtype, jnp.inexact))
+
+
+def refuse_torch(value: object, where: str) -> None:
+    """Raise for a torch.Tensor, which JAX would otherwise meet as an opaque object."""
+    types = type(value).__mro__
+    if any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in types):
+        raise error(
+            ArgumentError,
+            f"{where} is a torch.Tensor",
+            "torch-tensor",
+            expected="a JAX or NumPy array",
+            fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
+        )
+
+
+def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:
+    """Like `jax.tree.flatten`, with None as a leaf, so that it keeps its place."""
+    return jax.tree.flatten(tree, is_leaf=lambda x: x is None)
+
+
+def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
+    """Whether `pick` holds for a leaf of a container (a leaf by itself included)."""
+    return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
+
+
+class Split(NamedTuple):
+    """A pytree without its arrays.
+
+    Attributes:
+        treedef: the structure, None counting as a leaf.
+        rest: the leaves, `Split.HOLE` where an array was.
+    """
+
+    treedef: PyTreeDef
+    rest: tuple[Any, ...]
+
+    HOLE = object()
+
+    def fill(self, arrays: Iterable[Any], otherwise: Any = HOLE) -> Any:
+        """The pytree with `arrays` in the holes; `otherwise`, if given, replaces all that stayed."""
+        values = iter(arrays)
+        return self.treedef.unflatten(
+            next(values) if leaf is Split.HOLE else leaf if otherwise is Split.HOLE else otherwise
+            for leaf in self.rest
+        )
+
+    @property
+    def holes(self) -> int:
+        """How many arrays were taken out."""
+        return sum(leaf is Split.HOLE for leaf in self.rest)
+
+
+def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
+    """Take the leaves that `pick` accepts out of `tree`."""
+    leaves, treedef = flatten(tree)
+    picked = [pick(leaf) for leaf in leaves]
+    taken = [leaf for leaf, p in zip(leaves, picked, strict=True) if p]
+    rest = tuple(Split.HOLE if p else leaf for leaf, p in zip(leaves, picked, strict=True))
+    return taken, Split(treedef, rest)
