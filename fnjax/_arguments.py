@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import weakref
@@ -39,9 +40,7 @@ class Parameters:
         """How messages call the argument at `index`."""
         return self.names[index] if index < len(self.names) else f"{self.variadic}[{index - len(self.names)}]"
 
-    def bind(
-        self, owner: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, owner: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Put the arguments in their positions, as PyTorch does: in the ctx style, defaults are not filled in.
 
         Raises:
@@ -56,10 +55,10 @@ class Parameters:
                 "too many positional arguments",
             )
         named = {k: kwargs[k] for k in kwargs if k in self.keyword_only or k not in self.names}
-        for k in named:
+        for k, value in named.items():
             if k not in self.keyword_only and not self.keywords:
                 raise self._error(f"{owner}.forward() got an unexpected keyword argument '{k}'", owner)
-            if has_leaf(named[k], is_tensor):
+            if has_leaf(value, is_tensor):
                 raise error(
                     ArgumentError,
                     f"{owner}.forward() got an array for its keyword-only argument '{k}'",
@@ -84,9 +83,9 @@ class Parameters:
         missing += [k for k, required in self.keyword_only.items() if required and k not in named]
         if missing:
             kind = "keyword-only" if missing[0] in self.keyword_only else "positional"
-            names = ", ".join(f"'{k}'" for k in missing)
+            kind += " argument" + "s" * (len(missing) != 1)
             raise self._error(
-                f"{owner}.forward() missing {len(missing)} required {kind} argument{'s' * (len(missing) != 1)}: {names}",
+                f"{owner}.forward() missing {len(missing)} required {kind}: {', '.join(map(repr, missing))}",
                 owner,
                 "" if self.takes_ctx else f"missing a required argument: '{missing[0]}'",
             )
@@ -124,10 +123,8 @@ def parameters_of(forward: Callable[..., Any], *, takes_ctx: bool) -> Parameters
     except (KeyError, TypeError):
         pass
     parameters = _read_parameters(forward, takes_ctx)
-    try:
+    with contextlib.suppress(TypeError):  # a callable object that takes no weak reference
         _parameters[key] = parameters
-    except TypeError:  # a callable object that takes no weak reference
-        pass
     return parameters
 
 

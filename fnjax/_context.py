@@ -78,7 +78,7 @@ class FunctionCtx:
 
     @property
     def needs_input_grad(self) -> NeedsInputGrad:
-        """For each argument whether it is being differentiated (in its structure, if the class traverses containers)."""
+        """For each argument whether it is being differentiated, in its structure if the class has `pytree = True`."""
         return self._needs
 
     @needs_input_grad.setter
@@ -100,8 +100,8 @@ class FunctionCtx:
                     "save-for-backward",
                     expected="arrays and None, each as an argument of its own",
                     got=f"argument {i} = {tensor!r:.80}",
-                    fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; if it "
-                    "is an argument of apply that should have a gradient, call apply with jnp.asarray(value)",
+                    fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; a "
+                    "number that should have a gradient goes into apply as jnp.asarray(number)",
                 )
         self._to_save = tuple(None if t is None else to_tensor(t) for t in tensors)
 
@@ -142,9 +142,7 @@ class FunctionCtx:
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """`saved_tensors` under its older name; warns, as PyTorch does."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
         return self.saved_tensors
 
     @saved_variables.setter

@@ -74,9 +74,7 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 def message(head: str, anchor: str, *, expected: str = "", got: str = "", fix: str = "") -> str:
     """The text of an error: what is wrong, what was due, what came, the way out, where to read more."""
     lines = [head]
-    lines += [
-        f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text
-    ]
+    lines += [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
     lines.append(f"  see: {ERRORS_PAGE}#{anchor}")
     return "\n".join(lines)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-import jax.numpy as jnp
-
 from fnjax import _lowering
-from fnjax._arguments import parameters_of
 from fnjax._context import FunctionCtx
-from fnjax._errors import DefinitionError, MissingMethodError, error, type_name
+from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 from fnjax._lowering import Methods
-from fnjax._tree import is_inexact, is_tensor, to_tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,7 +20,7 @@ class _Apply:
     """Gives each class one `apply` of its own, the same object at each look-up."""
 
     def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
-        return owner.__dict__["_apply"]  # type: ignore[no-any-return]  # set by __init_subclass__
+        return owner._apply
 
 
 class Function:
@@ -59,6 +55,7 @@ class Function:
     boxed_grads_call: ClassVar[bool] = False
 
     _ctx: ClassVar[type[FunctionCtx]]
+    _apply: ClassVar[Callable[..., Any]]
     apply = _Apply()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,6 +90,7 @@ class Function:
         Args:
             ctx: a `FunctionCtx` that takes what backward needs.
             *args: what `apply` was given; arrays are JAX arrays (traced ones under a transformation).
+            **kwargs: keyword-only arguments; these take static values.
 
         Returns:
             An array, or a tuple of arrays and static values.
@@ -145,6 +143,14 @@ def _make_apply(cls: type[Function]) -> Callable[..., Any]:
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
+    forward = _find(cls, "forward")
+    if forward is not None:  # so that jax.jit(F.apply, static_argnames=...) finds its way
+        with contextlib.suppress(ValueError):  # a builtin without a signature
+            signature = inspect.signature(forward)
+            skipped = 0 if _find(cls, "setup_context") else 1
+            apply.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's own protocol
+                parameters=list(signature.parameters.values())[skipped:]
+            )
     return apply
 
 
@@ -178,6 +184,28 @@ def _methods(cls: type[Function]) -> Methods:
 
 def _check_definition(cls: type[Function]) -> None:
     """Find at class definition what can be found there."""
+    name, forward, setup = cls.__name__, _find(cls, "forward"), _find(cls, "setup_context")
+    if forward is not None and setup is not None:
+        first, *rest = [*parameters_of(forward, takes_ctx=False).names, ""]
+        if first == "ctx":
+            raise error(
+                ArgumentError,
+                f"{name}.forward takes ctx, but {name} also has setup_context, so forward gets no ctx "
+                f"(missing a required argument: {rest[0]!r})",
+                "mixed-styles",
+                method=forward,
+                expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",
+                fix="remove ctx from the parameters of forward and set it up in setup_context, or remove setup_context",
+            )
+    if "backward" in vars(cls) and "vjp" in vars(cls) and vars(cls)["backward"] is not vars(cls)["vjp"]:
+        raise error(
+            DefinitionError,
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
+            f"one of them. ({name})",
+            "backward-and-vjp",
+            method=_find(cls, "vjp"),
+            fix="remove one of them: vjp is another name for backward",
+        )
     for flag in ("pytree", "clear_saved_tensors_on_access", "boxed_grads_call"):
         value = getattr(cls, flag)
         if not isinstance(value, bool):

@@ -1,7 +1,7 @@
 """A class with `forward` and `backward` becomes a rule on flat arrays: the one place where PyTorch's words meet JAX's.
 
-    apply(*args) → arrays and static values → `forward` on a recording ctx → outputs; what ctx recorded → residuals
-    residuals, cotangents → `backward` on a ctx rebuilt from them → gradients, checked and brought to their arguments
+apply(*args) → arrays and static values → `forward` on a recording ctx → outputs; what ctx recorded → residuals
+residuals, cotangents → `backward` on a ctx rebuilt from them → gradients, checked and brought to their arguments
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import (
-    ArgumentError,
     ClosureError,
     DefinitionError,
     FnjaxError,
@@ -33,7 +31,7 @@ from fnjax._errors import (
     type_name,
 )
 from fnjax._primitive import Arrays, Kept, Linear, Needs, Run, Trouble, call, call_staged, wall
-from fnjax._tree import Split, flatten, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
+from fnjax._tree import HOLE, Split, flatten, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
 
 Method = Callable[..., Any]
 
@@ -127,9 +125,7 @@ class ClassRule:
         needs = tuple(n and d for n, d in zip(needs, self.arguments.differentiable, strict=True))
         if any(needs) and self.methods.backward is None:
             raise self._no_backward()
-        ctx = self.methods.ctx(
-            self.arguments.needs(needs), operands, single_access=self.methods.single_access
-        )
+        ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
         with self._explained(self.methods.forward, operands):
             returned = self._forward(ctx, self.arguments.fill(operands))
         originals, self.outputs = self._take_outputs(returned)
@@ -141,9 +137,7 @@ class ClassRule:
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
         backward = Backward(self, needs, operands, outputs, differentiable, saved)
-        return Run(
-            outputs, residuals.intermediates, Linear(tuple(residuals.kept), differentiable, backward.pull)
-        )
+        return Run(outputs, residuals.intermediates, Linear(tuple(residuals.kept), differentiable, backward.pull))
 
     def _forward(self, ctx: FunctionCtx, args: list[Any]) -> Any:
         forward, setup = self.methods.forward, self.methods.setup_context
@@ -178,15 +172,16 @@ class ClassRule:
 
     def _warn_of_containers(self, needs: Needs) -> None:
         for i, argument in enumerate(self.arguments.each):
-            if argument.kind == "container" and argument.split is not None:
-                if any(needs[argument.start : argument.start + argument.split.holes]):
-                    warnings.warn(
-                        f"{self.methods.name}.apply: {self.arguments.name(i)} is a container with arrays that are being "
-                        "differentiated. They get no gradient, as in PyTorch, which does not look into containers. "
-                        "Pass them as arguments of their own, or set `pytree = True` on the class.",
-                        UserWarning,
-                        stacklevel=2,
-                    )
+            if argument.kind != "container" or argument.split is None:
+                continue
+            if any(needs[argument.start : argument.start + argument.split.holes]):
+                warnings.warn(
+                    f"{self.methods.name}.apply: {self.arguments.name(i)} is a container with arrays that are being "
+                    "differentiated. They get no gradient, as in PyTorch, which does not look into containers. "
+                    "Pass them as arguments of their own, or set `pytree = True` on the class.",
+                    UserWarning,
+                    stacklevel=2,
+                )
 
     # --- errors
 
@@ -207,7 +202,8 @@ class ClassRule:
                 "closure",
                 method=self.methods.forward,
                 expected="every array with a gradient among the arguments of apply",
-                fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant",
+                fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; what ctx "
+                "takes along to backward must lie in arrays, lists, dicts or registered pytrees",
             )
         if what == "forward mode":
             return error(
@@ -254,9 +250,14 @@ class ClassRule:
             yield
         except jax.errors.UnexpectedTracerError as e:
             raise self.error("closure") from e
-        except (*_CONCRETE_ERRORS, TypeError, IndexError) as e:
+        except (*_CONCRETE_ERRORS, TypeError, IndexError, AttributeError) as e:
             if isinstance(e, _CONCRETE_ERRORS) or any(word in str(e) for word in ("Tracer", "concrete", "static")):
                 e.add_note(self._hint(method, operands))
+            elif self.methods.ctx.__name__ in str(e):
+                e.add_note(
+                    f"A {self.methods.ctx.__name__} is the ctx of {self.methods.name}: the first parameter of forward and "
+                    f"backward (not of forward beside a setup_context). {location(method)}"
+                )
             raise
 
     def _hint(self, method: Method, operands: Sequence[Any]) -> str:
@@ -392,7 +393,7 @@ class Backward:
         self._methods = rule.methods
 
     def pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        """Call the user's backward: residuals, cotangents (None for zero) → gradients of the operands (None for zero)."""
+        """Call the user's backward: residuals, cotangents → gradients of the operands; None stands for zero."""
         methods = self._methods
         if not methods.once:
             return self._pull(residuals, cotangents)
@@ -411,10 +412,7 @@ class Backward:
         given = [self._cotangent(*c) for c in zip(cotangents, self._outputs, self._differentiable, strict=True)]
         grad_outputs = form.each(given, None)
         with self._rule._explained(methods.backward, []):
-            if methods.boxed:
-                grads = methods.backward(ctx, grad_outputs)
-            else:
-                grads = methods.backward(ctx, *grad_outputs)
+            grads = methods.backward(ctx, *([grad_outputs] if methods.boxed else grad_outputs))
         return self._gradients(grads)
 
     def _cotangent(self, ct: Any, aval: Any, differentiable: bool) -> Any:
@@ -473,7 +471,7 @@ class Backward:
             )
         place = start
         for leaf, rest in zip(leaves, form.rest, strict=True):
-            if rest is Split.HOLE:
+            if rest is HOLE:
                 result[place] = self._gradient(leaf, place, index, f", leaf {place - start}")
                 place += 1
 
@@ -521,9 +519,7 @@ class Backward:
         return grad.sum((*range(extra), *grown), keepdims=True).reshape(shape)
 
     def _error(self, head: str, anchor: str, *, expected: str, got: str, fix: str) -> GradientError:
-        return error(
-            GradientError, head, anchor, method=self._methods.backward, expected=expected, got=got, fix=fix
-        )
+        return error(GradientError, head, anchor, method=self._methods.backward, expected=expected, got=got, fix=fix)
 
     def _once_error(self) -> FnjaxError:
         return error(

@@ -50,10 +50,10 @@ Trouble = Literal["closure", "forward mode", "intermediate", "outputs"]
 
 
 class Kept(NamedTuple):
-    """Where a residual comes from: the `index`-th operand, output or intermediate of the call."""
+    """Where a residual comes from: the `at`-th operand, output or intermediate of the call."""
 
     source: Literal["operand", "output", "intermediate"]
-    index: int
+    at: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Rule(Protocol):
         """The error to raise, in the user's words."""
 
 
-class NeedsBody(Exception):
+class NeedsBodyError(Exception):
     """A call without a body met a trace that needs one; `call` traces the body and binds again."""
 
 
@@ -118,10 +118,10 @@ def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
     try:
         # Under un-jitted jax.grad the operands are concrete once the outer layer is off: no body is wanted, the
         # user's methods then run on arrays that they can print.
-        return call_p.bind(
+        return call_p.bind(  # type: ignore[no-any-return]  # a list, since it has multiple results
             *operands, rule=rule, jaxpr=None, n_outputs=0, n_closed=0, lifetime=_lifetime()
         )
-    except NeedsBody:
+    except NeedsBodyError:
         pass
     return call_staged(rule, operands)
 
@@ -164,11 +164,15 @@ def _trace(fun: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, Arrays]:
     closed = jax.make_jaxpr(fun)(*args)
     captured = list(closed.consts)
     if captured:
-        body = getattr(closed, "jaxpr", closed)  # one class instead of two since JAX 0.12
-        closed = jax.make_jaxpr(
-            lambda consts, args: jax.core.eval_jaxpr(body, consts, *jax.tree.leaves(args))
-        )(captured, args)
+        body = _open(closed)
+        closed = jax.make_jaxpr(lambda consts, args: jax.core.eval_jaxpr(body, consts, *jax.tree.leaves(args)))(
+            captured, args
+        )
     return closed, captured
+
+
+def _open(jaxpr: ClosedJaxpr) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)  # one class instead of two since JAX 0.12
 
 
 def _trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Arrays, tuple[int, Linear]]:
@@ -200,7 +204,7 @@ class _Frozen:
         results = forward.out_avals
         sources = {"operand": [jax.typeof(x) for x in operands], "output": results[: self._n_outputs]}
         sources["intermediate"] = results[self._n_outputs :]
-        residuals = [sources[kept.source][kept.index] for kept in linear.kept]
+        residuals = [sources[kept.source][kept.at] for kept in linear.kept]
         self._cotangents = [aval if d else None for aval, d in zip(results, linear.differentiable, strict=False)]
         has_gradient: list[bool] = []
 
@@ -214,7 +218,7 @@ class _Frozen:
         try:
             jaxpr, by_backward = _trace(backward, residuals, self._cotangents)
             self._backward = jaxpr_as_fun(jaxpr)
-        except Exception as e:  # whatever the user's backward raises, it is due when somebody differentiates
+        except Exception as e:  # noqa: BLE001 - whatever backward raises, it is due when somebody differentiates
             self._backward = e.with_traceback(None)
         self._has_gradient = has_gradient
         self._captured = [*by_forward, *by_backward]
@@ -235,9 +239,7 @@ class _Frozen:
         if any(needs[: self._n_captured]):
             raise self.error("closure")
         results = self._forward(*operands[: self._n_forward], *operands[self._n_captured :])
-        shifted = [
-            Kept(k.source, k.index + self._n_captured * (k.source == "operand")) for k in self._kept
-        ]
+        shifted = [Kept(k.source, k.at + self._n_captured * (k.source == "operand")) for k in self._kept]
         captured = [Kept("operand", i) for i in range(self._n_forward, self._n_captured)]
         linear = Linear((*captured, *shifted), self._differentiable, self._pull)
         return Run(results[: self._n_outputs], results[self._n_outputs :], linear)
@@ -271,15 +273,13 @@ class _Batched:
 
         outputs, intermediates = vmap(run, self._axis, (list(self._dims),))(list(operands))
         linear = linears[-1]
-        dims = [self._dims[k.index] if k.source == "operand" else 0 for k in linear.kept]
+        dims = [self._dims[k.at] if k.source == "operand" else 0 for k in linear.kept]
         return Run(outputs, intermediates, batched(linear, self._axis, dims, self._dims))
 
 
 def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[..., Any]:
     """`jax.vmap` over the axis that a batching rule was told of."""
-    return jax.vmap(
-        fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name
-    )
+    return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
 
 
 def batched(linear: Linear, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]) -> Linear:
@@ -302,12 +302,12 @@ def batched(linear: Linear, axis: Any, dims: Sequence[int | None], operands: Seq
 def _call_impl(*operands: Any, rule: Rule, jaxpr: ClosedJaxpr | None, **_: Any) -> Arrays:
     if jaxpr is None:
         return rule.run((False,) * len(operands), *map(to_tensor, operands)).outputs
-    return jaxpr_as_fun(jaxpr)(*operands)
+    return list(jaxpr_as_fun(jaxpr)(*operands))
 
 
 def _call_abstract(*_: Any, jaxpr: ClosedJaxpr | None, **__: Any) -> tuple[Any, Any]:
     if jaxpr is None:
-        raise NeedsBody
+        raise NeedsBodyError
     return jaxpr.out_avals, jaxpr.effects
 
 
@@ -335,7 +335,7 @@ def _call_jvp(
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
         raise rule.error("outputs")
     sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    residuals = [sources[kept.source][kept.index] for kept in run.linear.kept]
+    residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
     differentiable = run.linear.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
     dense = iter(
@@ -379,7 +379,7 @@ def _intermediates_jvp(
 ) -> tuple[Arrays, Arrays]:
     """Values and tangents of the intermediates in `jaxpr`: JAX differentiates the operations that made them."""
     wanted = [i >= n_outputs for i in range(len(jaxpr.out_avals))]
-    body, _ = dce_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), wanted, instantiate=True)
+    body, _ = dce_jaxpr(_open(jaxpr), wanted, instantiate=True)
     moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
 
     def intermediates(*values: Any) -> Arrays:
@@ -412,7 +412,7 @@ def _call_batch(
     lifetime: Jaxpr,
 ) -> tuple[Arrays, list[int]]:
     if jaxpr is None:
-        raise NeedsBody
+        raise NeedsBodyError
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     results = call_p.bind(
         *operands,
@@ -438,9 +438,7 @@ mlir.register_lowering(
 # fnjax_linear
 
 
-def _linear_transpose(
-    cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, **_: Any
-) -> list[Any]:
+def _linear_transpose(cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, **_: Any) -> list[Any]:
     n_residuals = len(linear.kept)
     tangents = args[n_residuals:]
     grads: Sequence[Any] = [None] * len(needs)
@@ -467,7 +465,8 @@ def _linear_batch(
     lifetime: Jaxpr,
 ) -> tuple[Arrays, list[int]]:
     n_residuals = len(linear.kept)
-    args, operands = list(args), [None] * len(needs)
+    args = list(args)
+    operands: list[int | None] = [None] * len(needs)
     moving = [i for i, need in enumerate(needs) if need]
     for at, operand in enumerate(moving, n_residuals):
         args[at] = batching.bdim_at_front(args[at], dims[at], axis.size)
@@ -501,7 +500,9 @@ mlir.register_lowering(linear_p, lambda ctx, *_, rule, **__: _linear_forward(rul
 
 def wall(values: Sequence[Any], depends_on: Sequence[Any], make_error: Callable[[], FnjaxError]) -> Arrays:
     """Return `values`; raise `make_error()` where they, or what they depend on, are differentiated."""
-    return wall_p.bind(*values, *depends_on, n_values=len(values), make_error=make_error, lifetime=_lifetime())
+    return wall_p.bind(  # type: ignore[no-any-return]  # as above
+        *values, *depends_on, n_values=len(values), make_error=make_error, lifetime=_lifetime()
+    )
 
 
 def _wall_jvp(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
 
 def is_tensor(value: object) -> bool:
     """Whether a value counts as a tensor: JAX and NumPy arrays and scalars, objects with `__jax_array__`."""
-    return isinstance(value, _TENSORS) or (
-        hasattr(value, "__jax_array__") and not isinstance(value, type)
-    )
+    return isinstance(value, _TENSORS) or (hasattr(value, "__jax_array__") and not isinstance(value, type))
 
 
 def to_tensor(value: Any) -> jax.Array:
@@ -28,7 +26,7 @@ def to_tensor(value: Any) -> jax.Array:
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
 
-def is_tracer(value: object) -> TypeGuard[jax.core.Tracer]:
+def is_tracer(value: object) -> bool:
     """Whether a value stands for an array that JAX is tracing."""
     return isinstance(value, jax.core.Tracer)
 
@@ -61,31 +59,31 @@ def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
     return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
 
 
+HOLE = object()
+
+
 class Split(NamedTuple):
     """A pytree without its arrays.
 
     Attributes:
         treedef: the structure, None counting as a leaf.
-        rest: the leaves, `Split.HOLE` where an array was.
+        rest: the leaves, `HOLE` where an array was.
     """
 
     treedef: PyTreeDef
     rest: tuple[Any, ...]
 
-    HOLE = object()
-
     def fill(self, arrays: Iterable[Any], otherwise: Any = HOLE) -> Any:
         """The pytree with `arrays` in the holes; `otherwise`, if given, replaces all that stayed."""
         values = iter(arrays)
         return self.treedef.unflatten(
-            next(values) if leaf is Split.HOLE else leaf if otherwise is Split.HOLE else otherwise
-            for leaf in self.rest
+            next(values) if leaf is HOLE else leaf if otherwise is HOLE else otherwise for leaf in self.rest
         )
 
     @property
     def holes(self) -> int:
         """How many arrays were taken out."""
-        return sum(leaf is Split.HOLE for leaf in self.rest)
+        return sum(leaf is HOLE for leaf in self.rest)
 
 
 def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
@@ -93,5 +91,5 @@ def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
     leaves, treedef = flatten(tree)
     picked = [pick(leaf) for leaf in leaves]
     taken = [leaf for leaf, p in zip(leaves, picked, strict=True) if p]
-    rest = tuple(Split.HOLE if p else leaf for leaf, p in zip(leaves, picked, strict=True))
+    rest = tuple(HOLE if p else leaf for leaf, p in zip(leaves, picked, strict=True))
     return taken, Split(treedef, rest)
