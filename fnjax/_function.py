@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from fnjax import _lowering
+from fnjax._arguments import parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 from fnjax._lowering import Methods
@@ -186,12 +188,12 @@ def _check_definition(cls: type[Function]) -> None:
     """Find at class definition what can be found there."""
     name, forward, setup = cls.__name__, _find(cls, "forward"), _find(cls, "setup_context")
     if forward is not None and setup is not None:
-        first, *rest = [*parameters_of(forward, takes_ctx=False).names, ""]
-        if first == "ctx":
+        parameters = parameters_of(forward, takes_ctx=False).names
+        if parameters[:1] == ("ctx",):
             raise error(
                 ArgumentError,
                 f"{name}.forward takes ctx, but {name} also has setup_context, so forward gets no ctx "
-                f"(missing a required argument: {rest[0]!r})",
+                f"(missing a required argument: {parameters[-1]!r})",
                 "mixed-styles",
                 method=forward,
                 expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",

@@ -202,8 +202,8 @@ class ClassRule:
                 "closure",
                 method=self.methods.forward,
                 expected="every array with a gradient among the arguments of apply",
-                fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; what ctx "
-                "takes along to backward must lie in arrays, lists, dicts or registered pytrees",
+                fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; "
+                "arrays on ctx must lie in attributes, lists, dicts or registered pytrees",
             )
         if what == "forward mode":
             return error(
@@ -255,8 +255,8 @@ class ClassRule:
                 e.add_note(self._hint(method, operands))
             elif self.methods.ctx.__name__ in str(e):
                 e.add_note(
-                    f"A {self.methods.ctx.__name__} is the ctx of {self.methods.name}: the first parameter of forward and "
-                    f"backward (not of forward beside a setup_context). {location(method)}"
+                    f"A {self.methods.ctx.__name__} is the ctx of {self.methods.name}: the first argument of forward "
+                    f"(unless there is a setup_context) and of backward. {location(method)}"
                 )
             raise
 
