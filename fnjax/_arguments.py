@@ -18,7 +18,7 @@ from fnjax._tree import Split, has_leaf, is_inexact, is_tensor, is_tracer, refus
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """What the signature of `forward` says, ctx left out.
+    """What the signature of a method says, ctx left out.
 
     Attributes:
         names: the positional parameters.
@@ -26,7 +26,8 @@ class Parameters:
         variadic: the name of `*args`, if there is one.
         keyword_only: the keyword-only parameters, and whether each must be given.
         keywords: whether there is a `**kwargs`.
-        takes_ctx: whether `forward` gets ctx as its first argument.
+        takes_ctx: whether the method gets ctx as its first argument.
+        first: the name of its first parameter, ctx or not.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,12 @@ class Parameters:
     keyword_only: Mapping[str, bool]
     keywords: bool
     takes_ctx: bool
+    first: str = "ctx"
+
+    def accepts(self, count: int) -> bool:
+        """Whether the method can be called with so many positional arguments (besides ctx)."""
+        fits = len(self.names) - len(self.defaults) <= count
+        return fits and (count <= len(self.names) or self.variadic is not None)
 
     def name(self, index: int) -> str:
         """How messages call the argument at `index`."""
@@ -58,6 +65,7 @@ class Parameters:
         for k, value in named.items():
             if k not in self.keyword_only and not self.keywords:
                 raise self._error(f"{owner}.forward() got an unexpected keyword argument '{k}'", owner)
+            refuse_torch(value, f"argument '{k}' of {owner}.apply")
             if has_leaf(value, is_tensor):
                 raise error(
                     ArgumentError,
@@ -92,11 +100,15 @@ class Parameters:
         return given, named
 
     def _error(self, head: str, owner: str, note: str = "") -> ArgumentError:
-        style = (
-            "forward(ctx, ...) gets ctx from fnjax"
-            if self.takes_ctx
-            else "setup_context is defined, so forward takes no ctx"
-        )
+        if not self.takes_ctx:
+            style = "setup_context is defined, so forward takes no ctx"
+        elif self.first == "ctx":
+            style = "forward(ctx, ...) gets ctx from fnjax"
+        else:
+            style = (
+                f"without a setup_context the first parameter of forward, here '{self.first}', is ctx: write "
+                f"forward(ctx, {self.first}, ...), or add setup_context(ctx, inputs, output)"
+            )
         return error(
             ArgumentError,
             head + (f" ({note})" if note else ""),
@@ -115,27 +127,29 @@ class Parameters:
 _parameters: weakref.WeakKeyDictionary[Callable[..., Any], Parameters] = weakref.WeakKeyDictionary()
 
 
-def parameters_of(forward: Callable[..., Any], *, takes_ctx: bool) -> Parameters:
-    """The parameters of a class's `forward` (as looked up on the class)."""
-    key = getattr(forward, "__func__", forward)
+def parameters_of(method: Callable[..., Any], *, takes_ctx: bool) -> Parameters:
+    """The parameters of a class's method (as looked up on the class)."""
+    key = getattr(method, "__func__", method)
     try:
         return _parameters[key]
     except (KeyError, TypeError):
         pass
-    parameters = _read_parameters(forward, takes_ctx)
+    parameters = _read_parameters(method, takes_ctx)
     with contextlib.suppress(TypeError):  # a callable object that takes no weak reference
         _parameters[key] = parameters
     return parameters
 
 
-def _read_parameters(forward: Callable[..., Any], takes_ctx: bool) -> Parameters:
+def _read_parameters(method: Callable[..., Any], takes_ctx: bool) -> Parameters:
     try:
-        parameters = list(inspect.signature(forward).parameters.values())
+        parameters = list(inspect.signature(method).parameters.values())
     except ValueError:  # a builtin without a signature
         return Parameters((), (), "args", {}, True, takes_ctx)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if takes_ctx:
-        positional = positional[1:]
+        first, positional = (positional[0].name if positional else "ctx"), positional[1:]
+    else:
+        first = "ctx"
     return Parameters(
         names=tuple(p.name for p in positional),
         defaults=tuple(p.default for p in positional if p.default is not p.empty),
@@ -143,6 +157,7 @@ def _read_parameters(forward: Callable[..., Any], takes_ctx: bool) -> Parameters
         keyword_only={p.name: p.default is p.empty for p in parameters if p.kind == p.KEYWORD_ONLY},
         keywords=any(p.kind == p.VAR_KEYWORD for p in parameters),
         takes_ctx=takes_ctx,
+        first=first,
     )
 
 

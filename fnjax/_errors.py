@@ -107,5 +107,14 @@ def location(method: Callable[..., Any]) -> str:
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type as PyTorch's messages write it: `int`, `list`, `ndarray`."""
-    return type(value).__name__
+    """The name of a value's type as PyTorch's messages write it: `int`, `list`, `array` for JAX's own kinds."""
+    return "array" if hasattr(value, "aval") else type(value).__name__
+
+
+def describe(value: object) -> str:
+    """What came, in a few words: an array by shape and dtype, anything else by type and the start of its repr."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{type_name(value)} of shape {value.shape} and dtype {value.dtype}"
+    if isinstance(value, tuple | list):
+        return f"{type_name(value)} of {len(value)}"
+    return f"{type_name(value)} {value!r:.80}"

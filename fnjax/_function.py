@@ -97,12 +97,7 @@ class Function:
         Returns:
             An array, or a tuple of arrays and static values.
         """
-        raise error(
-            MissingMethodError,
-            "You must implement the forward function for custom autograd.Function.",
-            "no-forward",
-            fix="add a static method forward(ctx, *args) to the class",
-        )
+        raise MissingMethodError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -128,12 +123,9 @@ class Function:
             An array or None for each argument, as a tuple, or the one by itself. An array that broadcast is summed to
             the shape of its argument and cast to its dtype.
         """
-        raise error(
-            MissingMethodError,
+        raise MissingMethodError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
-            "backward mode AD.",
-            "no-backward",
-            fix="add a static method backward(ctx, *grad_outputs) to the class",
+            "backward mode AD."
         )
 
     vjp = backward
@@ -168,8 +160,12 @@ def _find(cls: type[Function], name: str) -> Callable[..., Any] | None:
 def _methods(cls: type[Function]) -> Methods:
     forward = _find(cls, "forward")
     if forward is None:
-        forward = cls.forward
-        forward()  # raises
+        raise error(
+            MissingMethodError,
+            f"You must implement the forward function for custom autograd.Function. ({cls.__name__})",
+            "no-forward",
+            fix=f"add a static method forward(ctx, *args) to {cls.__name__}",
+        )
     backward = _find(cls, "backward") or _find(cls, "vjp")
     return Methods(
         name=cls.__name__,

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import (
+    ArgumentError,
     ClosureError,
     DefinitionError,
     FnjaxError,
@@ -26,6 +27,7 @@ from fnjax._errors import (
     MissingMethodError,
     OnceDifferentiableError,
     OutputError,
+    describe,
     error,
     location,
     type_name,
@@ -134,6 +136,7 @@ class ClassRule:
             return Run(outputs, [], Linear((), (False,) * len(outputs), _no_pull))
         residuals = Residuals(operands, originals)
         saved = Saved(ctx, residuals)
+        self._check_backward(len(self.outputs.members))
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
         backward = Backward(self, needs, operands, outputs, differentiable, saved)
@@ -169,6 +172,22 @@ class ClassRule:
             members.append(rest)
         make = getattr(type(returned), "_make", tuple) if is_tuple else None
         return arrays, Outputs(tuple(members), make)
+
+    def _check_backward(self, n_outputs: int) -> None:
+        """Find a backward with the wrong number of parameters while the user's forward is at hand."""
+        backward, name = self.methods.backward, self.methods.name
+        assert backward is not None
+        parameters, count = parameters_of(backward, takes_ctx=True), 1 if self.methods.boxed else n_outputs
+        if not parameters.accepts(count):
+            raise error(
+                ArgumentError,
+                f"{name}.backward() takes {len(parameters.names) + 1} positional arguments but {count + 1} were given",
+                "backward-parameters",
+                method=backward,
+                expected=f"ctx and one gradient for each of the {n_outputs} output(s) of {name}.forward",
+                got=f"backward({', '.join([parameters.first, *parameters.names])})",
+                fix="give backward a parameter for each output, or *grad_outputs",
+            )
 
     def _warn_of_containers(self, needs: Needs) -> None:
         for i, argument in enumerate(self.arguments.each):
@@ -250,13 +269,21 @@ class ClassRule:
             yield
         except jax.errors.UnexpectedTracerError as e:
             raise self.error("closure") from e
+        except FnjaxError:
+            raise
         except (*_CONCRETE_ERRORS, TypeError, IndexError, AttributeError) as e:
-            if isinstance(e, _CONCRETE_ERRORS) or any(word in str(e) for word in ("Tracer", "concrete", "static")):
+            text, ctx = str(e), self.methods.ctx.__name__
+            if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
                 e.add_note(self._hint(method, operands))
-            elif self.methods.ctx.__name__ in str(e):
+            elif ctx in text:
                 e.add_note(
-                    f"A {self.methods.ctx.__name__} is the ctx of {self.methods.name}: the first argument of forward "
-                    f"(unless there is a setup_context) and of backward. {location(method)}"
+                    f"A {ctx} is the ctx of {self.methods.name}: the first argument of forward (unless there is a "
+                    f"setup_context) and of backward. {location(method)}"
+                )
+            elif isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+                e.add_note(
+                    f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
+                    f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
                 )
             raise
 
@@ -435,7 +462,7 @@ class Backward:
                 f"(expected {n}, got {len(grads)})",
                 "number-of-gradients",
                 expected=f"one gradient for each argument of forward ({names}), None where there is none",
-                got=f"{type_name(returned)} of {len(grads)}" if isinstance(returned, tuple) else type_name(returned),
+                got=describe(returned),
                 fix=f"return a tuple of {n}",
             )
         result: Arrays = [None] * len(self._operands)
@@ -451,7 +478,7 @@ class Backward:
                     "the corresponding forward input was not a Variable",
                     "gradient-for-static",
                     expected=f"None for {arguments.name(i)}, which holds no array to differentiate",
-                    got=type_name(grad),
+                    got=describe(grad),
                     fix="return None there; `pytree = True` on the class gives containers a gradient",
                 )
         return result
@@ -486,7 +513,7 @@ class Backward:
                 f"{self._methods.name}.backward: expected Variable or None (got {type_name(grad)}) for {name}",
                 "gradient-type",
                 expected=f"an array of shape {aval.shape}, or None",
-                got=f"{grad!r:.80}",
+                got=describe(grad),
                 fix="return an array; a number times jnp.ones_like(grad_output) is one",
             )
         grad = to_tensor(grad)

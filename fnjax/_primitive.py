@@ -19,6 +19,7 @@ This file knows JAX and rules on flat lists of arrays; it knows nothing of ctx o
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, get_args
@@ -26,7 +27,6 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import jax
 from jax.extend.core import (
     ClosedJaxpr,
-    Jaxpr,
     Primitive,
     jaxpr_as_fun,
     set_current_trace,
@@ -104,13 +104,18 @@ wall_p = Primitive("fnjax_wall")
 wall_p.multiple_results = True
 
 
-def _lifetime() -> Jaxpr:
+def _lifetime() -> ClosedJaxpr:
     """A parameter without content for an equation whose other parameters belong to the user.
 
     JAX keeps what it learnt of an equation under its parameters, and lets go of them only when a jaxpr among them dies;
     without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
     """
-    return Jaxpr((), (), (), ())
+    return _empty_jaxpr().replace()  # type: ignore[no-any-return]  # untyped in JAX
+
+
+@functools.cache
+def _empty_jaxpr() -> ClosedJaxpr:
+    return jax.make_jaxpr(lambda: ())()
 
 
 def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
@@ -319,7 +324,7 @@ def _call_jvp(
     jaxpr: ClosedJaxpr | None,
     n_outputs: int,
     n_closed: int,
-    lifetime: Jaxpr,
+    lifetime: ClosedJaxpr,
 ) -> tuple[Arrays, Arrays]:
     needs = tuple(type(t) is not ad.Zero for t in tangents)
     if any(needs[:n_closed]):
@@ -409,7 +414,7 @@ def _call_batch(
     jaxpr: ClosedJaxpr | None,
     n_outputs: int,
     n_closed: int,
-    lifetime: Jaxpr,
+    lifetime: ClosedJaxpr,
 ) -> tuple[Arrays, list[int]]:
     if jaxpr is None:
         raise NeedsBodyError
@@ -462,7 +467,7 @@ def _linear_batch(
     needs: Needs,
     avals: Any,
     rule: Rule,
-    lifetime: Jaxpr,
+    lifetime: ClosedJaxpr,
 ) -> tuple[Arrays, list[int]]:
     n_residuals = len(linear.kept)
     args = list(args)

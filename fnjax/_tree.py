@@ -37,16 +37,19 @@ def is_inexact(value: Any) -> bool:
 
 
 def refuse_torch(value: object, where: str) -> None:
-    """Raise for a torch.Tensor, which JAX would otherwise meet as an opaque object."""
-    types = type(value).__mro__
-    if any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in types):
+    """Raise for a torch.Tensor, also in a container: JAX would meet it as an opaque object."""
+    if has_leaf(value, _is_torch):
         raise error(
             ArgumentError,
-            f"{where} is a torch.Tensor",
+            f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
             "torch-tensor",
             expected="a JAX or NumPy array",
             fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
         )
+
+
+def _is_torch(value: object) -> bool:
+    return any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in type(value).__mro__)
 
 
 def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:

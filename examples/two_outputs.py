@@ -1,0 +1,80 @@
+"""A Function with two outputs, image and alpha, of which the loss uses only the image.
+
+The gradient of alpha then arrives in backward as zeros, or as None after `ctx.set_materialize_grads(False)`, which saves
+the work that zeros would cause.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fnjax
+
+arrived = []  # what backward got for alpha: its shape, or None
+
+
+class Render(fnjax.Function):
+    """One layer of fog: alpha = 1 - exp(-density), image = alpha color, for density and color of shape (pixels,)."""
+
+    @staticmethod
+    def forward(ctx, color, density):
+        alpha = 1 - jnp.exp(-density)
+        ctx.save_for_backward(color, alpha)
+        return alpha * color, alpha
+
+    @staticmethod
+    def backward(ctx, grad_image, grad_alpha):
+        arrived.append(grad_alpha.shape)
+        color, alpha = ctx.saved_tensors
+        return grad_image * alpha, (grad_image * color + grad_alpha) * (1 - alpha)
+
+
+class RenderLazily(Render):
+    """The same, told that it need not be given zeros."""
+
+    @staticmethod
+    def forward(ctx, color, density):
+        ctx.set_materialize_grads(False)
+        return Render.forward(ctx, color, density)
+
+    @staticmethod
+    def backward(ctx, grad_image, grad_alpha):
+        arrived.append(None if grad_alpha is None else grad_alpha.shape)
+        color, alpha = ctx.saved_tensors
+        grad_color, through = None, 0 if grad_alpha is None else grad_alpha
+        if grad_image is not None:
+            grad_color, through = grad_image * alpha, through + grad_image * color
+        return grad_color, through * (1 - alpha)
+
+
+COLOR = np.array([0.2, 0.5, 1.0], np.float32)
+DENSITY = np.array([0.1, 1.0, 3.0], np.float32)
+
+
+def check(wrap=lambda f: f):
+    """What arrived and what came of it, beside the closed forms; `wrap` may be jax.jit."""
+    results = {}
+    for function, unused in ((Render, (3,)), (RenderLazily, None)):
+        image_loss = lambda *args, render=function.apply: (render(*args)[0] ** 2).sum()
+        alpha_loss = lambda *args, render=function.apply: render(*args)[1].sum()
+        arrived.clear()
+        grad_color, grad_density = wrap(jax.grad(image_loss, argnums=(0, 1)))(COLOR, DENSITY)
+        seen = arrived[-1]
+        alpha = 1 - np.exp(-DENSITY)
+        name = function.__name__
+        results |= {
+            f"{name}, grad_alpha": (seen == unused, True),
+            f"{name}, gradient for color": (grad_color, 2 * alpha**2 * COLOR),
+            f"{name}, gradient for density": (grad_density, 2 * alpha * COLOR**2 * (1 - alpha)),
+            f"{name}, gradient of alpha": (wrap(jax.grad(alpha_loss, argnums=1))(COLOR, DENSITY), 1 - alpha),
+        }
+    return results
+
+
+def main():
+    for name, (got, expected) in check().items():
+        print(f"{name}: {np.asarray(got).tolist()}, expected {np.asarray(expected).tolist()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The rooms of the house: what imports what."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import fnjax
+
+PACKAGE = pathlib.Path(fnjax.__file__).parent
+# Downwards only: each file may import what stands before it.
+STRATA = ["_errors", "_tree", "_context", "_arguments", "_primitive", "_lowering", "_amp", "_function", "__init__"]
+
+
+def imports(path):
+    """The absolute names that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.stem)
+def test_imports_point_downwards(path):
+    """A file of fnjax imports only files below it, the standard library, and public names of jax and numpy."""
+    below = {f"fnjax.{name}" for name in STRATA[: STRATA.index(path.stem)]}
+    for name in imports(path):
+        root = name.split(".")[0]
+        if root == "fnjax":
+            assert name == "fnjax" or any(name == b or name.startswith(b + ".") for b in below), name
+        else:
+            assert root in {"jax", "numpy"} or root in sys.stdlib_module_names, name
+        assert not name.startswith("jax._"), name
+
+
+def test_only_the_primitives_speak_of_interpreters():
+    """JAX's interpreters are met in one file."""
+    speakers = {p.stem for p in PACKAGE.glob("*.py") if any(n.startswith("jax.interpreters") for n in imports(p))}
+    assert speakers == {"_primitive"}
+
+
+def test_import_loads_no_extras():
+    """`import fnjax` loads neither libcst nor graphviz nor torch, nor anything that only examples need."""
+    code = (
+        "import sys, fnjax\n"
+        "print([m for m in ('libcst', 'graphviz', 'torch', 'optax', 'matplotlib', 'tqdm') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_public_names_show_their_public_module():
+    """Tracebacks show `fnjax.GradientError`, not the private file."""
+    errors = [v for v in vars(fnjax).values() if isinstance(v, type) and issubclass(v, fnjax.FnjaxError)]
+    assert len(errors) >= 9
+    assert {e.__module__ for e in errors} == {"fnjax"}

@@ -1,0 +1,258 @@
+"""The documentation says what happens: its code runs, its links lead somewhere, its tables are tried."""
+
+import ast
+import contextlib
+import doctest
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fnjax
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Block(NamedTuple):
+    """A fenced block of a page.
+
+    Attributes:
+        words: what its info string says, `{ .python .no-run }` being `["python", "no-run"]`.
+        code: its lines, without the indentation of the fence.
+        line: the line of the page after the opening fence, counted from 0.
+    """
+
+    words: list[str]
+    code: str
+    line: int
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    fence = re.compile(
+        r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`\n]*)\n(?P<code>.*?)^(?P=indent)(?P=ticks) *$",
+        re.MULTILINE | re.DOTALL,
+    )
+    for match in fence.finditer(text):
+        words = [word.lstrip(".") for word in match["info"].strip(" {}").split()]
+        yield Block(words, textwrap.dedent(match["code"]), text[: match.start("code")].count("\n"))
+
+
+def prose(text: str) -> str:
+    """A page without its code, in which brackets mean nothing."""
+    for block in re.findall(r"^ *```.*?^ *```", text, re.MULTILINE | re.DOTALL):
+        text = text.replace(block, "")
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings that name one: `## Heading {#anchor}`."""
+    return set(re.findall(r"^#+ .*\{#([\w-]+)\}\s*$", text, re.MULTILINE))
+
+
+def slugs(text: str) -> set[str]:
+    """The anchors of all headings of a page."""
+    headings = re.findall(
+        r"^#+ +(.*?)\s*$", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return anchors(text) | {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
+def run_python(block: Block, name: str, namespace: dict[str, object]) -> None:
+    """Run a block; what it prints must be what the comments behind its prints say."""
+    # The empty lines give every line the number that it has in the page.
+    code = compile("\n" * block.line + block.code, name, "exec")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, namespace)
+    expected = re.findall(r"^ *print\(.*\)  # (.*)$", block.code, re.MULTILINE)
+    if expected:
+        want = "\n".join(expected) + "\n"
+        assert doctest.OutputChecker().check_output(want, printed.getvalue(), FLAGS), (
+            f"{name}, line {block.line}: expected\n{want}printed\n{printed.getvalue()}"
+        )
+
+
+def run_session(block: Block, name: str, namespace: dict[str, object]) -> None:
+    """Run a `>>>` session as doctest does, in the namespace of its page."""
+    test = doctest.DocTestParser().get_doctest(block.code, {}, name, name, block.line)
+    test.globs = namespace  # the test has made a copy
+    failures = io.StringIO()
+    result = doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=failures.write, clear_globs=False)
+    assert result.failed == 0, failures.getvalue()
+    assert result.attempted > 0, f"{name}, line {block.line}: a session without >>>"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of_the_page_runs(page):
+    """All code of a page runs in order and gives what the page shows, with JAX's defaults of promotion."""
+    name = str(page.relative_to(ROOT))
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        for block in blocks(page.read_text()):
+            # What an included file holds is run by the tests of that file.
+            if "no-run" in block.words or "--8<--" in block.code:
+                continue
+            if block.words[:1] == ["python"]:
+                run_python(block, name, namespace)
+            elif block.words[:1] == ["pycon"]:
+                run_session(block, name, namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of_the_page_says_what_it_is(page):
+    """No block of a page goes unrun for want of a language: each says one, and Python is shown as Python."""
+    for block in blocks(page.read_text()):
+        assert block.words, f"{page.name}, line {block.line}: a block without a language"
+        if block.words[0] in {"text", "sh"}:
+            assert ">>> " not in block.code, f"{page.name}, line {block.line}: a session that is not run"
+
+
+def errors_of_the_library() -> set[str]:
+    """The anchors that messages point to: in `error(kind, head, anchor)`, `self._error(head, anchor)`, and in hints."""
+    found = set()
+    for file in (ROOT / "fnjax").rglob("*.py"):
+        text = file.read_text()
+        found |= set(re.findall(r"docs/errors\.md#([\w-]+)", text))
+        for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
+            called = ast.unparse(call.func)
+            place = {"error": 2, "self._error": 1}.get(called)
+            if place is not None and len(call.args) > place:
+                anchor = call.args[place]
+                if isinstance(anchor, ast.Constant):  # else a helper that passes its own argument on
+                    found.add(anchor.value)
+    return found
+
+
+def test_each_error_has_its_heading():
+    """Every anchor that a message of fnjax points to is a heading of docs/errors.md."""
+    assert errors_of_the_library() - anchors((ROOT / "docs/errors.md").read_text()) == set()
+
+
+def test_each_heading_has_its_error():
+    """Every anchor of docs/errors.md is that of a message of fnjax."""
+    assert anchors((ROOT / "docs/errors.md").read_text()) - errors_of_the_library() == set()
+
+
+def test_each_error_is_shown():
+    """The example under each heading of docs/errors.md raises something that the page shows."""
+    sections = re.split(r"^(?=## )", (ROOT / "docs/errors.md").read_text(), flags=re.MULTILINE)
+    for section in sections:
+        if anchors(section):
+            assert "Traceback (most recent call last):" in section, section.partition("\n")[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_the_page_lead_somewhere(page):
+    """Each relative link names a file that is there, and a heading that is in it."""
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor and file.suffix == ".md":
+            assert anchor in slugs(file.read_text()), f"{page.name} links to {target}"
+    for included in re.findall(r'--8<-- "([^"]+)"', text):
+        assert (ROOT / included).exists(), f"{page.name} includes {included}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table of transforms in the README
+
+
+class Cube(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * 3 * x**2
+
+
+class Product(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        return grad_output * w, grad_output * x
+
+
+cube = Cube.apply
+TWO = jnp.asarray(2.0)
+
+
+def shard_mapped():
+    """The gradient for an argument that all devices share, beside one that is spread over them."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    P = jax.sharding.PartitionSpec
+    f = jax.shard_map(Product.apply, mesh=mesh, in_specs=(P("i"), P()), out_specs=P("i"))
+    return jax.grad(lambda w: f(jnp.ones(1), w).sum())(TWO)
+
+
+# Each form that the table names: how it is tried with w ↦ w³ at 2, and what comes out.
+TRANSFORMS = {
+    "cube(x)": (lambda: cube(TWO), 8),
+    "jax.jit": (lambda: jax.jit(cube)(TWO), 8),
+    "jax.grad": (lambda: jax.grad(cube)(TWO), 12),
+    "jax.value_and_grad": (lambda: jax.value_and_grad(cube)(TWO)[1], 12),
+    "jax.vjp": (lambda: jax.vjp(cube, TWO)[1](TWO)[0], 24),
+    "jax.jacrev": (lambda: jax.jacrev(cube)(TWO), 12),
+    "jax.grad(jax.grad(f))": (lambda: jax.grad(jax.grad(cube))(TWO), 12),
+    "jax.jacrev(jax.grad(f))": (lambda: jax.jacrev(jax.grad(cube))(TWO), 12),
+    "jax.vmap": (lambda: jax.vmap(jax.grad(cube))(TWO[None])[0], 12),
+    "jax.lax.scan": (
+        lambda: jax.grad(lambda x: jax.lax.scan(lambda c, _: (cube(c), None), x, None, length=2)[0])(TWO),
+        9 * 2**8,
+    ),
+    "jax.lax.cond": (lambda: jax.grad(lambda x: jax.lax.cond(x > 0, cube, lambda x: x, x))(TWO), 12),
+    "jax.lax.fori_loop": (
+        lambda: jax.grad(lambda x: jax.lax.fori_loop(0, 2, lambda _, x: cube(x), x))(TWO),
+        9 * 2**8,
+    ),
+    "jax.lax.while_loop": (lambda: jax.lax.while_loop(lambda x: x < 100, cube, TWO), 2**9),
+    "jax.checkpoint": (lambda: jax.grad(jax.checkpoint(cube))(TWO), 12),
+    "jax.jvp": (lambda: jax.jvp(cube, (TWO,), (TWO,)), NotImplementedError),
+    "jax.jacfwd": (lambda: jax.jacfwd(cube)(TWO), NotImplementedError),
+    "jax.linearize": (lambda: jax.linearize(cube, TWO)[1](TWO), NotImplementedError),
+    "jax.hessian": (lambda: jax.hessian(cube)(TWO), NotImplementedError),
+    "jax.shard_map": (shard_mapped, ValueError),
+}
+
+
+@pytest.mark.parametrize("form", TRANSFORMS)
+def test_transform_does_what_the_readme_says(form):
+    """Each transform in the README's table gives the right number, or the error that the table announces."""
+    run, outcome = TRANSFORMS[form]
+    if isinstance(outcome, type):
+        with pytest.raises(outcome):
+            run()
+    else:
+        assert run() == outcome
+
+
+def test_readme_table_is_the_one_that_is_tried():
+    """The README's table names just these transforms, each on the side where it belongs."""
+    table = (ROOT / "README.md").read_text().partition("| transform |")[2].partition("\n\n")[0]
+    rows = {row for cell in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for row in re.findall(r"`([^`]+)`", cell)}
+    assert rows == set(TRANSFORMS)
+    for form, (_, outcome) in TRANSFORMS.items():
+        (row,) = (line for line in table.splitlines() if f"`{form}`" in line.split("|")[1])
+        assert row.split("|")[2].strip() == ("not yet" if isinstance(outcome, type) else "yes"), row

@@ -1,0 +1,189 @@
+"""The zoo of Functions under every composition of transforms, against plain JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.zoo import CASES, Case
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def eager(f):
+    return f
+
+
+def vmapped(f):
+    """`f` on one example, through a batch of two."""
+    return lambda *args: jax.tree.map(lambda y: y[0], jax.vmap(f)(*(jnp.stack([x, 2 * x]) for x in args)))
+
+
+def vmapped_shared(f):
+    """`f` with its last argument shared by the batch."""
+
+    def wrapped(*args):
+        axes = (0,) * max(1, len(args) - 1) + (None,) * (len(args) > 1)
+        stacked = [x if axis is None else jnp.stack([x, 2 * x]) for x, axis in zip(args, axes, strict=True)]
+        return jax.tree.map(lambda y: y[0], jax.vmap(f, axes)(*stacked))
+
+    return wrapped
+
+
+def scanned(f):
+    """`f` as the body of a scan of one step, its arguments in the carry."""
+
+    def wrapped(*args):
+        _, y = jax.lax.scan(lambda carry, _: (carry, f(*carry)), args, None, length=1)
+        return jax.tree.map(lambda y: y[0], y)
+
+    return wrapped
+
+
+def rematerialised(policy):
+    return lambda f: jax.checkpoint(f, policy=policy)
+
+
+WRAPPERS = {
+    "eager": eager,
+    "jit": jax.jit,
+    "vmap": vmapped,
+    "vmap_shared": vmapped_shared,
+    "jit_vmap": lambda f: jax.jit(vmapped(f)),
+    "vmap_jit": lambda f: vmapped(jax.jit(f)),
+    "vmap_vmap": lambda f: vmapped(vmapped(f)),
+    "scan": scanned,
+    "vmap_scan": lambda f: vmapped(scanned(f)),
+    "scan_vmap": lambda f: scanned(vmapped(f)),
+    "remat": jax.checkpoint,
+    "remat_everything": rematerialised(jax.checkpoint_policies.everything_saveable),
+    "remat_dots": rematerialised(jax.checkpoint_policies.dots_saveable),
+    "jit_remat_scan": lambda f: jax.jit(jax.checkpoint(scanned(f))),
+    "remat_vmap": lambda f: jax.checkpoint(vmapped(f)),
+}
+
+
+def derivative(f, order: int):
+    """The `order`-th derivative of a real loss along the direction of ones, as a function of the same arguments."""
+    for _ in range(order):
+        f = along_ones(f)
+    return f
+
+
+def along_ones(f):
+    def wrapped(*args):
+        grads = jax.grad(f, argnums=tuple(range(len(args))))(*args)
+        return sum(jnp.sum(jnp.real(g) + jnp.imag(g)) for g in grads)
+
+    return wrapped
+
+
+def arrays(case: Case):
+    return [jnp.asarray(x) for x in case.inputs(np.random.default_rng(0))]
+
+
+def cased(wrappers):
+    return [
+        pytest.param(c, w, id=f"{c.name}-{n}")
+        for c in CASES
+        for n, w in wrappers.items()
+        # JAX itself refuses: the policy puts reduce_precision, which knows no complex numbers, on what is saved.
+        if (c.name, n) != ("complex", "remat_everything")
+    ]
+
+
+@pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
+def test_value(case, wrap):
+    """The value is that of the plain formula."""
+    args = arrays(case)
+    for got, want in zip(jax.tree.leaves(wrap(case.apply)(*args)), jax.tree.leaves(case.twin(*args)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
+def test_gradient_of_wrapped(case, wrap):
+    """The gradients of the wrapped Function are those of the plain formula, in every argument."""
+    args = arrays(case)
+    every = tuple(range(len(args)))
+    value, got = jax.value_and_grad(case.loss(wrap(case.apply)), every)(*args)
+    value_wanted, want = jax.value_and_grad(case.loss(wrap(case.twin)), every)(*args)
+    np.testing.assert_allclose(value, value_wanted, rtol=1e-12)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        assert g.dtype == w.dtype
+        np.testing.assert_allclose(g, w, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
+def test_gradient_in_one_argument(case, wrap):
+    """Each argument can be differentiated by itself."""
+    args = arrays(case)
+    for i in range(len(args)):
+        got = jax.grad(case.loss(wrap(case.apply)), i)(*args)
+        np.testing.assert_allclose(got, jax.grad(case.loss(wrap(case.twin)), i)(*args), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
+def test_wrapped_gradient(case, wrap):
+    """The gradient taken first and wrapped afterwards is the same."""
+    args = arrays(case)
+    for i in range(len(args)):
+        got = wrap(jax.grad(case.loss(case.apply), i))(*args)
+        np.testing.assert_allclose(got, wrap(jax.grad(case.loss(case.twin), i))(*args), rtol=1e-10)
+
+
+ORDERS = {name: WRAPPERS[name] for name in ("eager", "jit", "vmap", "vmap_jit", "scan", "remat", "jit_remat_scan")}
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize(("case", "wrap"), cased(ORDERS))
+def test_higher_order(case, wrap, order):
+    """Second and third derivatives are right for saved inputs, outputs, intermediates, and a NumPy forward."""
+    args = arrays(case)
+    got = derivative(case.loss(wrap(case.apply)), order)(*args)
+    np.testing.assert_allclose(got, derivative(case.loss(wrap(case.twin)), order)(*args), rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_jit_outside_of_higher_order(case):
+    """The same under one jit around everything."""
+    args = arrays(case)
+    got = jax.jit(derivative(case.loss(case.apply), 2))(*args)
+    np.testing.assert_allclose(got, derivative(case.loss(case.twin), 2)(*args), rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_tracers_do_not_leak(case):
+    """No tracer outlives its transformation."""
+    args = arrays(case)
+    with jax.checking_leaks():
+        jax.jit(derivative(case.loss(case.apply), 2))(*args)
+        jax.grad(case.loss(jax.jit(case.apply)))(*args)
+        jax.grad(case.loss(vmapped(case.apply)))(*args)
+        jax.vmap(jax.grad(case.loss(case.apply)))(*(jnp.stack([x, x]) for x in args))
+        jax.grad(case.loss(scanned(case.apply)))(*args)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_while_loop(case):
+    """A while loop runs a Function forward."""
+    args = arrays(case)
+    _, got = jax.lax.while_loop(
+        lambda c: c[0] < 1, lambda c: (c[0] + 1, case.apply(*args)), (0, jax.tree.map(jnp.zeros_like, case.twin(*args)))
+    )
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(case.twin(*args)), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrap", [eager, jax.jit, jax.checkpoint, scanned], ids=["eager", "jit", "remat", "scan"])
+def test_cond(wrap):
+    """A Function in the branches of cond."""
+    for case in CASES:
+        if case.name in ("marked_output", "complex", "linear"):
+            continue
+        args = arrays(case)
+        branchy = lambda f: case.loss(  # noqa: B023 - called in the same turn
+            wrap(lambda *a: jax.lax.cond(a[0].ravel()[0] < 100, f, lambda *b: jax.tree.map(jnp.cos, f(*b)), *a))
+        )
+        got = derivative(branchy(case.apply), 2)(*args)
+        np.testing.assert_allclose(got, derivative(branchy(case.twin), 2)(*args), rtol=1e-9)

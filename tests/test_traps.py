@@ -1,0 +1,323 @@
+"""The traps that were measured before fnjax was written, one by one."""
+
+import gc
+import math
+import threading
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from tests.zoo import Linear, SavedOutput
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+class OnlyWhatIsNeeded(fnjax.Function):
+    """x * y; saves what the needed gradients need, and nothing else."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(*(value for value, needed in zip((y, x), ctx.needs_input_grad, strict=True) if needed))
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        saved = list(ctx.saved_tensors)
+        return tuple(grad_output * saved.pop(0) if needed else None for needed in ctx.needs_input_grad)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "remat"])
+def test_interleaved_pullbacks(wrap):
+    """A pullback keeps its own residuals when the same staged call is differentiated in other arguments."""
+    f, two, three = wrap(OnlyWhatIsNeeded.apply), jnp.float64(2.0), jnp.float64(3.0)
+    _, u = jax.vjp(lambda x: f(x, three), two)
+    _, v = jax.vjp(lambda y: f(two, y), three)
+    _, w = jax.vjp(f, two, three)
+    _, u_again = jax.vjp(lambda x: f(x, three), two)
+    assert [u(1.0), v(1.0), w(1.0), u_again(1.0), u(1.0)] == [(3.0,), (2.0,), (3.0, 2.0), (3.0,), (3.0,)]
+
+
+def test_interleaved_pullbacks_under_vmap():
+    """The same where one argument is batched and the other is shared: no batched residual is taken for a shared one."""
+    f = jax.jit(jax.vmap(OnlyWhatIsNeeded.apply, (0, None)))
+    x, y, ct = jnp.arange(3.0), jnp.array([10.0, 20.0, 30.0]), jnp.ones((3, 3))
+    _, u = jax.vjp(lambda x: f(x, y), x)
+    _, v = jax.vjp(lambda y: f(x, y), y)
+    np.testing.assert_array_equal(u(ct)[0], [60.0, 60.0, 60.0])
+    np.testing.assert_array_equal(v(ct)[0], [3.0, 3.0, 3.0])
+
+
+class FalseRule(fnjax.Function):
+    """exp with a rule that is not its derivative and goes through the saved output: d/dx = 100 y."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = jnp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return 100 * grad_output * y
+
+
+def once_in_scan(f):
+    return lambda x: jax.lax.scan(lambda carry, _: (f(carry), None), x, None, length=1)[0]
+
+
+def once_in_fori_loop(f):
+    return lambda x: jax.lax.fori_loop(0, 1, lambda _, carry: f(carry), x)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda f: f,
+        jax.jit,
+        once_in_scan,
+        once_in_fori_loop,
+        jax.checkpoint,
+        lambda f: lambda x: jax.vmap(f)(x[None])[0],
+    ],
+    ids=["eager", "jit", "scan", "fori_loop", "remat", "vmap"],
+)
+def test_saved_output_goes_through_the_rule_again(wrap):
+    """Each derivative of a saved output multiplies by the rule's 100, to third order, also inside loops."""
+    f = wrap(FalseRule.apply)
+    x = jnp.float64(0.5)
+    for factor in (1e2, 1e4, 1e6):
+        f = jax.grad(f)
+        np.testing.assert_allclose(f(x), factor * np.exp(0.5), rtol=1e-12)
+
+
+def make_scale(k):
+    class Scale(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * k
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * k
+
+    return Scale.apply
+
+
+def make_backward_scale(k):
+    class BackwardScale(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * k
+
+    return BackwardScale.apply
+
+
+@pytest.mark.parametrize("make", [make_scale, make_backward_scale], ids=["forward", "backward"])
+def test_captured_arrays_are_constants(make):
+    """Arrays of an enclosing jit, vmap, scan or remat may be used in forward and backward, inside grad or outside."""
+    three = jnp.float64(3.0)
+    assert jax.grad(make(three))(2.0) == 3.0
+    assert jax.jit(lambda k, x: jax.grad(make(k))(x))(3.0, 2.0) == 3.0
+    assert jax.grad(jax.jit(lambda k, x: make(k)(x)), 1)(3.0, 2.0) == 3.0
+    assert jax.grad(jax.grad(jax.jit(lambda k, x: make(k)(x) ** 2), 1), 1)(3.0, 2.0) == (
+        2 * 9.0 if make is make_scale else 2 * 3.0 * 3.0
+    )
+    k, x = jnp.arange(3.0), jnp.ones(3)
+    np.testing.assert_array_equal(jax.vmap(lambda k, x: jax.grad(make(k))(x))(k, x), k)
+    np.testing.assert_array_equal(jax.grad(lambda x: jax.vmap(lambda k, x: make(k)(x))(k, x).sum())(x), k)
+    loop = lambda k: lambda x: jax.lax.scan(lambda c, _: (make(k)(c), None), x, None, length=2)[0]
+    assert jax.jit(lambda k, x: jax.grad(loop(k))(x))(3.0, 2.0) == 9.0
+    assert jax.jit(lambda k, x: jax.grad(jax.checkpoint(make(k)))(x))(3.0, 2.0) == 3.0
+
+
+@pytest.mark.parametrize("make", [make_scale, make_backward_scale], ids=["forward", "backward"])
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, jax.jit, once_in_scan, jax.checkpoint], ids=["eager", "jit", "scan", "remat"]
+)
+def test_differentiated_capture_is_an_error(make, wrap):
+    """An array from outside that is being differentiated is an error that names the Function."""
+    with pytest.raises(fnjax.ClosureError, match="Scale uses an array from outside that is being differentiated"):
+        jax.grad(wrap(lambda k: make(k)(k)))(jnp.float64(3.0))
+
+
+def test_differentiated_capture_without_traced_argument():
+    """The same in a call whose arguments are all concrete: JAX never differentiates the body unseen."""
+    with pytest.raises(fnjax.ClosureError, match="Scale"):
+        jax.grad(lambda k: make_scale(k)(jnp.float64(2.0)))(jnp.float64(3.0))
+
+
+def test_captured_constant_after_stop_gradient():
+    """The remedy that the error names works."""
+    f = lambda k: make_scale(jax.lax.stop_gradient(k))(k)
+    assert jax.grad(f)(3.0) == 3.0
+    assert jax.grad(jax.jit(f))(3.0) == 3.0
+
+
+def test_only_what_backward_reaches_is_kept():
+    """Saving only the output keeps no input: the residuals of a vjp are the output alone."""
+    x = jnp.ones(1000)
+    y, pullback = jax.vjp(SavedOutput.apply, x)
+    residuals = [leaf for leaf in jax.tree.leaves(pullback) if getattr(leaf, "size", 0) == x.size]
+    assert len(residuals) == 1
+    np.testing.assert_array_equal(residuals[0], y)
+    reference = weakref.ref(x)
+    del x
+    gc.collect()
+    assert reference() is None
+
+
+def test_saved_weight_stays_unbatched_under_vmap():
+    """A shared weight that is saved is kept once, not once per example."""
+    w, x = jnp.ones((7, 7)), jnp.ones((50, 7))
+    _, pullback = jax.vjp(jax.vmap(lambda x: Linear.apply(x[None], w)), x)
+    assert sum(leaf.size for leaf in jax.tree.leaves(pullback)) <= 2 * w.size
+
+
+def test_gradient_dtype_is_cast():
+    """A float64 gradient for a float32 input, which JAX accepts in silence, comes out as float32."""
+
+    class Wide(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.astype(jnp.float64)
+
+    assert jax.grad(Wide.apply)(jnp.float32(1)).dtype == jnp.float32
+
+
+def test_eager_calls_see_concrete_arrays():
+    """Outside jit, forward and backward can print, branch and call NumPy, also under first-order grad."""
+    seen = []
+
+    class Branchy(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            seen.append(np.asarray(x).item())
+            return jnp.asarray(np.abs(np.asarray(x)))
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            seen.append(np.asarray(grad_output).item())
+            return grad_output if x > 0 else -grad_output
+
+    assert Branchy.apply(jnp.float64(-2.0)) == 2.0
+    assert jax.grad(Branchy.apply)(jnp.float64(-2.0)) == -1.0
+    assert jax.value_and_grad(lambda x: 5 * Branchy.apply(x))(-3.0) == (15.0, -5.0)
+    assert seen == [-2.0, -2.0, 1.0, -3.0, 5.0]
+
+
+def test_changes_are_never_served_stale():
+    """A changed class attribute, a mutated list, and 1, 1.0 and True are told apart."""
+
+    class Scaled(fnjax.Function):
+        factor = 2.0
+
+        @classmethod
+        def forward(cls, ctx, x, numbers):
+            return x * cls.factor * sum(numbers)
+
+        @classmethod
+        def backward(cls, ctx, grad_output):
+            return grad_output * cls.factor, None
+
+    numbers = [1.0]
+    f = lambda x: jax.jit(lambda x: Scaled.apply(x, numbers))(x)  # noqa: PLW0108 - a new function for jit each time
+    assert (f(1.0), jax.grad(f)(1.0)) == (2.0, 2.0)
+    Scaled.factor = 5.0
+    numbers.append(2.0)
+    assert (f(1.0), jax.grad(f)(1.0)) == (15.0, 5.0)
+
+    class TypeOf(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, value):
+            return x * 1, type(value).__name__, math.copysign(1.0, value)
+
+        @staticmethod
+        def backward(ctx, grad_output, *_):
+            return grad_output, None
+
+    values = (1, True, 1.0, 0.0, -0.0)
+    kinds = []
+    for value in values:
+        jax.jit(lambda x, value=value: kinds.append(TypeOf.apply(x, value)[1:]))(1.0)
+    assert kinds == [("int", 1.0), ("bool", 1.0), ("float", 1.0), ("float", 1.0), ("float", -1.0)]
+
+
+def test_threads_trace_at_once():
+    """Eight threads that trace, compile and differentiate different Functions at once do not disturb each other."""
+    wrong = []
+
+    def work(k):
+        try:
+            for n in range(1, 6):
+                scale = make_scale(jnp.float64(k))
+                value, grad = jax.jit(jax.value_and_grad(lambda x, s=scale: s(x) ** 2))(jnp.float64(n))
+                if (value, grad) != ((k * n) ** 2, 2 * k * k * n):
+                    wrong.append((k, n, value, grad))
+                if jax.grad(jax.grad(FalseRule.apply))(jnp.float64(0.0)) != 1e4:
+                    wrong.append((k, "second order"))
+        except Exception as e:  # noqa: BLE001 - a thread's exception is a result here
+            wrong.append((k, repr(e)))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+class Payload:
+    """A static argument whose death can be watched."""
+
+
+def test_static_arguments_and_classes_die():
+    """Thousands of calls with distinct static values leave none of them behind, and a class dies with its last use."""
+    alive = weakref.WeakSet()
+
+    class Holder(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, payload):
+            ctx.payload = payload
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output, None
+
+    def call(Holder, n):
+        payload = Payload()
+        alive.add(payload)
+        f = lambda x: Holder.apply(x, payload)
+        if n % 500 == 0:
+            jax.jit(jax.grad(f))(1.0)
+            jax.vmap(jax.grad(f))(jnp.ones(2))
+            jax.grad(jax.grad(f))(1.0)
+        jax.grad(f)(1.0)
+        jax.make_jaxpr(jax.grad(f))(1.0)
+
+    for n in range(2000):
+        call(Holder, n)
+    gc.collect()
+    assert len(alive) <= 10  # JAX's own caches of compiled functions may hold the last ones
+    jax.clear_caches()
+    gc.collect()
+    assert len(alive) == 0
+    reference = weakref.ref(Holder)
+    del Holder
+    gc.collect()
+    assert reference() is None
