@@ -204,6 +204,12 @@ def _check_definition(cls: type[Function]) -> None:
             method=_find(cls, "vjp"),
             fix="remove one of them: vjp is another name for backward",
         )
+    for method, meanwhile in (
+        ("jvp", "forward mode is refused"),
+        ("vmap", "JAX batches forward and backward by itself"),
+    ):
+        if method in vars(cls):
+            warnings.warn(f"{name}.{method} is not called yet; {meanwhile}", UserWarning, stacklevel=3)
     for flag in ("pytree", "clear_saved_tensors_on_access", "boxed_grads_call"):
         value = getattr(cls, flag)
         if not isinstance(value, bool):

@@ -1,0 +1,271 @@
+"""Each misuse has an error with PyTorch's phrase, the names, what was expected, what came, and the way out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+
+X = jnp.array([1.0, 2.0])
+
+
+def function(forward=lambda ctx, x: x * 2, backward=lambda ctx, *grads: grads[0], **members):
+    """A class `Fn` with these methods."""
+    members |= {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Fn", (fnjax.Function,), members)
+
+
+def gradient(Fn, *args):
+    jax.grad(lambda *args: sum(jnp.sum(y) for y in jax.tree.leaves(Fn.apply(*args))))(*args)
+
+
+def in_forward(use):
+    def forward(ctx, x):
+        use(ctx, x)
+        return x * 2
+
+    return lambda: function(forward).apply(X)
+
+
+def returns(*grads):
+    """Differentiate a Function of (x, k) whose backward returns `grads`."""
+    value = grads[0] if len(grads) == 1 else grads
+    return lambda: gradient(function(lambda ctx, x, k: x * 2, lambda ctx, g: value), X, 3)
+
+
+def two_styles():
+    function(lambda ctx, x: x, setup_context=staticmethod(lambda ctx, inputs, output: None))
+
+
+def no_forward():
+    type("Fn", (fnjax.Function,), {}).apply(X)
+
+
+def no_backward():
+    gradient(type("Fn", (fnjax.Function,), {"forward": staticmethod(lambda ctx, x: x * 2)}), X)
+
+
+def instance():
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        fn = function()()
+    fn(X)
+
+
+def once():
+    def forward(ctx, x):
+        ctx.x = x
+        return x**3
+
+    Fn = function(forward, fnjax.once_differentiable(lambda ctx, g: 3 * ctx.x**2 * g))
+    jax.grad(jax.grad(Fn.apply))(1.0)
+
+
+def intermediate():
+    def forward(ctx, x):
+        slope = jax.pure_callback(np.cos, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+        ctx.save_for_backward(slope)
+        return jnp.sin(x)
+
+    Fn = function(forward, lambda ctx, g: g * ctx.saved_tensors[0])
+    jax.grad(jax.grad(Fn.apply))(jnp.float32(1.0))
+
+
+def changing_outputs():
+    Fn = function(lambda ctx, x: x * 2 if ctx.needs_input_grad[0] else x[:1])
+    jax.grad(lambda x: jax.jit(Fn.apply)(x).sum())(X)
+
+
+class Tensor:
+    """Stands for torch.Tensor where PyTorch is not installed."""
+
+    __module__ = "torch"
+
+
+RAISES = {
+    "missing": (
+        lambda: function(lambda ctx, x, k: x).apply(X),
+        TypeError,
+        "missing 1 required positional argument: 'k'",
+    ),
+    "unknown": (lambda: function().apply(X, zz=1), TypeError, "got an unexpected keyword argument 'zz'"),
+    "surplus": (lambda: function().apply(X, 1), TypeError, "takes 2 positional arguments but 3 were given"),
+    "twice": (lambda: function().apply(X, x=X), TypeError, "got multiple values for argument 'x'"),
+    "no_ctx": (lambda: function(lambda x: x).apply(X), TypeError, "the first parameter of forward, here 'x', is ctx"),
+    "keyword_only": (lambda: function(lambda ctx, *, x: x).apply(x=X), TypeError, "keyword-only argument 'x'"),
+    "two_styles": (two_styles, TypeError, "missing a required argument: 'x'"),
+    "torch": (lambda: function().apply(Tensor()), TypeError, "argument 0 ('x') of Fn.apply is a torch.Tensor"),
+    "torch_inside": (
+        lambda: function().apply([Tensor()]),
+        TypeError,
+        "argument 0 ('x') of Fn.apply holds a torch.Tensor",
+    ),
+    "no_forward": (no_forward, NotImplementedError, "You must implement the forward function"),
+    "no_backward": (no_backward, NotImplementedError, "You must implement either the backward or vjp method"),
+    "both": (
+        lambda: function(vjp=staticmethod(lambda ctx, g: g)),
+        RuntimeError,
+        "Implementing both 'backward' and 'vjp'",
+    ),
+    "flag": (lambda: function(boxed_grads_call="yes"), RuntimeError, "boxed_grads_call must be a bool, got str"),
+    "instance": (instance, RuntimeError, "Legacy autograd function"),
+    "list_output": (
+        lambda: function(lambda ctx, x: [x]).apply(X),
+        TypeError,
+        "is a list that holds arrays; return a tuple",
+    ),
+    "nested_output": (
+        lambda: function(lambda ctx, x: (x, {"a": x})).apply(X),
+        TypeError,
+        "output 1 of Fn.forward is a dict",
+    ),
+    "changing_outputs": (changing_outputs, RuntimeError, "returned other outputs"),
+    "save": (in_forward(lambda ctx, x: ctx.save_for_backward(x, 3)), TypeError, "argument 1 is of type int"),
+    "dirty": (in_forward(lambda ctx, x: ctx.mark_dirty(3)), RuntimeError, "mark_dirty can only accept variables"),
+    "mark": (
+        in_forward(lambda ctx, x: ctx.mark_non_differentiable(3)),
+        RuntimeError,
+        "only accepts variable arguments",
+    ),
+    "materialize": (in_forward(lambda ctx, x: ctx.set_materialize_grads(1)), TypeError, "expected (bool)"),
+    "to_save": (
+        in_forward(lambda ctx, x: setattr(ctx, "to_save", [x])),
+        RuntimeError,
+        "expected to be a tuple but is list",
+    ),
+    "too_few": (returns(X), RuntimeError, "returned an incorrect number of gradients (expected 2, got 1)"),
+    "too_many": (returns(X, None, X), RuntimeError, "returned an incorrect number of gradients (expected 2, got 3)"),
+    "for_static": (returns(X, X), RuntimeError, "returned a gradient different than None at position 2"),
+    "shape": (
+        returns(jnp.ones(5), None),
+        RuntimeError,
+        "returned an invalid gradient at index 0 - got [5] but expected shape compatible with [2]",
+    ),
+    "smaller": (returns(jnp.ones(()), None), RuntimeError, "got [] but expected shape compatible with [2]"),
+    "number": (returns(2.0, None), RuntimeError, "expected Variable or None (got float)"),
+    "list": (returns([X], None), RuntimeError, "expected Variable or None (got list)"),
+    "complex": (returns(1j * X, None), RuntimeError, "complex gradient for argument 0 ('x'), which is real"),
+    "parameters": (
+        lambda: gradient(function(lambda ctx, x: (x, x), lambda ctx, g: g), X),
+        TypeError,
+        "Fn.backward() takes 2 positional arguments but 3 were given",
+    ),
+    "once": (once, RuntimeError, "trying to differentiate twice a function that was marked with @once_differentiable"),
+    "intermediate": (intermediate, RuntimeError, "Fn saved an intermediate value"),
+    "forward_mode": (
+        lambda: jax.jvp(function().apply, (X,), (X,)),
+        NotImplementedError,
+        "You must implement the jvp function for custom autograd.Function to use it with forward mode AD.",
+    ),
+    "forward_mode_jit": (
+        lambda: jax.jit(lambda x: jax.jvp(function().apply, (x,), (x,)))(X),
+        NotImplementedError,
+        "You must implement the jvp function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAISES)
+def test_message(name):
+    """The error has PyTorch's type and phrase, names the class, and says what to do and where to read on."""
+    provoke, kind, phrase = RAISES[name]
+    with pytest.raises(fnjax.FnjaxError) as info:
+        provoke()
+    text = str(info.value)
+    assert isinstance(info.value, kind)
+    assert phrase in text
+    assert "Fn" in text
+    assert "\n  fix: " in text
+    assert "\n  see: docs/errors.md#" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["two_styles", "list_output", "too_few", "shape", "once", "intermediate", "no_backward"]
+)
+def test_note_says_where_the_method_stands(name):
+    """A note on the exception has the file and line of the user's method."""
+    with pytest.raises(fnjax.FnjaxError) as info:
+        RAISES[name][0]()
+    assert any("test_errors.py, line " in note for note in info.value.__notes__)
+
+
+def test_gradient_error_says_expected_and_got():
+    """The argument by name and position, what was expected, and what came."""
+    with pytest.raises(fnjax.GradientError) as info:
+        returns(jnp.ones((5,)), None)()
+    assert "expected: the shape of argument 0 ('x'), (2,)" in str(info.value)
+    assert "got: shape (5,)" in str(info.value)
+
+
+VALUE_DEPENDENT = {
+    "if": lambda x, n: x if n > 0 else -x,
+    "range": lambda x, n: sum(x for _ in range(n)),
+    "slice": lambda x, n: x[:n],
+    "shape": lambda x, n: jnp.zeros(n) + x.sum(),
+    "numpy": lambda x, n: x * np.asarray(n),
+    "mask": lambda x, n: x[x > n],
+    "item": lambda x, n: x * n.item(),
+}
+
+
+@pytest.mark.parametrize("name", VALUE_DEPENDENT)
+def test_traced_value_gets_a_hint(name):
+    """Python that needs a value under jit gets a hint with the Function, the argument and static_argnums."""
+    body = VALUE_DEPENDENT[name]
+    Fn = function(lambda ctx, x, n: body(x, n), lambda ctx, g: (g, None))
+    with pytest.raises((TypeError, IndexError, jax.errors.JAXTypeError)) as info:
+        jax.jit(Fn.apply)(X, 1)
+    (note,) = [note for note in info.value.__notes__ if "needs the value of an array that is being traced" in note]
+    assert "argument 1 ('n')" in note
+    assert "static_argnums" in note
+    assert "test_errors.py, line " in note
+
+
+@pytest.mark.parametrize("name", ["if", "range", "slice", "shape", "numpy"])
+def test_remedy_of_the_hint_works(name):
+    """With static_argnums or static_argnames the same call runs."""
+    body = VALUE_DEPENDENT[name]
+    Fn = function(lambda ctx, x, n: body(x, n), lambda ctx, g: (g, None))
+    want = Fn.apply(X, 1)
+    np.testing.assert_array_equal(jax.jit(Fn.apply, static_argnums=1)(X, 1), want)
+    np.testing.assert_array_equal(jax.jit(Fn.apply, static_argnames="n")(X, n=1), want)
+
+
+def test_other_type_errors_are_left_alone():
+    """An operand of the wrong type gets no hint about traced values."""
+    Fn = function(lambda ctx, x, w: x * w, lambda ctx, g: (g, None))
+    with pytest.raises(TypeError, match="unsupported operand") as info:
+        jax.jit(lambda x: Fn.apply(x, None))(X)
+    assert not any("static_argnums" in note for note in getattr(info.value, "__notes__", []))
+
+
+def test_torch_methods_get_a_hint():
+    """A method that only torch.Tensor has points to the page about PyTorch."""
+    with pytest.raises(AttributeError) as info:
+        function(lambda ctx, x: x.detach()).apply(X)
+    assert any("what to write instead of .detach" in note for note in info.value.__notes__)
+
+
+def test_exceptions_of_the_user_pass_unchanged():
+    """An exception in forward or backward keeps its type and arguments, each time."""
+
+    class MyError(Exception):
+        pass
+
+    def backward(ctx, g):
+        raise MyError("from backward", 42)
+
+    Fn = function(backward=backward)
+    for _ in range(2):
+        with pytest.raises(MyError) as info:
+            gradient(Fn, X)
+        assert info.value.args == ("from backward", 42)
+
+
+def test_container_that_is_differentiated_warns():
+    """A differentiated array in a list gets no gradient, as in PyTorch, but a warning that names the argument."""
+    Fn = function(lambda ctx, xs: xs[0] * 2, lambda ctx, g: None)
+    for wrap in (lambda f: f, jax.jit):
+        with pytest.warns(UserWarning, match=r"Fn.apply: argument 0 \('xs'\) is a container"):
+            grad = jax.grad(wrap(lambda x: Fn.apply([x]).sum()))(X)
+        np.testing.assert_array_equal(grad, jnp.zeros(2))
