@@ -1,7 +1,7 @@
 """An implicit function: the root x of f(x, a) = 0, found by Newton's iteration and differentiated without it.
 
-The implicit function theorem gives dx/da = -f_a / f_x at the root. The root is saved as an output, so second derivatives
-come from the same rule; JAX by itself cannot go backwards through `while_loop` at all.
+The implicit function theorem gives dx/da = -f_a / f_x at the root. The root is saved as an output, so second
+derivatives come from the same rule; JAX by itself cannot go backwards through `while_loop` at all.
 """
 
 import jax
@@ -21,8 +21,8 @@ class Root(fnjax.Function):
             step = f(x, a) / jax.grad(f)(x, a)
             return x - step, step
 
-        unfinished = lambda state: jnp.abs(state[1]) > 1e-6
-        x, _ = jax.lax.while_loop(unfinished, improve, (start, jnp.full_like(start, jnp.inf)))
+        first = (start, jnp.full_like(start, jnp.inf))
+        x, _ = jax.lax.while_loop(lambda state: jnp.abs(state[1]) > 1e-6, improve, first)
         ctx.f = f
         ctx.save_for_backward(x, a)
         return x

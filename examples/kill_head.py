@@ -43,15 +43,18 @@ def train(params, x, y, killed, steps=10, rate=0.2, wrap=lambda f: f):
 
 def data(dtype=np.float32):
     rng = np.random.default_rng(0)
-    normal = lambda *shape: rng.normal(size=shape).astype(dtype)
-    return {"layer": normal(3, 4) / 2, "heads": normal(4, 2) / 2}, normal(8, 3), normal(8, 2)
+    layer, heads, x, y = (rng.normal(size=shape).astype(dtype) for shape in ((3, 4), (4, 2), (8, 3), (8, 2)))
+    return {"layer": layer / 2, "heads": heads / 2}, x, y
 
 
 def check(wrap=lambda f: f):
     """The gradient beside that of a loss of the first head alone, and what training changes; `wrap` may be jax.jit."""
     params, x, y = data()
+
+    def one_head(params):
+        return jnp.mean((x @ params["layer"] @ params["heads"][:, 0] - y[:, 0]) ** 2) / 2
+
     grads = wrap(jax.grad(lambda params: loss(params, x, y, killed=1)))(params)
-    one_head = lambda params: jnp.mean((x @ params["layer"] @ params["heads"][:, 0] - y[:, 0]) ** 2) / 2
     expected = jax.grad(one_head)(params)
     first, first_losses = train(params, x, y, killed=1, wrap=wrap)
     second, losses = train(first, x, y, killed=None, wrap=wrap)

@@ -43,8 +43,10 @@ class SinhOutputs(fnjax.Function):
 
 def check(wrap=lambda f: f):
     """Value and two derivatives of sinh² at 0.7 beside the closed forms; `wrap` may be jax.jit."""
-    intermediates = lambda x: SinhIntermediates.apply(x) ** 2
-    outputs = lambda x: SinhOutputs.apply(x)[0] ** 2
+    functions = {
+        "intermediates saved": lambda x: SinhIntermediates.apply(x) ** 2,
+        "returned as outputs": lambda x: SinhOutputs.apply(x)[0] ** 2,
+    }
     sinh, cosh = np.sinh(0.7), np.cosh(0.7)
     expected = {
         "value": sinh**2,
@@ -52,9 +54,9 @@ def check(wrap=lambda f: f):
         "second derivative": 2 * (cosh**2 + sinh**2),  # PyTorch's first form: 2 cosh²
     }
     results = {}
-    for title, f in (("intermediates saved", intermediates), ("returned as outputs", outputs)):
+    for title, f in functions.items():
         for (name, number), g in zip(expected.items(), (f, jax.grad(f), jax.grad(jax.grad(f))), strict=True):
-            results[f"{title}, {name}"] = (wrap(g)(0.7), number)
+            results[f"{title}, {name}"] = (wrap(g)(np.float32(0.7)), number)
     return results
 
 

@@ -40,8 +40,7 @@ def check(wrap=lambda f: f):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         grad_u, grad_v = wrap(jax.grad(total, argnums=(0, 1)))(U, V)
-        slope = lambda u, v: jax.grad(total)(u, v).sum()
-        mixed = wrap(jax.grad(slope, argnums=1))(U, V)
+        mixed = wrap(jax.grad(lambda u, v: jax.grad(total)(u, v).sum(), argnums=1))(U, V)
     warned = {str(w.message) for w in caught if w.category is DeprecationWarning}
     return {
         "value": (wrap(Something.apply)(U, V), np.abs(U * V)),
