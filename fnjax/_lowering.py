@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -76,13 +77,28 @@ def apply(methods: Methods, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     arguments = Arguments(parameters, keywords)
     operands = arguments.take(methods.name, given, pytree=methods.pytree)
     rule = ClassRule(methods, arguments)
+    inner = _inside_derivative.get()
     if any(map(is_tracer, operands)):
-        outputs = call(rule, operands)
+        outputs = call(rule, operands, inner=inner)
     else:
         outputs = rule.run((False,) * len(operands), *operands).outputs
         if any(map(is_tracer, outputs)):
-            outputs = call_staged(rule, operands)
+            outputs = call_staged(rule, operands, inner=inner)
     return rule.outputs.fill(outputs)
+
+
+# Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
+# rule: forward mode over it (a Hessian) may transpose their backward, which forward mode on the function itself may not.
+_inside_derivative = ContextVar("_inside_derivative", default=False)
+
+
+@contextmanager
+def _derivative(is_one: bool) -> Iterator[None]:
+    token = _inside_derivative.set(is_one)
+    try:
+        yield
+    finally:
+        _inside_derivative.reset(token)
 
 
 class Outputs(NamedTuple):
@@ -128,7 +144,7 @@ class ClassRule:
         if any(needs) and self.methods.backward is None:
             raise self._no_backward()
         ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
-        with self._explained(self.methods.forward, operands):
+        with self._explained(self.methods.forward, operands), _derivative(any(needs)):
             returned = self._forward(ctx, self.arguments.fill(operands))
         originals, self.outputs = self._take_outputs(returned)
         outputs = [to_tensor(x) for x in originals]
@@ -233,6 +249,16 @@ class ClassRule:
                 method=self.methods.forward,
                 got="jax.jvp, jax.jacfwd, jax.linearize or jax.hessian on it",
                 fix="use reverse mode: jax.grad, jax.vjp, jax.jacrev (a Hessian is jax.jacrev(jax.grad(f)))",
+            )
+        if what == "not linear":
+            return error(
+                MissingMethodError,
+                f"{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode "
+                "(or reverse mode) needs here, does not exist",
+                "not-linear",
+                method=self.methods.backward,
+                expected="sums, products with saved values, indexing: operations that JAX can transpose",
+                fix=f"write {name}.jvp beside {name}.backward; keep clipping and the like out of what is transposed",
             )
         if what == "intermediate":
             return error(
@@ -438,7 +464,7 @@ class Backward:
         ctx = self._saved.restore(methods.ctx, residuals, single_access=methods.single_access)
         given = [self._cotangent(*c) for c in zip(cotangents, self._outputs, self._differentiable, strict=True)]
         grad_outputs = form.each(given, None)
-        with self._rule._explained(methods.backward, []):
+        with self._rule._explained(methods.backward, []), _derivative(True):
             grads = methods.backward(ctx, *([grad_outputs] if methods.boxed else grad_outputs))
         return self._gradients(grads)
 
