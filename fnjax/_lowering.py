@@ -21,6 +21,7 @@ from fnjax._context import FunctionCtx
 from fnjax._errors import (
     ArgumentError,
     ClosureError,
+    ContextError,
     DefinitionError,
     FnjaxError,
     GradientError,
@@ -88,7 +89,7 @@ def apply(methods: Methods, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 # Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
-# rule: forward mode over it (a Hessian) may transpose their backward, which forward mode on the function itself may not.
+# rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
 _inside_derivative = ContextVar("_inside_derivative", default=False)
 
 
@@ -150,11 +151,11 @@ class ClassRule:
         outputs = [to_tensor(x) for x in originals]
         if not any(needs):
             return Run(outputs, [], Linear((), (False,) * len(outputs), _no_pull))
-        residuals = Residuals(operands, originals)
-        saved = Saved(ctx, residuals)
         self._check_backward(len(self.outputs.members))
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
+        residuals = Residuals(operands, originals, differentiable)
+        saved = Saved(ctx, residuals)
         backward = Backward(self, needs, operands, outputs, differentiable, saved)
         return Run(outputs, residuals.intermediates, Linear(tuple(residuals.kept), differentiable, backward.pull))
 
@@ -348,9 +349,13 @@ def _captures_tracers(value: Any, depth: int) -> bool:
     function = getattr(value, "__func__", value)
     if not isinstance(function, types.FunctionType) or not depth:
         return False
-    values = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    values += [*(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
-    return any(has_leaf(v, is_tracer) or _captures_tracers(v, depth - 1) for v in values)
+    return any(has_leaf(v, is_tracer) or _captures_tracers(v, depth - 1) for v in _captured(function))
+
+
+def _captured(function: types.FunctionType) -> list[Any]:
+    """What a function finds in its closure and defaults."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -369,9 +374,13 @@ class Residuals:
         intermediates: those that are neither an operand nor an output.
     """
 
-    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs)}
+    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]) -> None:
+        # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
+        self._sources = {
+            id(x): Kept("output", i) for i, (x, d) in enumerate(zip(outputs, differentiable, strict=True)) if d
+        }
         self._sources |= {id(x): Kept("operand", i) for i, x in enumerate(operands)}
+        self._traces = {id(trace) for x in operands if (trace := getattr(x, "_trace", None)) is not None}
         self._index: dict[int, int] = {}
         self.kept: list[Kept] = []
         self.intermediates: Arrays = []
@@ -387,6 +396,27 @@ class Residuals:
             self.kept.append(source)
         return self._index[id(array)]
 
+    def refuse_hidden(self, value: Any, attribute: str, ctx: FunctionCtx) -> None:
+        """Raise for an object that hides an array of this run from JAX: backward would find it dead."""
+        for leaf in jax.tree.leaves(value):
+            hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
+            if isinstance(leaf, types.FunctionType):
+                hidden += _captured(leaf)
+            if isinstance(leaf, types.ModuleType) or not has_leaf(hidden, self._is_of_this_run):
+                continue
+            name = type(ctx).__name__
+            raise error(
+                ContextError,
+                f"ctx.{attribute} is a {type_name(leaf)} that holds an array where JAX cannot see it ({name})",
+                "hidden-array",
+                expected="arrays in attributes of ctx, lists, dicts, or objects that are registered as pytrees",
+                got=describe(leaf),
+                fix="put the array on ctx itself, or register the class: jax.tree_util.register_dataclass",
+            )
+
+    def _is_of_this_run(self, value: Any) -> bool:
+        return is_tracer(value) and id(getattr(value, "_trace", None)) in self._traces
+
 
 class Saved:
     """What a ctx recorded, its arrays replaced by their places among the residuals."""
@@ -395,6 +425,8 @@ class Saved:
         self._needs, self._data = ctx.needs_input_grad, {}
         self.materialize, self.materialize_non_diff = ctx.materialize_grads, ctx._materialize_non_diff_grads
         self._tensors = [None if x is None else residuals.add(x) for x in ctx.to_save]
+        for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
+            residuals.refuse_hidden(v, k, ctx)
         self._attributes = {k: _Stowed(v, residuals) for k, v in vars(ctx).items()}
         self._data = {k: _Stowed(v, residuals) for k, v in ctx.saved_data.items()}
 

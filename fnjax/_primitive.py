@@ -6,7 +6,7 @@ residuals of another pullback (docs/design.md shows it failing). Here every fact
 an equation, so that nothing is shared:
 
     fnjax_call    operands → outputs (and, inside a derivative, the intermediates that were saved)
-    fnjax_linear  residuals, tangents → tangents of the outputs; transposes into `backward`, and forward mode is `jvp` or
+    fnjax_linear  residuals, tangents → tangents of the outputs; transposes into `backward`, and runs `jvp` or
                   the transpose of `backward`
     fnjax_wall    values → the same values, which must not be differentiated
 
@@ -45,9 +45,9 @@ Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
-# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; a
-# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned other
-# outputs than the one before.
+# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
+# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
+# other outputs than the one before.
 Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs"]
 
 
