@@ -90,8 +90,8 @@ class Function:
         """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` beside a `setup_context`.
 
         Args:
-            ctx: a `FunctionCtx` that takes what backward needs.
-            *args: what `apply` was given; arrays are JAX arrays (traced ones under a transformation).
+            *args: a `FunctionCtx` (without a setup_context) that takes what backward needs, and what `apply` was given;
+                arrays are JAX arrays, traced ones under a transformation.
             **kwargs: keyword-only arguments; these take static values.
 
         Returns:

@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from fnjax._context import FunctionCtx
 from fnjax._errors import (
     ArgumentError,
     ClosureError,
+    ContextError,
     DefinitionError,
     FnjaxError,
     GradientError,
@@ -76,13 +78,28 @@ def apply(methods: Methods, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     arguments = Arguments(parameters, keywords)
     operands = arguments.take(methods.name, given, pytree=methods.pytree)
     rule = ClassRule(methods, arguments)
+    inner = _inside_derivative.get()
     if any(map(is_tracer, operands)):
-        outputs = call(rule, operands)
+        outputs = call(rule, operands, inner=inner)
     else:
         outputs = rule.run((False,) * len(operands), *operands).outputs
         if any(map(is_tracer, outputs)):
-            outputs = call_staged(rule, operands)
+            outputs = call_staged(rule, operands, inner=inner)
     return rule.outputs.fill(outputs)
+
+
+# Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
+# rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
+_inside_derivative = ContextVar("_inside_derivative", default=False)
+
+
+@contextmanager
+def _derivative(is_one: bool) -> Iterator[None]:
+    token = _inside_derivative.set(is_one)
+    try:
+        yield
+    finally:
+        _inside_derivative.reset(token)
 
 
 class Outputs(NamedTuple):
@@ -128,17 +145,17 @@ class ClassRule:
         if any(needs) and self.methods.backward is None:
             raise self._no_backward()
         ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
-        with self._explained(self.methods.forward, operands):
+        with self._explained(self.methods.forward, operands), _derivative(any(needs)):
             returned = self._forward(ctx, self.arguments.fill(operands))
         originals, self.outputs = self._take_outputs(returned)
         outputs = [to_tensor(x) for x in originals]
         if not any(needs):
             return Run(outputs, [], Linear((), (False,) * len(outputs), _no_pull))
-        residuals = Residuals(operands, originals)
-        saved = Saved(ctx, residuals)
         self._check_backward(len(self.outputs.members))
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
+        residuals = Residuals(operands, originals, differentiable)
+        saved = Saved(ctx, residuals)
         backward = Backward(self, needs, operands, outputs, differentiable, saved)
         return Run(outputs, residuals.intermediates, Linear(tuple(residuals.kept), differentiable, backward.pull))
 
@@ -234,6 +251,16 @@ class ClassRule:
                 got="jax.jvp, jax.jacfwd, jax.linearize or jax.hessian on it",
                 fix="use reverse mode: jax.grad, jax.vjp, jax.jacrev (a Hessian is jax.jacrev(jax.grad(f)))",
             )
+        if what == "not linear":
+            return error(
+                MissingMethodError,
+                f"{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode "
+                "(or reverse mode) needs here, does not exist",
+                "not-linear",
+                method=self.methods.backward,
+                expected="sums, products with saved values, indexing: operations that JAX can transpose",
+                fix=f"write {name}.jvp beside {name}.backward; keep clipping and the like out of what is transposed",
+            )
         if what == "intermediate":
             return error(
                 IntermediateError,
@@ -322,9 +349,13 @@ def _captures_tracers(value: Any, depth: int) -> bool:
     function = getattr(value, "__func__", value)
     if not isinstance(function, types.FunctionType) or not depth:
         return False
-    values = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    values += [*(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
-    return any(has_leaf(v, is_tracer) or _captures_tracers(v, depth - 1) for v in values)
+    return any(has_leaf(v, is_tracer) or _captures_tracers(v, depth - 1) for v in _captured(function))
+
+
+def _captured(function: types.FunctionType) -> list[Any]:
+    """What a function finds in its closure and defaults."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -343,9 +374,13 @@ class Residuals:
         intermediates: those that are neither an operand nor an output.
     """
 
-    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs)}
+    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]) -> None:
+        # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
+        self._sources = {
+            id(x): Kept("output", i) for i, (x, d) in enumerate(zip(outputs, differentiable, strict=True)) if d
+        }
         self._sources |= {id(x): Kept("operand", i) for i, x in enumerate(operands)}
+        self._traces = {id(trace) for x in operands if (trace := getattr(x, "_trace", None)) is not None}
         self._index: dict[int, int] = {}
         self.kept: list[Kept] = []
         self.intermediates: Arrays = []
@@ -361,6 +396,27 @@ class Residuals:
             self.kept.append(source)
         return self._index[id(array)]
 
+    def refuse_hidden(self, value: Any, attribute: str, ctx: FunctionCtx) -> None:
+        """Raise for an object that hides an array of this run from JAX: backward would find it dead."""
+        for leaf in jax.tree.leaves(value):
+            hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
+            if isinstance(leaf, types.FunctionType):
+                hidden += _captured(leaf)
+            if isinstance(leaf, types.ModuleType) or not has_leaf(hidden, self._is_of_this_run):
+                continue
+            name = type(ctx).__name__
+            raise error(
+                ContextError,
+                f"ctx.{attribute} is a {type_name(leaf)} that holds an array where JAX cannot see it ({name})",
+                "hidden-array",
+                expected="arrays in attributes of ctx, lists, dicts, or objects that are registered as pytrees",
+                got=describe(leaf),
+                fix="put the array on ctx itself, or register the class: jax.tree_util.register_dataclass",
+            )
+
+    def _is_of_this_run(self, value: Any) -> bool:
+        return is_tracer(value) and id(getattr(value, "_trace", None)) in self._traces
+
 
 class Saved:
     """What a ctx recorded, its arrays replaced by their places among the residuals."""
@@ -369,6 +425,8 @@ class Saved:
         self._needs, self._data = ctx.needs_input_grad, {}
         self.materialize, self.materialize_non_diff = ctx.materialize_grads, ctx._materialize_non_diff_grads
         self._tensors = [None if x is None else residuals.add(x) for x in ctx.to_save]
+        for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
+            residuals.refuse_hidden(v, k, ctx)
         self._attributes = {k: _Stowed(v, residuals) for k, v in vars(ctx).items()}
         self._data = {k: _Stowed(v, residuals) for k, v in ctx.saved_data.items()}
 
@@ -438,7 +496,7 @@ class Backward:
         ctx = self._saved.restore(methods.ctx, residuals, single_access=methods.single_access)
         given = [self._cotangent(*c) for c in zip(cotangents, self._outputs, self._differentiable, strict=True)]
         grad_outputs = form.each(given, None)
-        with self._rule._explained(methods.backward, []):
+        with self._rule._explained(methods.backward, []), _derivative(True):
             grads = methods.backward(ctx, *([grad_outputs] if methods.boxed else grad_outputs))
         return self._gradients(grads)
 

@@ -6,7 +6,8 @@ residuals of another pullback (docs/design.md shows it failing). Here every fact
 an equation, so that nothing is shared:
 
     fnjax_call    operands → outputs (and, inside a derivative, the intermediates that were saved)
-    fnjax_linear  residuals, tangents → tangents of the outputs; transposes into `backward`
+    fnjax_linear  residuals, tangents → tangents of the outputs; transposes into `backward`, and runs `jvp` or
+                  the transpose of `backward`
     fnjax_wall    values → the same values, which must not be differentiated
 
 The derivative of `fnjax_call` gets its outputs from `fnjax_call` again: so the second derivative of a saved output goes
@@ -29,6 +30,7 @@ from jax.extend.core import (
     ClosedJaxpr,
     Primitive,
     jaxpr_as_fun,
+    jaxprs_in_params,
     set_current_trace,
     take_current_trace,
     unmapped_aval,
@@ -41,12 +43,12 @@ from fnjax._tree import is_inexact, is_tracer, to_tensor
 
 Arrays = list[Any]
 Needs = tuple[bool, ...]
-Pull = Callable[[Sequence[Any], Sequence[Any]], Arrays]
+LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
-
-# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; an
-# intermediate that JAX cannot differentiate; a run that returned other outputs than the one before.
-Trouble = Literal["closure", "forward mode", "intermediate", "outputs"]
+# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
+# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
+# other outputs than the one before.
+Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs"]
 
 
 class Kept(NamedTuple):
@@ -60,15 +62,21 @@ class Kept(NamedTuple):
 class Linear:
     """The derivative that one run of forward left behind; it holds no arrays.
 
+    Of `pull` and `push` one may be missing: it is then the transpose of the other.
+
     Attributes:
-        kept: the residuals of `pull`.
+        kept: the residuals of `pull` and `push`.
         differentiable: for each output whether it carries a gradient.
         pull: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
+        push: (residuals, tangents of all operands or None) → tangents of all outputs or None.
+        derive: whether forward mode on the function itself may use the transpose of `pull`.
     """
 
     kept: tuple[Kept, ...]
     differentiable: tuple[bool, ...]
-    pull: Pull
+    pull: LinearMap | None
+    push: LinearMap | None = None
+    derive: bool = False
 
 
 class Run(NamedTuple):
@@ -118,26 +126,26 @@ def _empty_jaxpr() -> ClosedJaxpr:
     return jax.make_jaxpr(lambda: ())()
 
 
-def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
-    """Call `rule` on arrays of which some are being traced."""
+def call(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
+    """Call `rule` on arrays of which some are being traced; `inner` if the call stands inside a derivative."""
     try:
         # Under un-jitted jax.grad the operands are concrete once the outer layer is off: no body is wanted, the
         # user's methods then run on arrays that they can print.
         return call_p.bind(  # type: ignore[no-any-return]  # a list, since it has multiple results
-            *operands, rule=rule, jaxpr=None, n_outputs=0, n_closed=0, lifetime=_lifetime()
+            *operands, rule=rule, jaxpr=None, n_outputs=0, n_closed=0, inner=inner, lifetime=_lifetime()
         )
     except NeedsBodyError:
         pass
-    return call_staged(rule, operands)
+    return call_staged(rule, operands, inner=inner)
 
 
-def call_staged(rule: Rule, operands: Sequence[Any]) -> Arrays:
+def call_staged(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
     """Call `rule` with its body traced here and now, where the arrays that it captures are alive."""
-    return _staged_run(rule, (False,) * len(operands), operands).outputs
+    return _staged_run(rule, (False,) * len(operands), operands, inner=inner).outputs
 
 
-def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
-    """Run a rule as an equation, with the arrays that it captures as operands."""
+def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
+    """Run a rule as an equation, with the arrays that it captures as operands; `inner` is for a run in a derivative."""
     jaxpr, closed, (n_outputs, linear) = _trace_run(rule, needs, operands)
     captured: Arrays = []
     if rule.captures_tracers() or any(map(is_tracer, closed)):
@@ -157,6 +165,7 @@ def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
             jaxpr=jaxpr,
             n_outputs=n_outputs,
             n_closed=len(closed),
+            inner=inner,
             lifetime=_lifetime(),
         )
     except jax.errors.UnexpectedTracerError as e:
@@ -211,23 +220,12 @@ class _Frozen:
         sources["intermediate"] = results[self._n_outputs :]
         residuals = [sources[kept.source][kept.at] for kept in linear.kept]
         self._cotangents = [aval if d else None for aval, d in zip(results, linear.differentiable, strict=False)]
-        has_gradient: list[bool] = []
-
-        def backward(residuals: Arrays, cotangents: Arrays) -> Arrays:
-            grads = linear.pull(residuals, cotangents)
-            has_gradient[:] = [g is not None for g in grads]
-            return [g for g in grads if g is not None]
-
-        self._backward: Callable[..., Arrays] | Exception
-        by_backward: Arrays = []
-        try:
-            jaxpr, by_backward = _trace(backward, residuals, self._cotangents)
-            self._backward = jaxpr_as_fun(jaxpr)
-        except Exception as e:  # noqa: BLE001 - whatever backward raises, it is due when somebody differentiates
-            self._backward = e.with_traceback(None)
-        self._has_gradient = has_gradient
-        self._captured = [*by_forward, *by_backward]
-        self._n_forward, self._n_captured = len(by_forward), len(self._captured)
+        self._tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
+        self._pull, by_pull = _freeze(linear.pull, residuals, self._cotangents)
+        self._push, by_push = _freeze(linear.push, residuals, self._tangents)
+        self._derive = linear.derive
+        self._captured = [*by_forward, *by_pull, *by_push]
+        self._n_forward, self._n_pull, self._n_captured = len(by_forward), len(by_pull), len(self._captured)
 
     def release(self) -> Arrays:
         """Hand the captured arrays over; whoever keeps this rule keeps no tracer."""
@@ -246,19 +244,71 @@ class _Frozen:
         results = self._forward(*operands[: self._n_forward], *operands[self._n_captured :])
         shifted = [Kept(k.source, k.at + self._n_captured * (k.source == "operand")) for k in self._kept]
         captured = [Kept("operand", i) for i in range(self._n_forward, self._n_captured)]
-        linear = Linear((*captured, *shifted), self._differentiable, self._pull)
+        linear = Linear(
+            (*captured, *shifted),
+            self._differentiable,
+            self._pull and self._run_pull,
+            self._push and self._run_push,
+            self._derive,
+        )
         return Run(results[: self._n_outputs], results[self._n_outputs :], linear)
 
-    def _pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        if isinstance(self._backward, Exception):
-            raise self._backward
-        full = [
-            ad.zeros_like_aval(aval) if ct is None else ct
-            for ct, aval in zip(cotangents, self._cotangents, strict=True)
-            if aval is not None
-        ]
-        grads = iter(self._backward(*residuals, *full))
-        return [None] * self._n_captured + [next(grads) if has else None for has in self._has_gradient]
+    def _run_pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert self._pull is not None
+        own = [*residuals[: self._n_pull], *residuals[self._n_captured - self._n_forward :]]
+        return [None] * self._n_captured + self._pull(own, _filled(cotangents, self._cotangents))
+
+    def _run_push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert self._push is not None
+        return self._push(residuals[self._n_pull :], _filled(tangents[self._n_captured :], self._tangents))
+
+
+def _filled(values: Sequence[Any], avals: Sequence[Any]) -> Arrays:
+    """The values without None: zeros where there can be a value, nothing where there cannot."""
+    return [
+        ad.zeros_like_aval(aval) if value is None else value
+        for value, aval in zip(values, avals, strict=True)
+        if aval is not None
+    ]
+
+
+def _freeze(fun: LinearMap | None, residuals: Sequence[Any], given: Sequence[Any]) -> tuple[LinearMap | None, Arrays]:
+    """Trace `pull` or `push` while the arrays that it captures are alive; these come first among its residuals then."""
+    if fun is None:
+        return None, []
+    traced: LinearMap = fun
+    present: list[bool] = []
+
+    def without_none(residuals: Arrays, given: Arrays) -> Arrays:
+        results = traced(residuals, given)
+        present[:] = [x is not None for x in results]
+        return [x for x in results if x is not None]
+
+    try:
+        jaxpr, captured = _trace(without_none, residuals, given)
+    except Exception as e:  # noqa: BLE001 - whatever the user's method raises, it is due when somebody differentiates
+        error = e.with_traceback(None)
+
+        def fail(residuals: Sequence[Any], given: Sequence[Any]) -> Arrays:
+            raise error
+
+        return fail, []
+
+    def frozen(residuals: Sequence[Any], given: Sequence[Any]) -> Arrays:
+        return _spread(jaxpr_as_fun(jaxpr)(*residuals, *given), present)
+
+    return frozen, captured
+
+
+def _spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """The values in the places where `where` is set, None in the others."""
+    given = iter(values)
+    return [next(given) if w else None for w in where]
+
+
+def _chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """The values in the places where `where` is set."""
+    return [value for value, w in zip(values, where, strict=True) if w]
 
 
 class _Batched:
@@ -291,13 +341,19 @@ def batched(linear: Linear, axis: Any, dims: Sequence[int | None], operands: Seq
     """A derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
 
     def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert linear.pull is not None
         grads = vmap(linear.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
         return [
             None if g is None else g.sum(0) if dim is None else jax.numpy.moveaxis(g, 0, dim)
             for g, dim in zip(grads, operands, strict=True)
         ]
 
-    return Linear(linear.kept, linear.differentiable, pull)
+    def push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert linear.push is not None
+        given = [None if t is None else dim for t, dim in zip(tangents, operands, strict=True)]
+        return list(vmap(linear.push, axis, (list(dims), given))(list(residuals), list(tangents)))
+
+    return dataclasses.replace(linear, pull=linear.pull and pull, push=linear.push and push)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,6 +380,7 @@ def _call_jvp(
     jaxpr: ClosedJaxpr | None,
     n_outputs: int,
     n_closed: int,
+    inner: bool,
     lifetime: ClosedJaxpr,
 ) -> tuple[Arrays, Arrays]:
     needs = tuple(type(t) is not ad.Zero for t in tangents)
@@ -334,7 +391,7 @@ def _call_jvp(
         # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
         operands = [to_tensor(x) for x in primals[n_closed:]]
         if any(map(is_tracer, operands)):
-            run = _staged_run(rule, rule_needs, operands)
+            run = _staged_run(rule, rule_needs, operands, inner=True)
         else:
             run = rule.run(rule_needs, *operands)
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
@@ -343,17 +400,20 @@ def _call_jvp(
     residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
     differentiable = run.linear.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
-    dense = iter(
-        linear_p.bind(
-            *residuals,
-            *[t for t in tangents[n_closed:] if type(t) is not ad.Zero],
-            linear=run.linear,
-            needs=rule_needs,
-            avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
-            rule=rule,
-            lifetime=_lifetime(),
+    dense = iter(())
+    if any(differentiable):
+        dense = iter(
+            linear_p.bind(
+                *residuals,
+                *[t for t in tangents[n_closed:] if type(t) is not ad.Zero],
+                linear=run.linear,
+                needs=rule_needs,
+                avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
+                rule=rule,
+                derive=inner or run.linear.derive,
+                lifetime=_lifetime(),
+            )
         )
-    )
     out_tangents = [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
     if jaxpr is None or len(jaxpr.out_avals) == n_outputs:
         return run.outputs, out_tangents
@@ -414,10 +474,16 @@ def _call_batch(
     jaxpr: ClosedJaxpr | None,
     n_outputs: int,
     n_closed: int,
+    inner: bool,
     lifetime: ClosedJaxpr,
-) -> tuple[Arrays, list[int]]:
+) -> tuple[Arrays, list[int | None]]:
     if jaxpr is None:
         raise NeedsBodyError
+    if all(dim is None for dim in dims) and not _names_axis(_open(jaxpr), axis.name):
+        results = call_p.bind(
+            *operands, rule=rule, jaxpr=jaxpr, n_outputs=n_outputs, n_closed=n_closed, inner=inner, lifetime=lifetime
+        )
+        return results, [None] * len(results)
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     results = call_p.bind(
         *operands,
@@ -425,9 +491,19 @@ def _call_batch(
         jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands),
         n_outputs=n_outputs,
         n_closed=n_closed,
+        inner=inner,
         lifetime=lifetime,
     )
     return results, [0] * len(results)
+
+
+def _names_axis(jaxpr: Any, name: Any) -> bool:
+    """Whether a collective in `jaxpr` speaks of the axis `name`."""
+    return any(
+        any(name == p or (isinstance(p, tuple) and name in p) for p in eqn.params.values())
+        or any(_names_axis(sub, name) for sub in jaxprs_in_params(eqn.params))
+        for eqn in jaxpr.eqns
+    )
 
 
 call_p.def_impl(_call_impl)
@@ -443,19 +519,83 @@ mlir.register_lowering(
 # fnjax_linear
 
 
-def _linear_transpose(cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, **_: Any) -> list[Any]:
+def _linear_transpose(
+    cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, rule: Rule, **_: Any
+) -> list[Any]:
     n_residuals = len(linear.kept)
-    tangents = args[n_residuals:]
-    grads: Sequence[Any] = [None] * len(needs)
+    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], args[n_residuals:]
+    grads: Sequence[Any] = [None] * len(tangents)
     if any(type(ct) is not ad.Zero for ct in cotangents):
-        given = iter(cotangents)
-        full = [next(given) if d else None for d in linear.differentiable]
-        full = [None if ct is None or type(ct) is ad.Zero else to_tensor(ct) for ct in full]
-        grads = linear.pull([to_tensor(x) for x in args[:n_residuals]], full)
-    wanted = [grad for grad, need in zip(grads, needs, strict=True) if need]
+        if linear.pull is not None:
+            given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
+            grads = _chosen(linear.pull(residuals, _spread(given, linear.differentiable)), needs)
+        else:
+            push = _dense(linear.push, residuals, needs, linear.differentiable)
+            given = [ad.instantiate_zeros(ct) for ct in cotangents]
+            grads = _transpose(push, [t.aval for t in tangents], given, rule)
     return [None] * n_residuals + [
-        ad.Zero(t.aval.to_ct_aval()) if grad is None else grad for grad, t in zip(wanted, tangents, strict=True)
+        ad.Zero(t.aval.to_ct_aval()) if grad is None else grad for grad, t in zip(grads, tangents, strict=True)
     ]
+
+
+def _linear_forward(
+    *args: Any, linear: Linear, needs: Needs, avals: Sequence[Any], rule: Rule, derive: bool, **_: Any
+) -> Arrays:
+    """Forward mode: the user's jvp, or the transpose of backward."""
+    n_residuals = len(linear.kept)
+    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
+    if linear.push is not None:
+        results = _chosen(linear.push(residuals, _spread(tangents, needs)), linear.differentiable)
+        return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
+    if not derive:
+        raise rule.error("forward mode")
+    pull = _dense(linear.pull, residuals, linear.differentiable, needs)
+    return _transpose(pull, [a.to_ct_aval() for a in avals], tangents, rule)
+
+
+def _dense(
+    fun: LinearMap | None, residuals: Arrays, given: Sequence[bool], wanted: Sequence[bool]
+) -> Callable[..., Arrays]:
+    """`pull` or `push` as a function of its given vectors alone; it returns those that are wanted, None among them."""
+    assert fun is not None
+    return lambda *vectors: _chosen(fun(residuals, _spread(vectors, given)), wanted)
+
+
+def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
+    """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
+    present: list[bool] = []
+
+    def without_none(*vectors: Any) -> Arrays:
+        results = fun(*vectors)
+        present[:] = [x is not None for x in results]
+        return [x for x in results if x is not None]
+
+    types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    try:
+        transposed = jax.linear_transpose(without_none, *types)
+        return list(transposed(_chosen(vectors, present)))
+    except FnjaxError:
+        raise
+    except Exception as e:  # whatever JAX says of an operation without a transpose
+        raise rule.error("not linear") from e
+
+
+def _linear_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
+    n_residuals = len(params["linear"].kept)
+    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    results = linear_p.bind(*primals, **params)
+    if all(i >= n_residuals for i in moving):  # linear in these, and to stay so for whoever transposes
+        filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
+        return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
+
+    def forward(*values: Any) -> Arrays:
+        args = list(primals)
+        for i, value in zip(moving, values, strict=True):
+            args[i] = value
+        return _linear_forward(*args, **params)
+
+    _, dots = jax.jvp(forward, [primals[i] for i in moving], [tangents[i] for i in moving])
+    return results, dots
 
 
 def _linear_batch(
@@ -466,9 +606,11 @@ def _linear_batch(
     linear: Linear,
     needs: Needs,
     avals: Any,
-    rule: Rule,
-    lifetime: ClosedJaxpr,
-) -> tuple[Arrays, list[int]]:
+    **params: Any,
+) -> tuple[Arrays, list[int | None]]:
+    if all(dim is None for dim in dims) and type(axis.name) is object:  # what JAX has for an axis without a name
+        results = linear_p.bind(*args, linear=linear, needs=needs, avals=avals, **params)
+        return results, [None] * len(results)
     n_residuals = len(linear.kept)
     args = list(args)
     operands: list[int | None] = [None] * len(needs)
@@ -481,22 +623,17 @@ def _linear_batch(
         linear=batched(linear, axis, dims[:n_residuals], operands),
         needs=needs,
         avals=tuple(unmapped_aval(axis.size, 0, aval) for aval in avals),
-        rule=rule,
-        lifetime=lifetime,
+        **params,
     )
     return tangents, [0] * len(tangents)
-
-
-def _linear_forward(*_: Any, rule: Rule, **__: Any) -> Any:
-    raise rule.error("forward mode")
 
 
 linear_p.def_impl(_linear_forward)
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _linear_transpose
-ad.primitive_jvps[linear_p] = lambda primals, tangents, *, rule, **_: _linear_forward(rule=rule)
+ad.primitive_jvps[linear_p] = _linear_jvp
 batching.fancy_primitive_batchers[linear_p] = _linear_batch
-mlir.register_lowering(linear_p, lambda ctx, *_, rule, **__: _linear_forward(rule=rule))
+mlir.register_lowering(linear_p, mlir.lower_fun(_linear_forward, multiple_results=True))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
