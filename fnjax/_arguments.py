@@ -230,6 +230,10 @@ class Arguments:
             False if a.kind in ("container", "static") else self._fill(a, needs, False, False) for a in self.each
         )
 
+    def tangents(self, tangents: Sequence[Any]) -> list[Any]:
+        """For each argument its tangent, None for static values, in the structure of a pytree."""
+        return [None if a.kind in ("container", "static") else self._fill(a, tangents, None, None) for a in self.each]
+
     def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
         if argument.kind == "static":
             return static

@@ -13,7 +13,7 @@ from fnjax import _lowering
 from fnjax._arguments import parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
-from fnjax._lowering import Methods
+from fnjax._methods import Methods
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,11 +50,14 @@ class Function:
             gradients then have the structure of the arguments.
         clear_saved_tensors_on_access: as in PyTorch: `ctx.saved_tensors` may be read once.
         boxed_grads_call: as in PyTorch: `backward(ctx, grads)` gets one list.
+        derive_jvp: set to True to have forward mode (`jax.jvp`, `jax.jacfwd`) derived from `backward` by transposition;
+            backward must then be linear in what it is given.
     """
 
     pytree: ClassVar[bool] = False
     clear_saved_tensors_on_access: ClassVar[bool] = False
     boxed_grads_call: ClassVar[bool] = False
+    derive_jvp: ClassVar[bool] = False
 
     _ctx: ClassVar[type[FunctionCtx]]
     _apply: ClassVar[Callable[..., Any]]
@@ -130,6 +133,22 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: FunctionCtx, *tangents: Any) -> Any:
+        """Compute the tangents of the outputs: `jvp(ctx, *tangents)`, for forward mode.
+
+        Args:
+            ctx: a `FunctionCtx`; its `saved_tensors` are what `save_for_forward` was given.
+            *tangents: for each argument of forward its tangent, of its shape and dtype; zeros where it does not move
+                (None after `ctx.set_materialize_grads(False)`); None for static values and integers.
+
+        Returns:
+            For each output its tangent, or None where it does not move or has no derivative.
+        """
+        raise MissingMethodError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
 
 def _make_apply(cls: type[Function]) -> Callable[..., Any]:
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -173,10 +192,12 @@ def _methods(cls: type[Function]) -> Methods:
         forward=forward,
         setup_context=_find(cls, "setup_context"),
         backward=backward,
+        jvp=_find(cls, "jvp"),
         once=getattr(backward, "_fnjax_once_differentiable", False),
         pytree=cls.pytree,
         single_access=cls.clear_saved_tensors_on_access,
         boxed=cls.boxed_grads_call,
+        derive_jvp=cls.derive_jvp,
     )
 
 
@@ -204,13 +225,11 @@ def _check_definition(cls: type[Function]) -> None:
             method=_find(cls, "vjp"),
             fix="remove one of them: vjp is another name for backward",
         )
-    for method, meanwhile in (
-        ("jvp", "forward mode is refused"),
-        ("vmap", "JAX batches forward and backward by itself"),
-    ):
-        if method in vars(cls):
-            warnings.warn(f"{name}.{method} is not called yet; {meanwhile}", UserWarning, stacklevel=3)
-    for flag in ("pytree", "clear_saved_tensors_on_access", "boxed_grads_call"):
+    if "vmap" in vars(cls):
+        warnings.warn(
+            f"{name}.vmap is not called yet; JAX batches forward and backward itself", UserWarning, stacklevel=3
+        )
+    for flag in ("pytree", "derive_jvp", "clear_saved_tensors_on_access", "boxed_grads_call"):
         value = getattr(cls, flag)
         if not isinstance(value, bool):
             raise error(

@@ -19,11 +19,10 @@ This file knows JAX and rules on flat lists of arrays; it knows nothing of ctx o
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any
 
 import jax
 from jax.extend.core import (
@@ -38,66 +37,11 @@ from jax.extend.core import (
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr
 
+from fnjax._batched import Batched, batched, vmap
 from fnjax._errors import FnjaxError
+from fnjax._frozen import Frozen, open_jaxpr, trace_run
+from fnjax._rule import Arrays, Linear, LinearMap, Needs, Rule, Run, chosen, spread
 from fnjax._tree import is_inexact, is_tracer, to_tensor
-
-Arrays = list[Any]
-Needs = tuple[bool, ...]
-LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
-
-# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
-# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
-# other outputs than the one before.
-Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs"]
-
-
-class Kept(NamedTuple):
-    """Where a residual comes from: the `at`-th operand, output or intermediate of the call."""
-
-    source: Literal["operand", "output", "intermediate"]
-    at: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Linear:
-    """The derivative that one run of forward left behind; it holds no arrays.
-
-    Of `pull` and `push` one may be missing: it is then the transpose of the other.
-
-    Attributes:
-        kept: the residuals of `pull` and `push`.
-        differentiable: for each output whether it carries a gradient.
-        pull: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
-        push: (residuals, tangents of all operands or None) → tangents of all outputs or None.
-        derive: whether forward mode on the function itself may use the transpose of `pull`.
-    """
-
-    kept: tuple[Kept, ...]
-    differentiable: tuple[bool, ...]
-    pull: LinearMap | None
-    push: LinearMap | None = None
-    derive: bool = False
-
-
-class Run(NamedTuple):
-    """What one run of forward gives."""
-
-    outputs: Arrays
-    intermediates: Arrays
-    linear: Linear
-
-
-class Rule(Protocol):
-    """A function on flat operands that says how it is run when some of them are differentiated."""
-
-    def run(self, needs: Needs, *operands: Any) -> Run:
-        """Run forward under the current trace; `needs` says which operands are being differentiated."""
-
-    def captures_tracers(self) -> bool:
-        """Whether forward or backward use arrays from outside that JAX is tracing."""
-
-    def error(self, what: Trouble) -> FnjaxError:
-        """The error to raise, in the user's words."""
 
 
 class NeedsBodyError(Exception):
@@ -146,11 +90,11 @@ def call_staged(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
 
 def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
     """Run a rule as an equation, with the arrays that it captures as operands; `inner` is for a run in a derivative."""
-    jaxpr, closed, (n_outputs, linear) = _trace_run(rule, needs, operands)
+    jaxpr, closed, (n_outputs, linear) = trace_run(rule, needs, operands)
     captured: Arrays = []
     if rule.captures_tracers() or any(map(is_tracer, closed)):
         # The rule will be run again where these tracers are dead, so it must not need them from outside.
-        rule = frozen = _Frozen(rule, operands)
+        rule = frozen = Frozen(rule, operands)
         captured = frozen.release()
     if captured:
         start, run = len(closed), jaxpr_as_fun(jaxpr)
@@ -171,189 +115,6 @@ def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: boo
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     return Run(results[:n_outputs], results[n_outputs:], linear)
-
-
-def _trace(fun: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, Arrays]:
-    """Trace `fun`; return a jaxpr that captures nothing, over (captured arrays, leaves of args), and those arrays."""
-    closed = jax.make_jaxpr(fun)(*args)
-    captured = list(closed.consts)
-    if captured:
-        body = _open(closed)
-        closed = jax.make_jaxpr(lambda consts, args: jax.core.eval_jaxpr(body, consts, *jax.tree.leaves(args)))(
-            captured, args
-        )
-    return closed, captured
-
-
-def _open(jaxpr: ClosedJaxpr) -> Any:
-    return getattr(jaxpr, "jaxpr", jaxpr)  # one class instead of two since JAX 0.12
-
-
-def _trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Arrays, tuple[int, Linear]]:
-    """Trace `rule.run` to a jaxpr that gives outputs and intermediates; what it captured; (n_outputs, linear)."""
-    runs: list[tuple[int, Linear]] = []
-
-    def fun(*operands: Any) -> Arrays:
-        run = rule.run(needs, *operands)
-        runs.append((len(run.outputs), run.linear))
-        return [*run.outputs, *run.intermediates]
-
-    return *_trace(fun, *operands), runs[-1]
-
-
-class _Frozen:
-    """A rule traced whole, forward and backward, while the tracers that it captures are alive.
-
-    Its operands are the captured arrays and then the operands of the rule. It is traced as if every operand that can
-    be differentiated were: so that is what `needs_input_grad` says there.
-    """
-
-    def __init__(self, rule: Rule, operands: Sequence[Any]) -> None:
-        # Built now: `rule` would keep the captured tracers alive.
-        self._errors = {what: rule.error(what) for what in get_args(Trouble)}
-        needs = tuple(map(is_inexact, operands))
-        forward, by_forward, (self._n_outputs, linear) = _trace_run(rule, needs, operands)
-        self._forward = jaxpr_as_fun(forward)
-        self._kept, self._differentiable = linear.kept, linear.differentiable
-        results = forward.out_avals
-        sources = {"operand": [jax.typeof(x) for x in operands], "output": results[: self._n_outputs]}
-        sources["intermediate"] = results[self._n_outputs :]
-        residuals = [sources[kept.source][kept.at] for kept in linear.kept]
-        self._cotangents = [aval if d else None for aval, d in zip(results, linear.differentiable, strict=False)]
-        self._tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
-        self._pull, by_pull = _freeze(linear.pull, residuals, self._cotangents)
-        self._push, by_push = _freeze(linear.push, residuals, self._tangents)
-        self._derive = linear.derive
-        self._captured = [*by_forward, *by_pull, *by_push]
-        self._n_forward, self._n_pull, self._n_captured = len(by_forward), len(by_pull), len(self._captured)
-
-    def release(self) -> Arrays:
-        """Hand the captured arrays over; whoever keeps this rule keeps no tracer."""
-        captured, self._captured = self._captured, []
-        return captured
-
-    def captures_tracers(self) -> bool:
-        return False
-
-    def error(self, what: Trouble) -> FnjaxError:
-        return self._errors[what]
-
-    def run(self, needs: Needs, *operands: Any) -> Run:
-        if any(needs[: self._n_captured]):
-            raise self.error("closure")
-        results = self._forward(*operands[: self._n_forward], *operands[self._n_captured :])
-        shifted = [Kept(k.source, k.at + self._n_captured * (k.source == "operand")) for k in self._kept]
-        captured = [Kept("operand", i) for i in range(self._n_forward, self._n_captured)]
-        linear = Linear(
-            (*captured, *shifted),
-            self._differentiable,
-            self._pull and self._run_pull,
-            self._push and self._run_push,
-            self._derive,
-        )
-        return Run(results[: self._n_outputs], results[self._n_outputs :], linear)
-
-    def _run_pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        assert self._pull is not None
-        own = [*residuals[: self._n_pull], *residuals[self._n_captured - self._n_forward :]]
-        return [None] * self._n_captured + self._pull(own, _filled(cotangents, self._cotangents))
-
-    def _run_push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
-        assert self._push is not None
-        return self._push(residuals[self._n_pull :], _filled(tangents[self._n_captured :], self._tangents))
-
-
-def _filled(values: Sequence[Any], avals: Sequence[Any]) -> Arrays:
-    """The values without None: zeros where there can be a value, nothing where there cannot."""
-    return [
-        ad.zeros_like_aval(aval) if value is None else value
-        for value, aval in zip(values, avals, strict=True)
-        if aval is not None
-    ]
-
-
-def _freeze(fun: LinearMap | None, residuals: Sequence[Any], given: Sequence[Any]) -> tuple[LinearMap | None, Arrays]:
-    """Trace `pull` or `push` while the arrays that it captures are alive; these come first among its residuals then."""
-    if fun is None:
-        return None, []
-    traced: LinearMap = fun
-    present: list[bool] = []
-
-    def without_none(residuals: Arrays, given: Arrays) -> Arrays:
-        results = traced(residuals, given)
-        present[:] = [x is not None for x in results]
-        return [x for x in results if x is not None]
-
-    try:
-        jaxpr, captured = _trace(without_none, residuals, given)
-    except Exception as e:  # noqa: BLE001 - whatever the user's method raises, it is due when somebody differentiates
-        error = e.with_traceback(None)
-
-        def fail(residuals: Sequence[Any], given: Sequence[Any]) -> Arrays:
-            raise error
-
-        return fail, []
-
-    def frozen(residuals: Sequence[Any], given: Sequence[Any]) -> Arrays:
-        return _spread(jaxpr_as_fun(jaxpr)(*residuals, *given), present)
-
-    return frozen, captured
-
-
-def _spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
-    """The values in the places where `where` is set, None in the others."""
-    given = iter(values)
-    return [next(given) if w else None for w in where]
-
-
-def _chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
-    """The values in the places where `where` is set."""
-    return [value for value, w in zip(values, where, strict=True) if w]
-
-
-class _Batched:
-    """A rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
-
-    def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
-        self.captures_tracers, self.error = rule.captures_tracers, rule.error
-        self._rule, self._axis, self._dims = rule, axis, dims
-
-    def run(self, needs: Needs, *operands: Any) -> Run:
-        linears: list[Linear] = []
-
-        def run(operands: Sequence[Any]) -> tuple[Arrays, Arrays]:
-            run = self._rule.run(needs, *operands)
-            linears.append(run.linear)
-            return run.outputs, run.intermediates
-
-        outputs, intermediates = vmap(run, self._axis, (list(self._dims),))(list(operands))
-        linear = linears[-1]
-        dims = [self._dims[k.at] if k.source == "operand" else 0 for k in linear.kept]
-        return Run(outputs, intermediates, batched(linear, self._axis, dims, self._dims))
-
-
-def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """`jax.vmap` over the axis that a batching rule was told of."""
-    return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
-
-
-def batched(linear: Linear, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]) -> Linear:
-    """A derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
-
-    def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        assert linear.pull is not None
-        grads = vmap(linear.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
-        return [
-            None if g is None else g.sum(0) if dim is None else jax.numpy.moveaxis(g, 0, dim)
-            for g, dim in zip(grads, operands, strict=True)
-        ]
-
-    def push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
-        assert linear.push is not None
-        given = [None if t is None else dim for t, dim in zip(tangents, operands, strict=True)]
-        return list(vmap(linear.push, axis, (list(dims), given))(list(residuals), list(tangents)))
-
-    return dataclasses.replace(linear, pull=linear.pull and pull, push=linear.push and push)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -444,7 +205,7 @@ def _intermediates_jvp(
 ) -> tuple[Arrays, Arrays]:
     """Values and tangents of the intermediates in `jaxpr`: JAX differentiates the operations that made them."""
     wanted = [i >= n_outputs for i in range(len(jaxpr.out_avals))]
-    body, _ = dce_jaxpr(_open(jaxpr), wanted, instantiate=True)
+    body, _ = dce_jaxpr(open_jaxpr(jaxpr), wanted, instantiate=True)
     moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
 
     def intermediates(*values: Any) -> Arrays:
@@ -479,7 +240,7 @@ def _call_batch(
 ) -> tuple[Arrays, list[int | None]]:
     if jaxpr is None:
         raise NeedsBodyError
-    if all(dim is None for dim in dims) and not _names_axis(_open(jaxpr), axis.name):
+    if all(dim is None for dim in dims) and not _names_axis(open_jaxpr(jaxpr), axis.name):
         results = call_p.bind(
             *operands, rule=rule, jaxpr=jaxpr, n_outputs=n_outputs, n_closed=n_closed, inner=inner, lifetime=lifetime
         )
@@ -487,7 +248,7 @@ def _call_batch(
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     results = call_p.bind(
         *operands,
-        rule=_Batched(rule, axis, dims[n_closed:]),
+        rule=Batched(rule, axis, dims[n_closed:]),
         jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands),
         n_outputs=n_outputs,
         n_closed=n_closed,
@@ -528,7 +289,7 @@ def _linear_transpose(
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if linear.pull is not None:
             given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
-            grads = _chosen(linear.pull(residuals, _spread(given, linear.differentiable)), needs)
+            grads = chosen(linear.pull(residuals, spread(given, linear.differentiable)), needs)
         else:
             push = _dense(linear.push, residuals, needs, linear.differentiable)
             given = [ad.instantiate_zeros(ct) for ct in cotangents]
@@ -545,7 +306,7 @@ def _linear_forward(
     n_residuals = len(linear.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
     if linear.push is not None:
-        results = _chosen(linear.push(residuals, _spread(tangents, needs)), linear.differentiable)
+        results = chosen(linear.push(residuals, spread(tangents, needs)), linear.differentiable)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
     if not derive:
         raise rule.error("forward mode")
@@ -558,7 +319,7 @@ def _dense(
 ) -> Callable[..., Arrays]:
     """`pull` or `push` as a function of its given vectors alone; it returns those that are wanted, None among them."""
     assert fun is not None
-    return lambda *vectors: _chosen(fun(residuals, _spread(vectors, given)), wanted)
+    return lambda *vectors: chosen(fun(residuals, spread(vectors, given)), wanted)
 
 
 def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
@@ -573,7 +334,7 @@ def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequen
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     try:
         transposed = jax.linear_transpose(without_none, *types)
-        return list(transposed(_chosen(vectors, present)))
+        return list(transposed(chosen(vectors, present)))
     except FnjaxError:
         raise
     except Exception as e:  # whatever JAX says of an operation without a transpose
@@ -656,6 +417,7 @@ def _wall_jvp(
 wall_p.def_impl(lambda *args, n_values, **_: list(args[:n_values]))
 wall_p.def_abstract_eval(lambda *avals, n_values, **_: avals[:n_values])
 ad.primitive_jvps[wall_p] = _wall_jvp
+ad.primitive_transposes[wall_p] = lambda cotangents, *args, **params: _wall_jvp((), (), **params)
 batching.primitive_batchers[wall_p] = lambda args, dims, *, n_values, **params: (
     wall_p.bind(*args, n_values=n_values, **params),
     dims[:n_values],

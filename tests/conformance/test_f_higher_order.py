@@ -54,13 +54,30 @@ ONCE = "trying to differentiate twice a function that was marked with @once_diff
 
 
 @pytest.mark.parametrize("run", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_F01_once_differentiable(run):
-    """Decision 4: the first derivative is right, and the second always raises (PyTorch: an unused input)."""
+@pytest.mark.parametrize(
+    "second", [lambda f: slope(slope(f)), lambda f: jax.hessian(lambda x: f(x).sum())], ids=["reverse", "forward"]
+)
+def test_F01_once_differentiable(run, second):
+    """Decisions 4 and 11: the first derivative is right, the second always raises (PyTorch: an unused input)."""
     x = jnp.array([2.0])
-    check("F01", g=gradients(once_cube.apply, x)[0], g2=gradients(lambda x: once_cube.apply(x) ** 2, x)[0])
-    for loss in once_cube.apply, lambda x: once_cube.apply(x) ** 2:
+    square = lambda x: once_cube.apply(x) ** 2
+    check("F01", g=gradients(once_cube.apply, x)[0], g2=gradients(square, x)[0])
+    for loss in once_cube.apply, square:
         with pytest.raises(RuntimeError, match=f"{ONCE}.*F.backward"):
-            run(slope(slope(loss)))(x)
+            run(second(loss))(x)
+
+
+def test_F01_a_marked_backward_called_from_another():
+    """Decision 4: a backward marked once_differentiable raises also where another backward calls it, as in PyTorch."""
+
+    def backward(ctx, g):
+        return once_cube.backward(ctx, g)
+
+    fn = of(once_cube.forward, backward)
+    x = jnp.array([2.0])
+    assert gradients(fn.apply, x) == (12.0,)
+    with pytest.raises(RuntimeError, match=ONCE):
+        slope(slope(fn.apply))(x)
 
 
 def test_F02_once_differentiable_without_saved_values():

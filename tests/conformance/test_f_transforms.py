@@ -122,11 +122,12 @@ def test_F17_vmap_over_backward():
 
 
 def test_F18_jacobian_and_hessian():
-    """The Jacobian and Hessian by jax.jacrev, once and twice, over the style with ctx."""
+    """Jacobian, and Hessian in reverse and in forward over reverse mode, of the style with ctx."""
     f = lambda x: MulExp.apply(x, 2.0)
     x = jnp.array([0.1, 0.2])
     for run in lambda f: f, jax.jit:
         check("F18", J=run(jax.jacrev(f))(x), H=run(jax.jacrev(jax.grad(lambda x: f(x).sum())))(x))
+        check("F18", H=run(jax.hessian(lambda x: f(x).sum()))(x))
 
 
 @pytest.mark.parametrize("f", [lambda x: MulExp.apply(x, 1.0), SExp.apply], ids=["ctx", "setup_context"])
@@ -148,7 +149,7 @@ def test_F20_transformations_of_the_style_with_setup_context():
     f = lambda x: SExp.apply(x).sum()
     x = jnp.array([0.1, 0.2])
     check("F20", grad=jax.grad(f)(x), vjp=jax.vjp(SExp.apply, x)[1](jnp.ones(2))[0], jacrev=jax.jacrev(SExp.apply)(x))
-    check("F20", hess=jax.jacrev(jax.grad(f))(x), gg=slope(slope(SExp.apply))(x))
+    check("F20", hess=jax.hessian(f)(x), gg=slope(slope(SExp.apply))(x))
 
 
 def test_F22_needs_input_grad_under_grad():

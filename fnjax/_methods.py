@@ -1,0 +1,197 @@
+"""The methods of a class, and what to say when one of them fails."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._arguments import Arguments
+from fnjax._context import FunctionCtx
+from fnjax._errors import (
+    ClosureError,
+    DefinitionError,
+    FnjaxError,
+    IntermediateError,
+    MissingMethodError,
+    error,
+    location,
+)
+from fnjax._rule import Trouble
+from fnjax._tree import has_leaf, is_tracer
+
+Method = Callable[..., Any]
+
+
+class Methods(NamedTuple):
+    """The class of a Function as the lowering sees it; `Function` fills it in.
+
+    Attributes:
+        name: the name of the class.
+        ctx: the class of its ctx.
+        forward: the method, as looked up on the class.
+        setup_context: the method, or None in the style `forward(ctx, ...)`.
+        backward: the method (`backward` or `vjp`), or None.
+        jvp: the method, or None.
+        once: whether backward must not be differentiated.
+        pytree: whether containers are traversed.
+        single_access: PyTorch's `clear_saved_tensors_on_access`.
+        boxed: PyTorch's `boxed_grads_call`.
+        derive_jvp: whether forward mode may use the transpose of backward.
+    """
+
+    name: str
+    ctx: type[FunctionCtx]
+    forward: Method
+    setup_context: Method | None
+    backward: Method | None
+    jvp: Method | None
+    once: bool
+    pytree: bool
+    single_access: bool
+    boxed: bool
+    derive_jvp: bool
+
+
+def trouble(methods: Methods, what: Trouble) -> FnjaxError:
+    """The error for what went wrong below the line, in the user's words."""
+    name = methods.name
+    if what == "closure":
+        return error(
+            ClosureError,
+            f"{name} uses an array from outside that is being differentiated, or that belongs to a trace which "
+            "has ended",
+            "closure",
+            method=methods.forward,
+            expected="every array with a gradient among the arguments of apply",
+            fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; "
+            "arrays on ctx must lie in attributes, lists, dicts or registered pytrees",
+        )
+    if what == "forward mode":
+        return error(
+            MissingMethodError,
+            f"You must implement the jvp function for custom autograd.Function to use it with forward mode AD. "
+            f"({name} has only a backward)",
+            "forward-mode",
+            method=methods.forward,
+            got="jax.jvp, jax.jacfwd or jax.linearize on it",
+            fix=f"add a static method jvp(ctx, *tangents) to {name}, or set derive_jvp = True to have it derived from "
+            "backward; or use reverse mode: jax.grad, jax.vjp, jax.jacrev",
+        )
+    if what == "not linear":
+        return error(
+            MissingMethodError,
+            f"{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode "
+            "(or reverse mode) needs here, does not exist",
+            "not-linear",
+            method=methods.backward,
+            expected="sums, products with saved values, indexing: operations that JAX can transpose",
+            fix=f"write {name}.jvp beside {name}.backward; keep clipping and the like out of what is transposed",
+        )
+    if what == "intermediate":
+        return error(
+            IntermediateError,
+            f"{name} saved an intermediate value whose own derivative a second derivative needs, and JAX cannot "
+            "differentiate the operations that made it",
+            "intermediate",
+            method=methods.forward,
+            expected="a forward that JAX can differentiate, or saved values that are inputs or outputs",
+            fix="return the intermediate as an extra output and save that; backward then gets its gradient",
+        )
+    return error(
+        DefinitionError,
+        f"{name}.forward returned other outputs (number, shapes or dtypes) when its inputs were differentiated",
+        "outputs-change",
+        method=methods.forward,
+        fix="let the outputs not depend on ctx.needs_input_grad",
+    )
+
+
+def missing_backward(methods: Methods) -> FnjaxError:
+    """The error for a class that has no derivative at all."""
+    return error(
+        MissingMethodError,
+        "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+        f"backward mode AD. ({methods.name})",
+        "no-backward",
+        method=methods.forward,
+        fix=f"add a static method backward(ctx, *grad_outputs) to {methods.name}",
+    )
+
+
+_CONCRETE_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+@contextmanager
+def explained(methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> Iterator[None]:
+    """Add to JAX's errors about tracers which Function they come from, and what to write instead."""
+    try:
+        yield
+    except jax.errors.UnexpectedTracerError as e:
+        raise trouble(methods, "closure") from e
+    except FnjaxError:
+        raise
+    except (*_CONCRETE_ERRORS, TypeError, IndexError, AttributeError) as e:
+        text, ctx = str(e), methods.ctx.__name__
+        if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
+            e.add_note(_hint(methods, arguments, method, operands))
+        elif ctx in text:
+            e.add_note(
+                f"A {ctx} is the ctx of {methods.name}: the first argument of forward (unless there is a "
+                f"setup_context) and of backward. {location(method)}"
+            )
+        elif isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+            e.add_note(
+                f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
+                f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+            )
+        raise
+
+
+def _hint(methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> str:
+    scalars = [
+        arguments.name(i)
+        for i, a in enumerate(arguments.each)
+        if a.kind == "tensor" and is_tracer(operands[a.start]) and operands[a.start].ndim == 0
+    ]
+    numbers = (
+        f"If {' or '.join(scalars)} was a Python number, a transformation made it an array: keep it static with "
+        "jax.jit(..., static_argnums=...), or close over it. "
+        if scalars
+        else ""
+    )
+    return (
+        f"{method.__qualname__} needs the value of an array that is being traced. {numbers}"
+        "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
+        f"{methods.name}.apply outside jax.jit. See docs/errors.md#traced-value.\n{location(method)}"
+    )
+
+
+def captures_tracers(value: Any, depth: int = 4) -> bool:
+    """Whether a function has a tracer in its closure or defaults, or calls one that has."""
+    function = getattr(value, "__func__", value)
+    if not isinstance(function, types.FunctionType) or not depth:
+        return False
+    return any(has_leaf(v, is_tracer) or captures_tracers(v, depth - 1) for v in captured(function))
+
+
+def captured(function: types.FunctionType) -> list[Any]:
+    """What a function finds in its closure and defaults."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - the access is the question
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,322 @@
+"""A function at one point, in real numbers: its values near by, and its derivatives in both modes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from fnjax import _structure
+from fnjax._errors import OutputError, type_name
+from fnjax._jacobian import Array, Arrays, Program, StepError
+from fnjax._tree import Split, is_inexact, is_tensor, refuse_torch, split, to_tensor
+
+
+class NoArrayError(OutputError, AttributeError):
+    """`func` returned no array. PyTorch meets this as an AttributeError."""
+
+
+NoArrayError.__name__ = NoArrayError.__qualname__ = "OutputError"
+NoArrayError.__module__ = "fnjax"
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """An array among the inputs or outputs.
+
+    Attributes:
+        position: the index of the input or output.
+        name: how messages call it: `input 0 ('x')`.
+        shape: its shape.
+        dtype: its dtype.
+        parts: the indices of its parts: one, or the real and the imaginary one.
+    """
+
+    position: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    parts: tuple[int, ...]
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it has two parts."""
+        return len(self.parts) == 2
+
+
+class Problem:
+    """A function of its differentiable inputs, all else fixed, with every complex array as two real parts.
+
+    Attributes:
+        inputs: the arrays to be differentiated.
+        outputs: the arrays whose derivatives count; those of integers only where there are no others.
+        parts: the values of the parts of the inputs.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        inputs: Sequence[Any],
+        argnums: Sequence[int],
+        names: Sequence[str | None] | None = None,
+    ) -> None:
+        self._func, self._args = func, [to_tensor(x) if is_tensor(x) else x for x in inputs]
+        self._splits: dict[int, tuple[int, int, Split | None]] = {}
+        self.inputs: list[Leaf] = []
+        names = argument_names(func, len(inputs)) if names is None else names
+        arrays: list[Any] = []
+        for i in argnums:
+            arg, name = self._args[i], f"input {i}" + (f" ('{names[i]}')" if names[i] else "")
+            if is_tensor(arg):
+                taken, rest, suffixes = [arg], None, [""]
+            else:
+                taken, rest = split(arg, _is_differentiable)
+                paths = tree_flatten_with_path(arg, is_leaf=lambda x: x is None)[0]
+                suffixes = [keystr(path) for path, leaf in paths if _is_differentiable(leaf)]
+            self._splits[i] = (len(arrays), len(taken), rest)
+            for array, suffix in zip(taken, suffixes, strict=True):
+                arrays.append(to_tensor(array))
+                self._add(self.inputs, i, name + suffix, arrays[-1])
+        self.parts = [p for x in arrays for p in _apart(np.asarray(x))]
+        returned = func(*self._args)
+        refuse_torch(returned, "the output of func")
+        paths = tree_flatten_with_path(returned)[0]
+        tensors = [j for j, (_, y) in enumerate(paths) if is_tensor(y)]
+        if not tensors:
+            raise NoArrayError(
+                f"func returned no array: '{type_name(returned)}' object has no attribute 'requires_grad'\n"
+                f"  expected: an array, or a container of arrays\n  got: {returned!r:.80}"
+            )
+        self._picked = [j for j in tensors if is_inexact(paths[j][1])]
+        self.constant = not self._picked  # integers only, or booleans
+        if self.constant:
+            self._picked = [j for j in tensors if not jnp.issubdtype(paths[j][1].dtype, jax.dtypes.extended)]
+        self.outputs: list[Leaf] = []
+        for position, j in enumerate(tensors):
+            path, y = paths[j]
+            plain = keystr(path) in ("", f"[{j}]")
+            if j in self._picked:
+                self._add(self.outputs, position, f"output {position}" + ("" if plain else f" ({keystr(path)})"), y)
+        self.values = [_host(p) for j in self._picked for p in self._out_parts(paths[j][1])]
+        self._out_dtypes = [p.dtype for j in self._picked for p in self._out_parts(paths[j][1])]
+
+    @staticmethod
+    def _add(leaves: list[Leaf], position: int, name: str, x: Any) -> None:
+        start = leaves[-1].parts[-1] + 1 if leaves else 0
+        parts = (start, start + 1) if jnp.issubdtype(x.dtype, jnp.complexfloating) else (start,)
+        leaves.append(Leaf(position, name, x.shape, x.dtype, parts))
+
+    def _out_parts(self, y: Any) -> list[Any]:
+        y = to_tensor(y)
+        return [y.astype(float)] if self.constant else _apart(y)
+
+    # --- the function
+
+    def real(self, *parts: Any) -> list[Any]:
+        """The parts of the outputs at the given parts of the inputs."""
+        leaves = jax.tree.leaves(self._func(*self.arguments(parts)))
+        if self._picked and len(leaves) <= self._picked[-1]:
+            raise StepError("number", "", len(self._picked), len(leaves))
+        return [p for j in self._picked for p in self._out_parts(leaves[j])]
+
+    def arguments(self, parts: Sequence[Any]) -> list[Any]:
+        """The arguments of the function with other parts of the inputs."""
+        values = [
+            jax.lax.complex(parts[x.parts[0]], parts[x.parts[1]]) if x.is_complex else parts[x.parts[0]]
+            for x in self.inputs
+        ]
+        args = list(self._args)
+        for i, (start, count, rest) in self._splits.items():
+            taken = values[start : start + count]
+            args[i] = taken[0] if rest is None else rest.fill(taken)
+        return args
+
+    def run(self, parts: Arrays) -> list[Any]:
+        """The parts of the outputs, un-jitted."""
+        return self.real(*map(jnp.asarray, parts))
+
+    @property
+    def in_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the parts of the inputs."""
+        return [p.shape for p in self.parts]
+
+    @property
+    def out_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the parts of the outputs."""
+        return [y.shape for y in self.values]
+
+    def moved(self, directions: Arrays, by: float) -> Arrays:
+        """The parts of the inputs after a step."""
+        return [np.add(p, by * d, dtype=p.dtype, casting="unsafe") for p, d in zip(self.parts, directions, strict=True)]
+
+    def difference(self, directions: Arrays, eps: float) -> Arrays:
+        """The central difference quotient along a direction.
+
+        Raises:
+            StepError: where shapes or dtypes depend on the values.
+        """
+        plus, minus = self.run(self.moved(directions, eps)), self.run(self.moved(directions, -eps))
+        for what, of in (("shape", operator.attrgetter("shape")), ("dtype", operator.attrgetter("dtype"))):
+            expected = self.out_shapes if what == "shape" else self._out_dtypes
+            for p, m, e in zip(plus, minus, expected, strict=True):
+                if of(p) != of(m):
+                    raise StepError(what, eps, of(p), of(m))
+                if of(p) != e:
+                    raise StepError(what, eps, e, of(p))
+        with np.errstate(invalid="ignore", over="ignore"):
+            return [(_host(p) - _host(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+
+    def numerical(self, eps: float) -> Program:
+        """Central differences."""
+        closed = traced(self.real, [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts])
+
+        def staged(directions: list[Any]) -> list[Any]:
+            moves = [(eps * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
+            plus = _structure.evaluate(closed, [p + m for p, m in zip(self.parts, moves, strict=True)])
+            minus = _structure.evaluate(closed, [p - m for p, m in zip(self.parts, moves, strict=True)])
+            return [(p.astype(float) - m.astype(float)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+
+        return Program(
+            "numerical Jacobian",
+            lambda directions: self.difference(directions, eps),
+            self.in_shapes,
+            self.out_shapes,
+            closed,
+            staged,
+        )
+
+    # --- its derivatives
+
+    @functools.cached_property
+    def _vjp(self) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+        return jax.vjp(self.real, *map(jnp.asarray, self.parts))  # type: ignore[no-any-return]  # its pullback
+
+    @property
+    def values_differentiated(self) -> Arrays:
+        """The parts of the outputs as they are while the function is being differentiated."""
+        return [_host(y) for y in self._vjp[0]]
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Backward, un-jitted: cotangents of the parts of the outputs → gradients of those of the inputs."""
+        return list(
+            self._vjp[1]([jnp.asarray(ct, y.dtype) for ct, y in zip(cotangents, self._vjp[0], strict=True)])
+        )
+
+    def push(self, tangents: Sequence[Any]) -> list[Any]:
+        """Forward mode, un-jitted."""
+        primals = list(map(jnp.asarray, self.parts))
+        return list(
+            jax.jvp(self.real, primals, [jnp.asarray(t, p.dtype) for t, p in zip(tangents, primals, strict=True)])[1]
+        )
+
+    def backward(self) -> Program:
+        """The pullback as a program of the cotangents."""
+        types = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
+        return _linear("analytical Jacobian", self.pull, lambda *cts: self._vjp[1](list(cts)), types, self.in_shapes)
+
+    def forward(self) -> Program:
+        """The pushforward as a program of the tangents."""
+        types = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts]
+        primals = tuple(map(jnp.asarray, self.parts))
+        return _linear(
+            "forward-mode Jacobian",
+            self.push,
+            lambda *tangents: jax.jvp(self.real, primals, tangents)[1],
+            types,
+            self.out_shapes,
+        )
+
+    @functools.cached_property
+    def connected(self) -> list[bool]:
+        """For each output whether it can have a derivative at all (PyTorch: requires_grad).
+
+        JAX knows when it has linearized the function: `stop_gradient`, or `mark_non_differentiable`, leave no tangent.
+        """
+        if self.constant:
+            return [False] * len(self.outputs)
+        parts = list(map(jnp.asarray, self.parts))
+        try:
+            closed = traced(jax.linearize(self.real, *parts)[1], parts)
+        except Exception:  # noqa: BLE001 - then nothing is known
+            closed = None
+        if closed is None:
+            return [True] * len(self.outputs)
+        dependence = _structure.reads(closed)
+        return [any(dependence[p] for p in y.parts) for y in self.outputs]
+
+
+def traced(fun: Callable[..., Any], types: Sequence[Any]) -> Any:
+    """The program of a function, without calls; None where it cannot be traced."""
+    try:
+        return _structure.inline(jax.make_jaxpr(fun)(*types), types)
+    except Exception:  # noqa: BLE001 - un-jitted the function may work, or raise what is to be seen
+        return None
+
+
+def _linear(
+    name: str,
+    run: Callable[[Sequence[Any]], list[Any]],
+    fun: Callable[..., Any],
+    types: Sequence[Any],
+    outs: list[tuple[int, ...]],
+) -> Program:
+    closed = traced(fun, types)
+
+    def staged(directions: list[Any]) -> list[Any]:
+        return _structure.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
+
+    return Program(
+        name, lambda directions: [_host(y) for y in run(directions)], [t.shape for t in types], outs, closed, staged
+    )
+
+
+def _apart(x: Any) -> list[Any]:
+    return [x.real, x.imag] if jnp.issubdtype(x.dtype, jnp.complexfloating) else [x]
+
+
+def _host(x: Any) -> Array:
+    return np.asarray(x).astype(np.float64)
+
+
+def _is_differentiable(x: Any) -> bool:
+    return is_tensor(x) and is_inexact(to_tensor(x))
+
+
+def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:
+    """The names of the positional parameters; None for those that have none."""
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        return [None] * count
+    names: list[str | None] = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
+    while len(names) < count:
+        names.append(f"{rest}[{len(names) - sum(n is not None and '[' not in n for n in names)}]" if rest else None)
+    return names[:count]
+
+
+def pick(inputs: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
+    """Which inputs to differentiate: the inexact arrays, or those that `argnums` names."""
+    if argnums is None:
+        return [i for i, x in enumerate(inputs) if _is_differentiable(x)]
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    for i in chosen:
+        if not -len(inputs) <= i < len(inputs):
+            raise ValueError(f"argnums={argnums} names input {i}, but there are {len(inputs)} inputs")
+        x = inputs[i]
+        if not (_is_differentiable(x) or (not is_tensor(x) and split(x, _is_differentiable)[0])):
+            raise ValueError(
+                f"gradcheck: argnums={argnums} names input {i}, which holds no array of floating point or complex "
+                f"numbers but is {type_name(x)}{f' of dtype {x.dtype}' if is_tensor(x) else ''}"
+            )
+    return sorted({i % len(inputs) for i in chosen})

@@ -1,0 +1,82 @@
+"""What a rule is: a function on flat lists of arrays that says how it is run and differentiated.
+
+`_lowering` makes rules out of classes; `_frozen` and `_batched` make rules out of rules; `_primitive` carries them
+through JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from fnjax._errors import FnjaxError
+
+Arrays = list[Any]
+Needs = tuple[bool, ...]
+LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
+
+# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
+# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
+# other outputs than the one before.
+Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs"]
+
+
+class Kept(NamedTuple):
+    """Where a residual comes from: the `at`-th operand, output or intermediate of the call."""
+
+    source: Literal["operand", "output", "intermediate"]
+    at: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Linear:
+    """The derivative that one run of forward left behind; it holds no arrays.
+
+    Of `pull` and `push` one may be missing: it is then the transpose of the other.
+
+    Attributes:
+        kept: the residuals of `pull` and `push`.
+        differentiable: for each output whether it carries a gradient.
+        pull: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
+        push: (residuals, tangents of all operands or None) → tangents of all outputs or None.
+        derive: whether forward mode on the function itself may use the transpose of `pull`.
+    """
+
+    kept: tuple[Kept, ...]
+    differentiable: tuple[bool, ...]
+    pull: LinearMap | None
+    push: LinearMap | None = None
+    derive: bool = False
+
+
+class Run(NamedTuple):
+    """What one run of forward gives."""
+
+    outputs: Arrays
+    intermediates: Arrays
+    linear: Linear
+
+
+class Rule(Protocol):
+    """A function on flat operands that says how it is run when some of them are differentiated."""
+
+    def run(self, needs: Needs, *operands: Any) -> Run:
+        """Run forward under the current trace; `needs` says which operands are being differentiated."""
+
+    def captures_tracers(self) -> bool:
+        """Whether forward or backward use arrays from outside that JAX is tracing."""
+
+    def error(self, what: Trouble) -> FnjaxError:
+        """The error to raise, in the user's words."""
+
+
+def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """The values in the places where `where` is set, None in the others."""
+    given = iter(values)
+    return [next(given) if w else None for w in where]
+
+
+def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """The values in the places where `where` is set."""
+    return [value for value, w in zip(values, where, strict=True) if w]

@@ -1,0 +1,217 @@
+"""Which element of a program's outputs reads which element of its inputs.
+
+An elementwise function of n numbers has n² derivatives of which n are not zero. Whoever knows this from the program
+itself, not from its derivative, finds all of them with one step of all inputs at once instead of n. Knowledge here is
+conservative: an operation that is not in the tables below reads everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+Reads = np.ndarray[Any, np.dtype[np.int64]]  # for each element the one element of an input that it reads, or -1
+
+# What an element of an output does not read at all stands as absent; what it may read in whole, as None.
+Dependence = dict[int, Reads | None]
+
+# The parameter that holds the body of operations which, run forward, are nothing but their body.
+BODIES = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "fnjax_call": "jaxpr",
+}
+
+
+def inline(closed: Any, args: Sequence[Any]) -> Any:
+    """The program without its calls, so that no custom rule is left in it outside loops.
+
+    Args:
+        closed: a closed jaxpr.
+        args: arrays, or types of arrays, that it takes.
+    """
+    if not any(_body(eqn) is not None or eqn.primitive.name == "fnjax_wall" for eqn in open_jaxpr(closed).eqns):
+        return closed
+    return jax.make_jaxpr(lambda *args: evaluate(closed, args))(*args)
+
+
+def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
+    """Run a closed jaxpr, calls by their bodies."""
+    jaxpr = open_jaxpr(closed)
+    values: dict[Any, Any] = {}
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, jex.Literal) else values[atom]
+
+    values.update(zip(jaxpr.constvars, closed.consts, strict=True))
+    values.update(zip(jaxpr.invars, args, strict=True))
+    for eqn in jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        body = _body(eqn)
+        if body is not None:
+            results = evaluate(body, operands)
+        elif eqn.primitive.name == "fnjax_wall":  # hands its first operands on; matters to derivatives only
+            results = operands[: len(eqn.outvars)]
+        else:
+            results = eqn.primitive.bind(*operands, **eqn.params)
+            results = results if eqn.primitive.multiple_results else [results]
+        values.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def open_jaxpr(closed: Any) -> Any:
+    """The jaxpr in a closed one (the same class since JAX 0.12)."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def _body(eqn: Any) -> Any:
+    body = eqn.params.get(BODIES.get(eqn.primitive.name, ""))
+    if body is None:
+        return None
+    if not hasattr(body, "consts"):  # an open one, which has no constants
+        body = jex.ClosedJaxpr(body, [])
+    fits = len(open_jaxpr(body).outvars) == len(eqn.outvars) and len(open_jaxpr(body).invars) == len(eqn.invars)
+    return body if fits else None
+
+
+def equations(closed: Any) -> Iterator[Any]:
+    """All equations of a program, also those inside of loops and branches."""
+    for eqn in open_jaxpr(closed).eqns:
+        yield eqn
+        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(open_jaxpr(value), "eqns"):
+                yield from equations(value)
+
+
+def is_jax_own(closed: Any) -> bool:
+    """Whether a program holds only operations whose batching rules come with JAX.
+
+    `jax.vmap` may be trusted with these. A rule for batches that a user wrote is not what is under test when
+    derivatives are, and if it were wrong it would be wrong on both sides of the comparison.
+    """
+    return all(_is_own(eqn.primitive) for eqn in equations(closed))
+
+
+def _is_own(primitive: Any) -> bool:
+    name = f"{primitive.name}_p"
+    return any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg)) or (
+        primitive.name in ("jit", "pjit")
+    )
+
+
+def cost(closed: Any) -> tuple[int, int]:
+    """The number of operations of a program, and of the bytes of all that they give."""
+    outs = [v.aval for eqn in equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
+    return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)
+
+
+def reads(closed: Any) -> list[Dependence]:
+    """For each output of a program (without calls: see `inline`) what its elements read of each input."""
+    jaxpr = open_jaxpr(closed)
+    known: dict[Any, Dependence] = {}
+    for i, var in enumerate(jaxpr.invars):
+        size = int(np.prod(var.aval.shape))
+        known[var] = {i: np.arange(size).reshape(var.aval.shape)}
+
+    def of(atom: Any) -> Dependence:
+        return {} if isinstance(atom, jex.Literal) else known.get(atom, {})
+
+    for eqn in jaxpr.eqns:
+        operands = [of(atom) for atom in eqn.invars]
+        if any(operands):
+            for var, dependence in zip(eqn.outvars, _propagate(eqn, operands), strict=True):
+                known[var] = dependence
+    return [of(atom) for atom in jaxpr.outvars]
+
+
+def _propagate(eqn: Any, operands: list[Dependence]) -> list[Dependence]:
+    name, out = eqn.primitive.name, getattr(eqn.outvars[0].aval, "shape", ())
+    inputs = sorted({i for dependence in operands for i in dependence})
+    results: list[Dependence] = [{} for _ in eqn.outvars]
+    for i in inputs:
+        given = [dependence.get(i, _nothing(atom)) for dependence, atom in zip(operands, eqn.invars, strict=True)]
+        maps: Sequence[Reads | None] = [None] * len(results)
+        if all(g is not None for g in given):
+            full = [g for g in given if g is not None]
+            if name in ELEMENTWISE:
+                maps = [_merge(full, out)]
+            elif name == "optimization_barrier":
+                maps = full
+            elif name in MOVEMENTS:
+                maps = MOVEMENTS[name](full, eqn.params)
+        for result, reads_of, var in zip(results, maps, eqn.outvars, strict=True):
+            result[i] = reads_of if reads_of is not None and reads_of.shape == var.aval.shape else None
+    return results
+
+
+def _nothing(atom: Any) -> Reads:
+    return np.full(atom.aval.shape, -1)
+
+
+def _merge(maps: list[Reads], shape: tuple[int, ...]) -> Reads | None:
+    """What an elementwise operation reads; None where operands read different elements."""
+    merged = np.full(shape, -1)
+    for each in maps:
+        if each.shape not in (shape, ()):
+            return None
+        both = (merged >= 0) & (each >= 0)
+        if np.any(both & (merged != each)):
+            return None
+        merged = np.where(merged < 0, each, merged)
+    return merged
+
+
+ELEMENTWISE = frozenset(
+    "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex conj "
+    "convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma "
+    "igamma_grad_a igammac imag integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not "
+    "or polygamma pow real reduce_precision regularized_incomplete_beta rem round rsqrt select_n shift_left "
+    "shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor zeta".split()
+)
+
+
+def _broadcast(maps: list[Reads], params: dict[str, Any]) -> list[Reads]:
+    shape, axes = params["shape"], params["broadcast_dimensions"]
+    spread = np.ones(len(shape), np.int64)
+    for axis, size in zip(axes, maps[0].shape, strict=True):
+        spread[axis] = size
+    return [np.broadcast_to(maps[0].reshape(spread), shape)]
+
+
+def _slice(maps: list[Reads], params: dict[str, Any]) -> list[Reads]:
+    start, stop = params["start_indices"], params["limit_indices"]
+    step = params["strides"] or (1,) * len(start)
+    return [maps[0][tuple(map(slice, start, stop, step))]]
+
+
+def _pad(maps: list[Reads], params: dict[str, Any]) -> list[Reads | None]:
+    operand, value = maps
+    if value.shape != () or any(low < 0 or high < 0 or inner for low, high, inner in params["padding_config"]):
+        return [None]
+    widths = [(low, high) for low, high, _ in params["padding_config"]]
+    return [np.pad(operand, widths, constant_values=value)]
+
+
+MOVEMENTS: dict[str, Callable[[list[Reads], dict[str, Any]], Sequence[Reads | None]]] = {
+    "broadcast_in_dim": lambda maps, params: _broadcast(maps, params) if len(maps) == 1 else [None],
+    "concatenate": lambda maps, params: [np.concatenate(maps, params["dimension"])],
+    "pad": _pad,
+    "reshape": lambda maps, params: [
+        maps[0].reshape(params["new_sizes"]) if params.get("dimensions") is None and len(maps) == 1 else None
+    ],
+    "rev": lambda maps, params: [np.flip(maps[0], params["dimensions"])],
+    "slice": _slice,
+    "split": lambda maps, params: np.split(maps[0], np.cumsum(params["sizes"])[:-1], params["axis"]),
+    "squeeze": lambda maps, params: [maps[0].squeeze(tuple(params["dimensions"]))],
+    "transpose": lambda maps, params: [maps[0].transpose(params["permutation"])],
+}

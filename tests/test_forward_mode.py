@@ -1,0 +1,266 @@
+"""Forward over reverse for every class, and forward mode for those that have a jvp or derive one."""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from tests.test_transforms import arrays, eager, scanned, vmapped
+from tests.test_traps import FalseRule, once_in_fori_loop, once_in_scan
+from tests.zoo import CASES, SavedInput
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+WRAPPERS = {"eager": eager, "jit": jax.jit, "vmap": vmapped, "scan": scanned, "remat": jax.checkpoint}
+REAL = [case for case in CASES if case.name != "complex"]
+
+
+def sum_of(loss, args):
+    """A loss of several arguments as a function of one vector, and that vector."""
+    flat, unravel = jax.flatten_util.ravel_pytree(args)
+    return lambda v: loss(*unravel(v)), flat
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+@pytest.mark.parametrize("case", REAL, ids=lambda c: c.name)
+def test_forward_over_reverse(case, wrap):
+    """jax.hessian, and a Hessian-vector product by jvp of grad, agree with plain JAX, inside and outside jit."""
+    f, x = sum_of(case.loss(wrap(case.apply)), arrays(case))
+    twin, _ = sum_of(case.loss(wrap(case.twin)), arrays(case))
+    want = jax.hessian(twin)(x)
+    np.testing.assert_allclose(jax.hessian(f)(x), want, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.hessian(f))(x), want, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(jax.jvp(jax.grad(f), (x,), (x,))[1], want @ x, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrap", [eager, jax.jit, scanned], ids=["eager", "jit", "scan"])
+@pytest.mark.parametrize("case", [c for c in REAL if c.name != "linear"], ids=lambda c: c.name)
+def test_forward_over_forward_over_reverse(case, wrap):
+    """Jacfwd of jacfwd of grad, and grad of a Hessian-vector product, agree with plain JAX."""
+    f, x = sum_of(case.loss(wrap(case.apply)), arrays(case))
+    twin, _ = sum_of(case.loss(wrap(case.twin)), arrays(case))
+    want = jax.jacfwd(jax.jacfwd(jax.grad(twin)))(x)
+    np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(jax.grad(f)))(x), want, rtol=1e-8, atol=1e-11)
+    curvature = lambda f: jax.grad(lambda x: jax.jvp(jax.grad(f), (x,), (jnp.ones_like(x),))[1].sum())(x)
+    np.testing.assert_allclose(curvature(f), curvature(twin), rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "wrap", [eager, jax.jit, once_in_scan, once_in_fori_loop], ids=["eager", "jit", "scan", "fori_loop"]
+)
+def test_a_rule_that_is_not_the_derivative(wrap):
+    """The rule 100 y of exp shows in every mode, also inside loops: JAX never differentiates the body instead."""
+    f, x = wrap(FalseRule.apply), jnp.float64(0.5)
+    for second in (jax.hessian(f), jax.jacfwd(jax.grad(f)), jax.jacrev(jax.jacrev(f)), jax.grad(jax.grad(f))):
+        np.testing.assert_allclose(second(x), 1e4 * np.exp(0.5), rtol=1e-12)
+
+
+class Power(fnjax.Function):
+    """x**k * y with both modes; the jvp saves for itself."""
+
+    @staticmethod
+    def forward(ctx, x, k, y):
+        ctx.k = k
+        ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
+        return x**k * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return grad_output * ctx.k * x ** (ctx.k - 1) * y, None, grad_output * x**ctx.k
+
+    @staticmethod
+    def jvp(ctx, x_t, k_t, y_t):
+        x, y = ctx.saved_tensors
+        assert k_t is None
+        return ctx.k * x ** (ctx.k - 1) * y * x_t + x**ctx.k * y_t
+
+
+class OnlyJvp(fnjax.Function):
+    """Without a backward: reverse mode is the transpose."""
+
+    @staticmethod
+    def forward(ctx, x, k, y):
+        ctx.k = k
+        ctx.save_for_forward(x, y)
+        return x**k * y
+
+    jvp = Power.jvp
+
+
+class Derived(fnjax.Function):
+    """Without a jvp: forward mode is the transpose."""
+
+    derive_jvp = True
+    forward = Power.forward
+    backward = Power.backward
+
+
+@pytest.mark.parametrize("Fn", [Power, OnlyJvp, Derived], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_both_modes(Fn, wrap):
+    """A jvp, a backward from a jvp, or a jvp from a backward: all modes and orders agree with plain JAX."""
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.uniform(0.5, 1.5, 3)) for _ in range(2))
+    f, twin = wrap(lambda x, y: Fn.apply(x, 3, y)), wrap(lambda x, y: x**3 * y)
+    for got, want in zip(jax.jvp(f, (x, y), (y, x)), jax.jvp(twin, (x, y), (y, x)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    loss = lambda f: lambda x, y: jnp.sum(jnp.sin(f(x, y)))
+    for transform in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(transform(f)(x, y), transform(twin)(x, y), rtol=1e-12)
+        np.testing.assert_allclose(transform(f, 1)(x, y), transform(twin, 1)(x, y), rtol=1e-12)
+    for outer in (jax.jacfwd, jax.jacrev):
+        for inner in (jax.jacfwd, jax.jacrev):
+            got, want = (outer(inner(loss(g)))(x, y) for g in (f, twin))
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_what_jvp_is_given():
+    """Zeros (or None) for a tensor that does not move, None for static values and integers, and no backward's saves."""
+
+    class Watch(fnjax.Function):
+        seen = ()
+
+        @staticmethod
+        def forward(ctx, x, y, i, k, materialize):
+            ctx.set_materialize_grads(materialize)
+            ctx.save_for_backward(x)
+            return x * 2, jnp.argsort(x)
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            Watch.seen = (ctx.saved_tensors, *tangents)
+            return tangents[0] * 2, None
+
+    x = jnp.array([2.0, 1.0])
+    for materialize in (True, False):
+        call = lambda x, m=materialize: Watch.apply(x, jnp.ones(2), jnp.arange(2), 3.0, m)[0]
+        jax.jvp(call, (x,), (x,))
+        saved, x_t, y_t, *rest = Watch.seen
+        assert saved == ()
+        np.testing.assert_array_equal(x_t, x)
+        assert y_t is None if not materialize else not y_t.any()
+        assert rest == [None, None, None]
+
+
+def returning(value):
+    """A Function of one argument with outputs (float, int) and a jvp that returns `value(tangent)`."""
+
+    class Fn(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, jnp.argsort(x)
+
+        @staticmethod
+        def jvp(ctx, x_t):
+            return value(x_t)
+
+    x = jnp.ones(2)
+    return lambda: jax.jvp(lambda x: Fn.apply(x)[0], (x,), (x,))
+
+
+@pytest.mark.parametrize(
+    ("value", "phrase"),
+    [
+        (lambda t: (t,), "jvp returned an invalid number of forward gradients (expected 2 but got 1)"),
+        (lambda t: (t, None, None), "jvp returned an invalid number of forward gradients (expected 2 but got 3)"),
+        (lambda t: (t, t), "jvp returned a gradient at position 1, but the corresponding forward output is not a diff"),
+        (lambda t: (2.0, None), "expected Variable or None (got float) for grad output 0."),
+        (lambda t: (jnp.ones(5), None), "Tensor is of size [2] while the given forward gradient is of size [5]."),
+        (lambda t: (1j * t, None), "complex tangent for output 0, which is real"),
+    ],
+    ids=["few", "many", "constant", "number", "shape", "complex"],
+)
+def test_jvp_messages(value, phrase):
+    """What jvp returns is checked, in PyTorch's words."""
+    with pytest.raises(fnjax.GradientError) as info:
+        returning(value)()
+    assert phrase in str(info.value)
+    assert "Fn" in str(info.value)
+    assert "fix:" in str(info.value)
+
+
+def test_jvp_none_and_other_dtypes():
+    """None is a zero tangent, and another dtype is cast to the output's."""
+    _, dot = returning(lambda t: (None, None))()
+    np.testing.assert_array_equal(dot, np.zeros(2))
+    _, dot = returning(lambda t: (t.astype(jnp.float32), None))()
+    assert dot.dtype == jnp.float64
+
+
+def test_clipping_has_no_transpose():
+    """A backward that is not linear in grad_output is refused, with the reason, where its transpose is needed."""
+
+    class Clip(fnjax.Function):
+        derive_jvp = True
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return jnp.clip(grad_output, -1, 1)
+
+    assert jax.grad(lambda x: 5 * Clip.apply(x))(1.0) == 1.0
+    square = lambda x: Clip.apply(x) ** 2
+    for transform in (jax.jacfwd(Clip.apply), jax.jit(jax.jacfwd(Clip.apply)), jax.hessian(square)):
+        with pytest.raises(fnjax.MissingMethodError, match=r"Clip.backward \(or its jvp\) is not linear"):
+            transform(1.0)
+
+
+def test_once_differentiable_raises_in_forward_over_reverse():
+    """A backward marked once_differentiable refuses a Hessian too."""
+
+    class Once(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @fnjax.once_differentiable
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * grad_output
+
+    with pytest.raises(fnjax.OnceDifferentiableError):
+        jax.jvp(jax.grad(Once.apply), (2.0,), (1.0,))
+
+
+def test_forward_mode_names_both_ways_out():
+    """A class with only a backward says which of the two to write."""
+    for f in (jax.jacfwd(SavedInput.apply), jax.jit(jax.jacfwd(SavedInput.apply))):
+        with pytest.raises(fnjax.MissingMethodError, match="You must implement the jvp function") as info:
+            f(1.0)
+        assert "add a static method jvp(ctx, *tangents) to SavedInput, or set derive_jvp = True" in str(info.value)
+
+
+def test_captured_tracers_in_both_modes():
+    """Arrays of an enclosing jit may be used by forward, backward and jvp of a class that is differentiated outside."""
+
+    def make(k):
+        class Scale(fnjax.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * k
+
+            @staticmethod
+            def backward(ctx, grad_output):
+                return grad_output * k
+
+            @staticmethod
+            def jvp(ctx, x_t):
+                return x_t * k
+
+        return Scale.apply
+
+    f = jax.jit(lambda k, x: make(k)(x) ** 2)
+    g = lambda x: f(3.0, x)
+    assert jax.jvp(g, (2.0,), (1.0,)) == (36.0, 36.0)
+    assert jax.grad(g)(2.0) == 36.0
+    assert jax.hessian(g)(2.0) == 18.0
+    assert jax.jacfwd(jax.jacfwd(g))(2.0) == 18.0
