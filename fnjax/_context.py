@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Self
 
 import jax
 
@@ -179,6 +180,21 @@ class FunctionCtx:
     @dirty_tensors.setter
     def dirty_tensors(self, tensors: Any) -> None:
         self.mark_dirty(*self._tuple(tensors, "dirty_tensors"))
+
+    def arrays(self) -> list[Any]:
+        """All JAX arrays on this ctx."""
+        return [leaf for leaf in jax.tree.leaves(self._content()) if isinstance(leaf, jax.Array)]
+
+    def map_arrays(self, fun: Callable[[Any], Any]) -> Self:
+        """A copy of this ctx with `fun` applied to its arrays."""
+        other = copy.copy(self)
+        mapped = jax.tree.map(lambda leaf: fun(leaf) if isinstance(leaf, jax.Array) else leaf, self._content())
+        other._saved, other.saved_data = mapped["saved"], mapped["data"]
+        vars(other).update(mapped["attributes"])
+        return other
+
+    def _content(self) -> dict[str, Any]:
+        return {"saved": self._saved, "attributes": dict(vars(self)), "data": self.saved_data}
 
     def _tuple(self, value: Any, attribute: str) -> tuple[Any, ...]:
         if value is None:

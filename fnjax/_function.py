@@ -13,6 +13,7 @@ from fnjax import _lowering
 from fnjax._arguments import parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
+from fnjax._gradients import call_once
 from fnjax._methods import Methods
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -193,7 +194,6 @@ def _methods(cls: type[Function]) -> Methods:
         setup_context=_find(cls, "setup_context"),
         backward=backward,
         jvp=_find(cls, "jvp"),
-        once=getattr(backward, "_fnjax_once_differentiable", False),
         pytree=cls.pytree,
         single_access=cls.clear_saved_tensors_on_access,
         boxed=cls.boxed_grads_call,
@@ -267,7 +267,6 @@ def once_differentiable(fn: F) -> F:
 
     @functools.wraps(fn)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        return call_once(fn, args, kwargs)
 
-    backward._fnjax_once_differentiable = True  # type: ignore[attr-defined]  # read by _methods
     return backward  # type: ignore[return-value]  # of the same signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._arguments import Arguments
+from fnjax._context import FunctionCtx
 from fnjax._errors import (
-    FnjaxError,
     GradientError,
     OnceDifferentiableError,
     describe,
@@ -24,7 +24,7 @@ from fnjax._outputs import Outputs
 from fnjax._primitive import wall
 from fnjax._rule import Arrays, Needs
 from fnjax._saved import Saved
-from fnjax._tree import HOLE, Split, flatten, is_inexact, is_tensor, refuse_torch, to_tensor
+from fnjax._tree import HOLE, Split, flatten, is_inexact, is_tensor, refuse_torch, split, to_tensor
 
 # Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
 # rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
@@ -67,18 +67,6 @@ class Derivative:
 
     def pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         """Call the user's backward: residuals, cotangents → gradients of the operands; None stands for zero."""
-        methods = self._methods
-        if not methods.once:
-            return self._pull(residuals, cotangents)
-        given = [ct for ct in cotangents if ct is not None]
-        stopped = iter(jax.lax.stop_gradient(given))
-        grads = self._pull(
-            jax.lax.stop_gradient(list(residuals)), [None if ct is None else next(stopped) for ct in cotangents]
-        )
-        walled = iter(wall([g for g in grads if g is not None], [*residuals, *given], self._once_error))
-        return [None if g is None else next(walled) for g in grads]
-
-    def _pull(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         methods, form = self._methods, self._form
         assert methods.backward is not None
         ctx = self._saved.restore(methods, residuals, forward_mode=False)
@@ -194,16 +182,6 @@ class Derivative:
     def _error(self, head: str, anchor: str, *, expected: str, got: str, fix: str) -> GradientError:
         return error(GradientError, head, anchor, method=self._methods.backward, expected=expected, got=got, fix=fix)
 
-    def _once_error(self) -> FnjaxError:
-        return error(
-            OnceDifferentiableError,
-            "trying to differentiate twice a function that was marked with @once_differentiable "
-            f"({self._methods.name}.backward)",
-            "once-differentiable",
-            method=self._methods.backward,
-            fix="remove @once_differentiable if backward is made of operations that JAX can differentiate",
-        )
-
     # --- forward mode
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
@@ -298,3 +276,28 @@ class Derivative:
 
     def _jvp_error(self, head: str, anchor: str, *, expected: str, got: str, fix: str) -> GradientError:
         return error(GradientError, head, anchor, method=self._methods.jvp, expected=expected, got=got, fix=fix)
+
+
+def call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a backward so that a derivative of what it returns raises: PyTorch's no_grad, with an error behind it."""
+    given, form = split(list(args), lambda x: isinstance(x, jax.Array | FunctionCtx))
+    contexts = [x for x in given if isinstance(x, FunctionCtx)]
+    arrays = [x for x in given if not isinstance(x, FunctionCtx)]
+    kept = [leaf for ctx in contexts for leaf in ctx.arrays()]
+    stopped = [
+        x.map_arrays(jax.lax.stop_gradient) if isinstance(x, FunctionCtx) else jax.lax.stop_gradient(x) for x in given
+    ]
+    grads, result = split(fn(*form.fill(stopped), **kwargs), is_tensor)
+
+    def make_error() -> OnceDifferentiableError:
+        names = [f"{type(ctx).__name__.removesuffix('Backward')}.backward" for ctx in contexts]
+        return error(
+            OnceDifferentiableError,
+            "trying to differentiate twice a function that was marked with @once_differentiable "
+            f"({', '.join(names) or fn.__qualname__})",
+            "once-differentiable",
+            method=fn,
+            fix="remove @once_differentiable if backward is made of operations that JAX can differentiate",
+        )
+
+    return result.fill(wall([to_tensor(g) for g in grads], [*kept, *arrays], make_error) if grads else [])

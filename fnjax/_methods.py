@@ -36,7 +36,6 @@ class Methods(NamedTuple):
         setup_context: the method, or None in the style `forward(ctx, ...)`.
         backward: the method (`backward` or `vjp`), or None.
         jvp: the method, or None.
-        once: whether backward must not be differentiated.
         pytree: whether containers are traversed.
         single_access: PyTorch's `clear_saved_tensors_on_access`.
         boxed: PyTorch's `boxed_grads_call`.
@@ -49,7 +48,6 @@ class Methods(NamedTuple):
     setup_context: Method | None
     backward: Method | None
     jvp: Method | None
-    once: bool
     pytree: bool
     single_access: bool
     boxed: bool
@@ -157,9 +155,9 @@ def explained(methods: Methods, arguments: Arguments, method: Method, operands: 
 
 
 def _hint(methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> str:
-    scalars = [
+    scalars = [  # of forward only: backward has no operands at hand
         arguments.name(i)
-        for i, a in enumerate(arguments.each)
+        for i, a in enumerate(arguments.each if operands else ())
         if a.kind == "tensor" and is_tracer(operands[a.start]) and operands[a.start].ndim == 0
     ]
     numbers = (

@@ -151,10 +151,12 @@ def _call_jvp(
     with _primal_trace(tangents):
         # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
         operands = [to_tensor(x) for x in primals[n_closed:]]
-        if any(map(is_tracer, operands)):
-            run = _staged_run(rule, rule_needs, operands, inner=True)
-        else:
+        run = None
+        if not any(map(is_tracer, operands)) and not rule.captures_tracers():
             run = rule.run(rule_needs, *operands)
+        # Concrete operands and a traced result: forward has captured an array that belongs to a trace around this one.
+        if run is None or any(map(is_tracer, (*run.outputs, *run.intermediates))):
+            run = _staged_run(rule, rule_needs, operands, inner=True)
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
         raise rule.error("outputs")
     sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
@@ -295,8 +297,19 @@ def _linear_transpose(
             given = [ad.instantiate_zeros(ct) for ct in cotangents]
             grads = _transpose(push, [t.aval for t in tangents], given, rule)
     return [None] * n_residuals + [
-        ad.Zero(t.aval.to_ct_aval()) if grad is None else grad for grad, t in zip(grads, tangents, strict=True)
+        ad.Zero(t.aval.to_ct_aval()) if grad is None else _as_varying_as(t.aval, grad)
+        for grad, t in zip(grads, tangents, strict=True)
     ]
+
+
+def _as_varying_as(aval: Any, grad: Any) -> Any:
+    """Inside shard_map: sum a gradient over the mesh axes on which it varies and its argument does not."""
+    varying = jax.typeof(grad).mat.varying
+    if surplus := tuple(varying - aval.mat.varying):
+        grad = jax.lax.psum(grad, surplus)
+    if missing := tuple(aval.mat.varying - varying):
+        grad = jax.lax.pcast(grad, missing, to="varying")
+    return grad
 
 
 def _linear_forward(

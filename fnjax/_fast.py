@@ -1,0 +1,135 @@
+"""Fast mode: the Jacobians are compared along random directions.
+
+The mathematics. Let N be the true Jacobian, A the one that backward gives, E = A - N. Draw u for the outputs and v for
+the inputs, all entries independent, each a random sign times a number uniform in [1, 2]. Backward gives uᵀA; the
+function gives N v from two difference quotients, with steps eps and 2 eps, whose combination (4 D(eps) - D(2 eps)) / 3
+is free of the error in eps². The test is d = |uᵀA v - uᵀN v| = |uᵀE v| ≤ τ.
+
+- What τ is. No tolerance of the user enters: τ is ten times the rounding error of uᵀN v, which the scatter of
+  D(eps) - D(2 eps) over the outputs (their median, which single kinks do not touch) and the size of the outputs tell.
+  For numbers about 1 it is 1e-7 or so, where entries are wrong by 1e-2.
+- What it accepts wrongly. Let e be the largest entry of |E|, in row o of Eᵀ say. Each entry of u and v has a density of
+  at most 1/2. For all of v fixed but the entry beside e, P(|(E v)_o| ≤ t) ≤ t / e; for all of u fixed but u_o,
+  P(d ≤ τ) ≤ τ / |(E v)_o|. Together P(d ≤ τ) ≤ r (1 + ln(1 / r)) with r = τ / e. Two independent draws are made, so a
+  gradient of which any entry is wrong by e passes with probability at most (r (1 + ln(1 / r)))²: 1e-8 for e = 1e5 τ.
+  PyTorch's fast mode allows atol Σu Σv, 42 at 64x64, for positive u and v: it sees nothing that is wrong in one place.
+- What it rejects wrongly. Nothing: a doubt is handed on to the slow mode, whose verdict on the entries holds. So a
+  function whose finite differences are rough costs time, not a wrong verdict.
+
+For forward mode A v is known in full, and each of its entries is compared: P ≤ (τ / e)².
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fnjax._jacobian import Array, Arrays, Matrix
+from fnjax._problem import Problem
+
+DRAWS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """What the random directions showed; its text names the seed.
+
+    Attributes:
+        seed: the seed of all draws.
+        outputs: the direction of the outputs.
+        pulled: what backward gave for it.
+    """
+
+    seed: int
+    draw: int
+    numerical: float
+    analytical: float
+    tolerance: float
+    outputs: Arrays
+    pulled: Arrays
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, random direction {self.draw + 1} of {DRAWS}: numerical {self.numerical:.10g}, analytical "
+            f"{self.analytical:.10g}, rounding explains {self.tolerance:.3g} (repeat with fast_mode=True, "
+            f"seed={self.seed})"
+        )
+
+
+def _draw(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
+    return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
+
+
+def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(sum(np.vdot(x, y) for x, y in zip(xs, ys, strict=True)))
+
+
+def _differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, list[Array]]:
+    """The derivative along v, and for each output how far rounding may have moved it."""
+    one, two = problem.difference(v, eps), problem.difference(v, 2 * eps)
+    scatter = np.concatenate([np.abs(a - b).ravel() for a, b in zip(one, two, strict=True)] or [np.zeros(0)])
+    median = float(np.median(scatter)) if scatter.size else 0.0
+    unit = 16 * max(np.finfo(p.dtype).eps for p in problem.parts) / eps
+    with np.errstate(invalid="ignore", over="ignore"):
+        best = [(4 * a - b) / 3 for a, b in zip(one, two, strict=True)]
+        return best, [2 * median + unit * np.abs(y) for y in problem.values]
+
+
+def backward(problem: Problem, eps: float, seed: int) -> Doubt | None:
+    """Compare uᵀA v with uᵀN v; None where there is nothing to doubt."""
+    doubt = _backward(problem, eps, seed, [True] * len(problem.values))
+    if doubt is not None and not all(problem.connected) and any(problem.connected):
+        counts = [c for y, c in zip(problem.outputs, problem.connected, strict=True) for _ in y.parts]
+        doubt = _backward(problem, eps, seed, counts)
+    return doubt
+
+
+def _backward(problem: Problem, eps: float, seed: int, counts: Sequence[bool]) -> Doubt | None:
+    rng = np.random.default_rng(seed)
+    for draw in range(DRAWS):
+        v, u = _draw(rng, problem.in_shapes), _draw(rng, problem.out_shapes)
+        u = [x * c for x, c in zip(u, counts, strict=True)]
+        derivative, rounding = _differences(problem, v, eps)
+        pulled = [np.asarray(g, np.float64) for g in problem.pull(u)]
+        numerical, analytical = _dot(u, derivative), _dot(pulled, v)
+        spread = np.sqrt(sum(np.sum((x * e) ** 2) for x, e in zip(u, rounding, strict=True)))
+        tolerance = 5 * float(spread) + 1e-12 * sum(
+            float(np.sum(np.abs(g * x))) for g, x in zip(pulled, v, strict=True)
+        )
+        if not abs(analytical - numerical) <= tolerance:
+            return Doubt(seed, draw, numerical, analytical, tolerance, u, pulled)
+    return None
+
+
+def is_linear(problem: Problem, analytical: Sequence[Sequence[Matrix]], doubt: Doubt) -> bool:
+    """Whether backward gave for the random direction what its Jacobian gives."""
+    for row, g in zip(analytical, doubt.pulled, strict=True):
+        total, size = np.zeros(g.size), np.zeros(g.size)
+        for matrix, u in zip(row, doubt.outputs, strict=True):
+            keys = np.arange(matrix.shape[0] * matrix.shape[1]) if matrix.keys is None else matrix.keys
+            products = matrix.values * u.ravel()[keys % matrix.shape[1]]
+            np.add.at(total, keys // matrix.shape[1], products)
+            np.add.at(size, keys // matrix.shape[1], np.abs(products))
+        if np.any(np.abs(total - g.ravel()) > 1e-6 * size + 1e-9):
+            return False
+    return True
+
+
+def forward(problem: Problem, eps: float, seed: int) -> Doubt | None:
+    """Compare A v with N v; None where there is nothing to doubt."""
+    rng = np.random.default_rng(seed)
+    for draw in range(DRAWS):
+        v = _draw(rng, problem.in_shapes)
+        derivative, rounding = _differences(problem, v, eps)
+        for d, t, e in zip(derivative, problem.push(v), rounding, strict=True):
+            analytical = np.asarray(t, np.float64)
+            with np.errstate(invalid="ignore"):
+                excess = np.abs(analytical - d) - (10 * e + 1e-12 * np.abs(d))
+            excess = np.where(np.isnan(excess), np.inf, excess)
+            if np.any(excess > 0):
+                at = np.unravel_index(np.argmax(excess), excess.shape)
+                return Doubt(seed, draw, float(d[at]), float(analytical[at]), float(10 * e[at]), [], [])
+    return None

@@ -1,0 +1,194 @@
+"""The checks of gradcheck beside the comparison of Jacobians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax import _structure
+from fnjax._jacobian import Array
+from fnjax._problem import Leaf, Problem, traced
+from fnjax._report import failure
+
+UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
+
+
+def check_multiplied(problem: Problem, *, masked: bool) -> None:
+    """Backward gives zeros for zeros."""
+    grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
+    for x in problem.inputs:
+        for p in x.parts:
+            g = np.asarray(grads[p], np.float64)
+            if not (np.allclose(g, 0.0) if masked else np.all(g == 0)):
+                raise failure(
+                    "backward not multiplied by grad_output",
+                    expected=f"zeros for {x.name} where grad_output is zero",
+                    got=np.array2string(g, threshold=20),
+                    fix="multiply what backward returns by grad_output: it is the gradient of the loss, not of f",
+                )
+
+
+def check_undefined_grads(problem: Problem) -> None:
+    """Outputs that the loss does not use count as zero gradients, one left out, and all left out but one."""
+    n = len(problem.outputs)
+    if n < 2:  # without any use JAX does not call backward
+        return
+    cases = [[j for j in range(n) if j != i] for i in range(n)] + [[i] for i in range(n)]
+    rng = np.random.default_rng(0)
+    for used in cases if n > 2 else cases[:n]:
+        parts = [p for j in used for p in problem.outputs[j].parts]
+        random = [
+            rng.normal(size=shape) if p in parts else np.zeros(shape) for p, shape in enumerate(problem.out_shapes)
+        ]
+        unused = ", ".join(y.name for j, y in enumerate(problem.outputs) if j not in used)
+        try:
+            for_zeros, for_random = _pull_some(problem, parts, random)
+        except RuntimeError as e:
+            raise failure(
+                f"Expected backward function to handle undefined output grads. {UNDEFINED}",
+                expected=f"a backward that works when {unused} is not used",
+                got=f"{type(e).__name__}: {e}",
+                fix="treat a grad_output of None as zero, or leave ctx.set_materialize_grads(True)",
+            ) from e
+        explicit = problem.pull(random)
+        for x in problem.inputs:
+            for p in x.parts:
+                zero, symbolic, full = (np.asarray(g[p]) for g in (for_zeros, for_random, explicit))
+                if np.any(zero != 0) or not np.allclose(symbolic, full, 1e-5, 1e-8, equal_nan=True):
+                    raise failure(
+                        "Expected all input grads to be undefined or zero when all output grads are undefined or "
+                        f"zero. {UNDEFINED}",
+                        expected=f"for {x.name} the same as with a grad_output of zeros for {unused}",
+                        got=np.array2string(zero if np.any(zero != 0) else symbolic, threshold=20),
+                        fix="treat a grad_output of None as zero",
+                    )
+
+
+def _pull_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) -> tuple[list[Any], list[Any]]:
+    """Backward of some of the outputs: for zeros, and for a direction."""
+    primals = list(map(jnp.asarray, problem.parts))
+    some, pull = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in parts], *primals)
+    given = [jnp.asarray(random[p], y.dtype) for p, y in zip(parts, some, strict=True)]
+    return list(pull([jnp.zeros_like(y) for y in some])), list(pull(given))
+
+
+def check_undefined_tangents(problem: Problem, seed: int) -> None:
+    """A zero tangent is the same as none."""
+    rng = np.random.default_rng(seed)
+    primals = list(map(jnp.asarray, problem.parts))
+    if len(problem.inputs) < 2:
+        return
+    for x in problem.inputs:
+        moving = [p for p in range(len(primals)) if p not in x.parts]
+        tangents = [
+            jnp.asarray(rng.normal(size=p.shape) if i in moving else np.zeros(p.shape), p.dtype)
+            for i, p in enumerate(primals)
+        ]
+
+        def some(*values: Any, moving: Sequence[int] = moving) -> list[Any]:
+            parts = list(primals)
+            for p, value in zip(moving, values, strict=True):
+                parts[p] = value
+            return problem.real(*parts)
+
+        absent = jax.jvp(some, [primals[p] for p in moving], [tangents[p] for p in moving])[1]
+        for y in problem.outputs:
+            for p in y.parts:
+                full, symbolic = np.asarray(problem.push(tangents)[p]), np.asarray(absent[p])
+                if not np.allclose(full, symbolic, 1e-5, 1e-8, equal_nan=True):
+                    raise failure(
+                        f"Mismatch in tangent values for output with index: {y.position} when input: "
+                        f"{x.position} has an undefined tangent value.",
+                        expected=np.array2string(symbolic, threshold=20),
+                        got=np.array2string(full, threshold=20),
+                        fix=f"let the jvp give the same for a tangent of zeros and for none ({x.name})",
+                    )
+
+
+def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
+    """`jax.vmap` over a derivative gives what a loop gives."""
+    rng = np.random.default_rng(seed)
+    run: Callable[[Sequence[Any]], list[Any]] = problem.push if forward else problem.pull
+    moved, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
+    shapes = problem.in_shapes if forward else problem.out_shapes
+    for leaf in moved:
+        batch = [rng.normal(size=(2, *s)) if p in leaf.parts else np.zeros((2, *s)) for p, s in enumerate(shapes)]
+        loop = [run([b[k] for b in batch]) for k in range(2)]
+        expected = [np.stack([np.asarray(one[p]) for one in loop]) for p in range(len(loop[0]))]
+        try:
+            got = jax.vmap(lambda *ds: run(ds))(*map(jnp.asarray, batch))
+        except Exception as e:
+            raise failure(
+                f"While computing batched gradients, got: {e}\n\n"
+                "gradcheck or gradgradcheck failed while testing batched gradient computation"
+                f"{' with forward-mode AD' if forward else ''}.",
+                got=f"{type(e).__name__} from jax.vmap over the derivative of {moved[0].name}",
+                fix="use operations that jax.vmap knows (jax.pure_callback takes vmap_method), or pass "
+                f"check_batched_{'forward_' if forward else ''}grad=False",
+            ) from e
+        for other in results:
+            for p in other.parts:
+                if not np.allclose(got[p], expected[p], 1e-5, 1e-8, equal_nan=True):
+                    raise _batched_failure(leaf, other, np.asarray(got[p]), expected[p], forward=forward)
+
+
+def _batched_failure(moved: Leaf, other: Leaf, got: Array, expected: Array, *, forward: bool) -> Exception:
+    output, taken = (other, moved) if forward else (moved, other)
+    return failure(
+        f"For output {output.position} and input {taken.position}:\n\n"
+        "gradcheck or gradgradcheck failed while testing batched gradient computation"
+        f"{' with forward-mode AD' if forward else ''}.\n\nGot:\n{np.array2string(got, threshold=40)}\n\n"
+        f"Expected:\n{np.array2string(expected, threshold=40)}\n",
+        expected=f"that jax.vmap over the derivative of {output.name} with respect to {taken.name} gives what a loop "
+        "gives",
+        fix="mend the rule for batches that the function or its derivative uses",
+    )
+
+
+def check_grad_dtypes(problem: Problem) -> None:
+    """Gradients are computed in the dtype of their inputs.
+
+    JAX, or fnjax, casts what backward returns. So the program of backward is read: a gradient that comes out of a cast
+    from a narrower dtype, in which the function itself computes nothing, was computed with too few digits.
+    """
+    grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
+    program = traced(problem.pull_traced, problem.types_out, problem.in_shapes)
+    function = traced(problem.real, problem.types_in, problem.out_shapes)
+    own = set() if function is None else {v.aval.dtype for e in _structure.equations(function) for v in e.outvars}
+    for x in problem.inputs:
+        for p in x.parts:
+            came = grads[p].dtype
+            if program is not None:
+                narrow = _cast_from(program, p) - own
+                came = min(narrow, key=lambda d: d.itemsize) if narrow else came
+            if came != problem.parts[p].dtype:
+                raise failure(
+                    "Gradient has dtype mismatch",
+                    expected=f"dtype {x.dtype} for {x.name}",
+                    got=f"{came}, cast afterwards",
+                    fix="compute the gradient in the dtype of the input",
+                )
+
+
+def _cast_from(program: Any, output: int) -> set[Any]:
+    """The narrower dtypes from which an output is cast at its very end."""
+    jaxpr = _structure.open_jaxpr(program)
+    made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    found, todo = set(), [jaxpr.outvars[output]]
+    while todo:
+        var = todo.pop()
+        eqn = None if hasattr(var, "val") else made.get(var)
+        if eqn is None:
+            continue
+        name = eqn.primitive.name
+        if name in _structure.MOVEMENTS or name in ("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"):
+            todo += eqn.invars
+        elif name == "convert_element_type":
+            source = eqn.invars[0].aval.dtype
+            if jnp.issubdtype(source, jnp.inexact) and source.itemsize < eqn.outvars[0].aval.dtype.itemsize:
+                found.add(source)
+    return found

@@ -1,0 +1,140 @@
+"""GradcheckError, and what it says of two Jacobians that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fnjax._errors import FnjaxError
+from fnjax._jacobian import Array, Matrix, Mismatch
+from fnjax._problem import Leaf
+
+PAGE = "docs/gradcheck.md"
+WHOLE = 12  # rows or columns up to which a Jacobian is shown whole
+WINDOW = 6  # else so many around the worst entry
+
+
+class GradcheckError(FnjaxError, RuntimeError):
+    """A derivative is not what `gradcheck` or `gradgradcheck` expects."""
+
+
+GradcheckError.__module__ = "fnjax"
+
+
+def failure(head: str, *, expected: str = "", got: str = "", fix: str = "") -> GradcheckError:
+    """Build (not raise) a GradcheckError."""
+    lines = [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
+    return GradcheckError("\n".join([head, *lines, f"  see: {PAGE}"]))
+
+
+class Place(NamedTuple):
+    """A block of the Jacobian as PyTorch compares it.
+
+    Attributes:
+        input: what is differentiated for.
+        output: what is differentiated.
+        forward: whether it comes of forward mode, which takes complex inputs apart; backward does complex outputs.
+        imaginary: whether it is the imaginary part of that.
+    """
+
+    input: Leaf
+    output: Leaf
+    forward: bool
+    imaginary: bool
+
+    def block(self, blocks: Sequence[Sequence[Matrix]]) -> Matrix:
+        """The entries of this block, complex where the array that is not taken apart is."""
+        apart, whole = (self.input, self.output) if self.forward else (self.output, self.input)
+        part = apart.parts[int(self.imaginary)]
+        parts = [blocks[part][p] if self.forward else blocks[p][part] for p in whole.parts]
+        return parts[0].plus_i(parts[1]) if len(parts) == 2 else parts[0]
+
+    def __str__(self) -> str:
+        mode = "computed with forward mode " if self.forward else ""
+        part = ""
+        if (self.input if self.forward else self.output).is_complex:
+            of = "inputs" if self.forward else "outputs"
+            part = f"While considering the {'imaginary' if self.imaginary else 'real'} part of complex {of} only, "
+        return (
+            f"{part}Jacobian {mode}mismatch for output {self.output.position} with respect to input "
+            f"{self.input.position},"
+        )
+
+
+Found = tuple[Place, Matrix, Matrix, Mismatch]
+
+
+def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str = "") -> GradcheckError:
+    """The error for the first of several blocks that differ."""
+    place, numerical, analytical, worst = found[0]
+    x, y = place.input, place.output
+    rows, columns = (_window(n, at) for n, at in zip(numerical.shape, (worst.row, worst.column), strict=True))
+    window = (
+        ""
+        if (len(rows), len(columns)) == numerical.shape
+        else (
+            f"\n(rows {rows.start} to {rows.stop - 1} of {numerical.shape[0]}, columns {columns.start} to "
+            f"{columns.stop - 1} of {numerical.shape[1]})"
+        )
+    )
+    index_x, index_y = _index(worst.row, x.shape), _index(worst.column, y.shape)
+    total = numerical.shape[0] * numerical.shape[1]
+    lines = [
+        str(place),
+        f"numerical:{_show(numerical.window(rows, columns))}",
+        f"analytical:{_show(analytical.window(rows, columns))}{window}",
+        f"One row for each element of {x.name} of shape {x.shape}, one column for each of {y.name} of shape {y.shape}.",
+        f"The worst entry is the derivative of {y.name} at {index_y} with respect to {x.name} at {index_x}: "
+        f"numerical {worst.numerical:.10g}, analytical {worst.analytical:.10g}. They differ by "
+        f"{abs(worst.analytical - worst.numerical):.3g}, the tolerance is {worst.tolerance:.3g} "
+        f"(atol {atol:g} + rtol {rtol:g} * |numerical|). {worst.count} of {total} entries miss it.",
+    ]
+    others = [f"{p.output.name} with respect to {p.input.name}" for p, *_ in found[1:]]
+    others = [text for text in dict.fromkeys(others) if text != f"{y.name} with respect to {x.name}"]
+    if others:
+        lines.append(
+            f"So do {len(others)} other blocks: " + "; ".join(others[:5]) + ("; ..." * (len(others) > 5)) + "."
+        )
+    if doubt:
+        lines += [
+            "The above quantities relating the numerical and analytical jacobians are computed in slow mode, because "
+            "fast mode found that",
+            f"  {doubt}",
+        ]
+    return failure("\n".join(lines), fix=_diagnosis(place, numerical, analytical))
+
+
+def _show(matrix: Array) -> str:
+    return np.array2string(matrix, precision=4, max_line_width=120, threshold=WHOLE * WHOLE + 1)
+
+
+def _window(size: int, at: int) -> range:
+    if size <= WHOLE:
+        return range(size)
+    start = min(max(0, at - WINDOW // 2), size - WINDOW)
+    return range(start, start + WINDOW)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, shape)))
+
+
+def _diagnosis(place: Place, numerical: Matrix, analytical: Matrix) -> str:
+    """What the user may have done, where the entries tell."""
+    keys: Any = np.arange(numerical.shape[0] * numerical.shape[1]) if numerical.keys is None else numerical.keys
+    n, a = numerical.at(keys), analytical.at(keys)
+    some = np.isfinite(n) & np.isfinite(a) & (np.abs(n) > 1e-4)
+    name, who = place.input.name, "the jvp" if place.forward else "backward"
+    if not some.any():
+        return "" if np.isfinite(a).all() else f"{who} gives numbers that are not finite"
+    n, a = n[some], a[some]
+    if not np.any(a):
+        return f"{who} gives zero for {name}: return its gradient" if not place.forward else f"{who} gives zero"
+    if np.iscomplexobj(n) and np.allclose(a, np.conj(n), 1e-3) and not np.allclose(a, n, 1e-3):
+        return f"{who} gives the conjugate of what is due: PyTorch's gradient of a holomorphic f is grad * f'.conj()"
+    ratio = np.median((a / n).real)
+    if n.size > 1 and np.allclose(a, ratio * n, 1e-3, 1e-6) and abs(ratio - 1) > 1e-3:
+        return f"the derivative is {ratio:.4g} times what is due, everywhere" + (" (a sign?)" * (abs(ratio + 1) < 1e-3))
+    return ""
