@@ -4,6 +4,7 @@ from fnjax._amp import custom_bwd as custom_bwd
 from fnjax._amp import custom_fwd as custom_fwd
 from fnjax._context import FunctionCtx as FunctionCtx
 from fnjax._errors import ArgumentError as ArgumentError
+from fnjax._errors import BatchingError as BatchingError
 from fnjax._errors import ClosureError as ClosureError
 from fnjax._errors import ContextError as ContextError
 from fnjax._errors import DefinitionError as DefinitionError

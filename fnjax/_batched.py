@@ -18,6 +18,8 @@ class Batched:
         self.captures_tracers, self.error = rule.captures_tracers, rule.error
         self._rule, self._axis, self._dims = rule, axis, dims
 
+    batch = finish = None
+
     def run(self, needs: Needs, *operands: Any) -> Run:
         linears: list[Linear] = []
 

@@ -7,6 +7,7 @@
     ├── ContextError         (RuntimeError)         how ctx was used
     ├── DefinitionError      (RuntimeError)         how the class is written
     ├── MissingMethodError   (NotImplementedError)  a method that the call needs is not there
+    ├── BatchingError        (RuntimeError)         what a `vmap` method returned
     ├── OnceDifferentiableError (RuntimeError)      a second derivative that was ruled out
     ├── ClosureError         (RuntimeError)         a captured array is being differentiated
     └── IntermediateError    (RuntimeError)         a saved value without a second derivative
@@ -50,6 +51,10 @@ class DefinitionError(FnjaxError, RuntimeError):
 
 class MissingMethodError(FnjaxError, NotImplementedError):
     """A method that the call needs was not written."""
+
+
+class BatchingError(FnjaxError, RuntimeError):
+    """A `vmap` static method cannot be used as it is."""
 
 
 class OnceDifferentiableError(FnjaxError, RuntimeError):

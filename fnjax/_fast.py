@@ -52,8 +52,8 @@ class Doubt:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}, random direction {self.draw + 1} of {DRAWS}: numerical {self.numerical:.10g}, analytical "
-            f"{self.analytical:.10g}, rounding explains {self.tolerance:.3g} (repeat with fast_mode=True, "
+            f"seed {self.seed}, random direction {self.draw + 1} of {DRAWS}: numerical {self.numerical:.10g}, "
+            f"analytical {self.analytical:.10g}, rounding explains {self.tolerance:.3g} (repeat with fast_mode=True, "
             f"seed={self.seed})"
         )
 

@@ -73,6 +73,8 @@ class Frozen:
         captured, self._captured = self._captured, []
         return captured
 
+    batch = finish = None
+
     def captures_tracers(self) -> bool:
         return False
 

@@ -51,6 +51,7 @@ class Function:
             gradients then have the structure of the arguments.
         clear_saved_tensors_on_access: as in PyTorch: `ctx.saved_tensors` may be read once.
         boxed_grads_call: as in PyTorch: `backward(ctx, grads)` gets one list.
+        generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
         derive_jvp: set to True to have forward mode (`jax.jvp`, `jax.jacfwd`) derived from `backward` by transposition;
             backward must then be linear in what it is given.
     """
@@ -58,6 +59,7 @@ class Function:
     pytree: ClassVar[bool] = False
     clear_saved_tensors_on_access: ClassVar[bool] = False
     boxed_grads_call: ClassVar[bool] = False
+    generate_vmap_rule: ClassVar[bool] = False
     derive_jvp: ClassVar[bool] = False
 
     _ctx: ClassVar[type[FunctionCtx]]
@@ -135,6 +137,20 @@ class Function:
     vjp = backward
 
     @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """Compute a whole batch at once: `vmap(info, in_dims, *args)`. Without it JAX batches forward and backward.
+
+        Args:
+            info: `info.batch_size` is the size of the batch; `info.randomness` is "error".
+            in_dims: for each argument the axis of its batch; None where it is the same for all examples or static.
+            *args: the arguments of forward, arrays with their batch axis.
+
+        Returns:
+            A pair (output, out_dims): the batched output, and for each array its batch axis, or None.
+        """
+        raise NotImplementedError("vmap is not implemented.")
+
+    @staticmethod
     def jvp(ctx: FunctionCtx, *tangents: Any) -> Any:
         """Compute the tangents of the outputs: `jvp(ctx, *tangents)`, for forward mode.
 
@@ -194,9 +210,11 @@ def _methods(cls: type[Function]) -> Methods:
         setup_context=_find(cls, "setup_context"),
         backward=backward,
         jvp=_find(cls, "jvp"),
+        vmap=_find(cls, "vmap"),
         pytree=cls.pytree,
         single_access=cls.clear_saved_tensors_on_access,
         boxed=cls.boxed_grads_call,
+        generate_vmap_rule=cls.generate_vmap_rule,
         derive_jvp=cls.derive_jvp,
     )
 
@@ -225,11 +243,7 @@ def _check_definition(cls: type[Function]) -> None:
             method=_find(cls, "vjp"),
             fix="remove one of them: vjp is another name for backward",
         )
-    if "vmap" in vars(cls):
-        warnings.warn(
-            f"{name}.vmap is not called yet; JAX batches forward and backward itself", UserWarning, stacklevel=3
-        )
-    for flag in ("pytree", "derive_jvp", "clear_saved_tensors_on_access", "boxed_grads_call"):
+    for flag in ("pytree", "derive_jvp", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call"):
         value = getattr(cls, flag)
         if not isinstance(value, bool):
             raise error(

@@ -181,8 +181,8 @@ def jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> 
     if rest:
         for i, blocks in zip(rest, _by_steps(program, rest, again), strict=True):
             found[i] = blocks
-    blocks = [[_turned(m) for m in row] if by_rows else row for row in found if row is not None]
-    return [list(column) for column in zip(*blocks, strict=True)] if by_rows else blocks
+    done = [row for row in found if row is not None]
+    return [[_turned(m) for m in column] for column in zip(*done, strict=True)] if by_rows else done
 
 
 def _turned(matrix: Matrix) -> Matrix:

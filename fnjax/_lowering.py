@@ -6,19 +6,22 @@ residuals, cotangents → `backward` on a ctx rebuilt from them → gradients (i
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
-from fnjax._errors import ArgumentError, FnjaxError, error
+from fnjax._errors import ArgumentError, BatchingError, FnjaxError, error
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
 from fnjax._outputs import Outputs, take_outputs
 from fnjax._primitive import call, call_staged
-from fnjax._rule import Linear, Needs, Run, Trouble
+from fnjax._rule import Arrays, Batch, Finish, Linear, Needs, Run, Trouble
 from fnjax._saved import Residuals, Saved
 from fnjax._tree import is_inexact, is_tracer, to_tensor
+from fnjax._vmap import run_vmap
 
 
 def apply(methods: Methods, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -60,16 +63,19 @@ class ClassRule:
     def run(self, needs: Needs, *operands: Any) -> Run:
         """Run forward on a new ctx, and keep what backward can reach."""
         self._warn_of_containers(needs)
-        needs = tuple(n and d for n, d in zip(needs, self.arguments.differentiable, strict=True))
+        needs = self._differentiable(needs)
         if any(needs) and self.methods.backward is None and self.methods.jvp is None:
             raise missing_backward(self.methods)
         ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
         with explained(self.methods, self.arguments, self.methods.forward, operands), inside_derivative(any(needs)):
             returned = self._forward(ctx, self.arguments.fill(operands))
         originals, self.outputs = take_outputs(self.methods, returned)
-        outputs = [to_tensor(x) for x in originals]
         if not any(needs):
-            return Run(outputs, [], Linear((), (False,) * len(outputs), None))
+            return Run([to_tensor(x) for x in originals], [], Linear((), (False,) * len(originals), None))
+        return self._record(ctx, needs, operands, originals)
+
+    def _record(self, ctx: FunctionCtx, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
+        outputs = [to_tensor(x) for x in originals]
         self._check_backward(len(self.outputs.members))
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
@@ -87,6 +93,9 @@ class ClassRule:
         )
         return Run(outputs, residuals.intermediates, linear)
 
+    def _differentiable(self, needs: Needs) -> Needs:
+        return tuple(n and d for n, d in zip(needs, self.arguments.differentiable, strict=True))
+
     def _forward(self, ctx: FunctionCtx, args: list[Any]) -> Any:
         forward, setup = self.methods.forward, self.methods.setup_context
         if setup is None:
@@ -94,6 +103,38 @@ class ClassRule:
         output = forward(*args, **self.arguments.keywords)
         setup(ctx, tuple(args), output)
         return output
+
+    @property
+    def batch(self) -> Batch | None:
+        """The class's own batching rule."""
+        if self.methods.vmap is None:
+            return None
+        if self.methods.generate_vmap_rule:
+            name = self.methods.name
+            raise error(
+                BatchingError,
+                f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
+                "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
+                "avoid ambiguity.",
+                "vmap-and-generate",
+                method=self.methods.vmap,
+                fix=f"delete {name}.vmap to have JAX batch forward and backward, or generate_vmap_rule to use it",
+            )
+        return functools.partial(run_vmap, self.methods, self.arguments)
+
+    @property
+    def finish(self) -> Finish | None:
+        """With a batching rule of its own, forward gives outputs only, and setup_context is run on these."""
+        return self._finish if self.methods.vmap is not None and self.methods.setup_context is not None else None
+
+    def _finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+        needs = self._differentiable(needs)
+        setup = self.methods.setup_context
+        assert setup is not None
+        ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
+        with explained(self.methods, self.arguments, setup, operands), inside_derivative(True):
+            setup(ctx, tuple(self.arguments.fill(operands)), self.outputs.fill(outputs))
+        return self._record(ctx, needs, operands, outputs)
 
     def _check_backward(self, n_outputs: int) -> None:
         """Find a backward with the wrong number of parameters while the user's forward is at hand."""

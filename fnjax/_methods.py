@@ -12,6 +12,7 @@ import jax
 from fnjax._arguments import Arguments
 from fnjax._context import FunctionCtx
 from fnjax._errors import (
+    BatchingError,
     ClosureError,
     DefinitionError,
     FnjaxError,
@@ -36,9 +37,11 @@ class Methods(NamedTuple):
         setup_context: the method, or None in the style `forward(ctx, ...)`.
         backward: the method (`backward` or `vjp`), or None.
         jvp: the method, or None.
+        vmap: the method, or None.
         pytree: whether containers are traversed.
         single_access: PyTorch's `clear_saved_tensors_on_access`.
         boxed: PyTorch's `boxed_grads_call`.
+        generate_vmap_rule: PyTorch's flag; JAX batches without it.
         derive_jvp: whether forward mode may use the transpose of backward.
     """
 
@@ -48,9 +51,11 @@ class Methods(NamedTuple):
     setup_context: Method | None
     backward: Method | None
     jvp: Method | None
+    vmap: Method | None
     pytree: bool
     single_access: bool
     boxed: bool
+    generate_vmap_rule: bool
     derive_jvp: bool
 
 
@@ -98,6 +103,15 @@ def trouble(methods: Methods, what: Trouble) -> FnjaxError:
             method=methods.forward,
             expected="a forward that JAX can differentiate, or saved values that are inputs or outputs",
             fix="return the intermediate as an extra output and save that; backward then gets its gradient",
+        )
+    if what == "vmap intermediate":
+        return error(
+            BatchingError,
+            f"{name}.forward saves an intermediate value, and {name}.vmap does not say how to batch it",
+            "vmap-intermediate",
+            method=methods.vmap,
+            expected="saved inputs and outputs only, beside forward(ctx, ...) with a vmap static method",
+            fix="split forward into forward(...) and setup_context(ctx, inputs, output), and save there",
         )
     return error(
         DefinitionError,

@@ -90,7 +90,8 @@ def call_staged(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
 
 def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
     """Run a rule as an equation, with the arrays that it captures as operands; `inner` is for a run in a derivative."""
-    jaxpr, closed, (n_outputs, linear) = trace_run(rule, needs, operands)
+    finish = rule.finish if any(needs) else None
+    jaxpr, closed, (n_outputs, linear) = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
     captured: Arrays = []
     if rule.captures_tracers() or any(map(is_tracer, closed)):
         # The rule will be run again where these tracers are dead, so it must not need them from outside.
@@ -114,6 +115,8 @@ def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: boo
         )
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
+    if finish is not None:
+        return finish(needs, operands, results)
     return Run(results[:n_outputs], results[n_outputs:], linear)
 
 
@@ -247,6 +250,10 @@ def _call_batch(
             *operands, rule=rule, jaxpr=jaxpr, n_outputs=n_outputs, n_closed=n_closed, inner=inner, lifetime=lifetime
         )
         return results, [None] * len(results)
+    if rule.batch is not None:
+        if len(jaxpr.out_avals) > n_outputs:
+            raise rule.error("vmap intermediate")
+        return rule.batch(axis.size, operands[n_closed:], dims[n_closed:], jaxpr.out_avals)
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     results = call_p.bind(
         *operands,

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -52,6 +52,44 @@ class Leaf:
         return len(self.parts) == 2
 
 
+class Selection:
+    """The arrays to be differentiated among the arguments of a function.
+
+    Attributes:
+        args: the arguments, tensors as JAX arrays.
+        arrays: the arrays.
+    """
+
+    def __init__(self, args: Sequence[Any], chosen: Sequence[int]) -> None:
+        self.args = [to_tensor(x) if is_tensor(x) else x for x in args]
+        self.arrays: list[Any] = []
+        self._leaves: list[tuple[int, str]] = []
+        self._splits: list[tuple[int, int, Split | None]] = []  # argument, index of its first array, what is left
+        for i in chosen:
+            arg, start = self.args[i], len(self.arrays)
+            if is_tensor(arg):
+                self.arrays.append(arg)
+                self._leaves.append((i, ""))
+                self._splits.append((i, start, None))
+            else:
+                arrays, rest = split(arg, _is_differentiable)
+                paths = tree_flatten_with_path(arg, is_leaf=lambda x: x is None)[0]
+                self.arrays += map(to_tensor, arrays)
+                self._leaves += [(i, keystr(path)) for path, leaf in paths if _is_differentiable(leaf)]
+                self._splits.append((i, start, rest))
+
+    def leaves(self) -> Iterator[tuple[Any, int, str]]:
+        """For each array itself, its argument, and the path to it in there."""
+        return ((array, *leaf) for array, leaf in zip(self.arrays, self._leaves, strict=True))
+
+    def fill(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arguments with other arrays."""
+        args = list(self.args)
+        for i, start, rest in self._splits:
+            args[i] = arrays[start] if rest is None else rest.fill(arrays[start:])
+        return args
+
+
 class Problem:
     """A function of its differentiable inputs, all else fixed, with every complex array as two real parts.
 
@@ -61,32 +99,15 @@ class Problem:
         parts: the values of the parts of the inputs.
     """
 
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        inputs: Sequence[Any],
-        argnums: Sequence[int],
-        names: Sequence[str | None] | None = None,
-    ) -> None:
-        self._func, self._args = func, [to_tensor(x) if is_tensor(x) else x for x in inputs]
-        self._splits: dict[int, tuple[int, int, Split | None]] = {}
+    def __init__(self, func: Callable[..., Any], inputs: Sequence[Any], argnums: Sequence[int]) -> None:
+        self._func, self._selection = func, Selection(inputs, argnums)
         self.inputs: list[Leaf] = []
-        names = argument_names(func, len(inputs)) if names is None else names
-        arrays: list[Any] = []
-        for i in argnums:
-            arg, name = self._args[i], f"input {i}" + (f" ('{names[i]}')" if names[i] else "")
-            if is_tensor(arg):
-                taken, rest, suffixes = [arg], None, [""]
-            else:
-                taken, rest = split(arg, _is_differentiable)
-                paths = tree_flatten_with_path(arg, is_leaf=lambda x: x is None)[0]
-                suffixes = [keystr(path) for path, leaf in paths if _is_differentiable(leaf)]
-            self._splits[i] = (len(arrays), len(taken), rest)
-            for array, suffix in zip(taken, suffixes, strict=True):
-                arrays.append(to_tensor(array))
-                self._add(self.inputs, i, name + suffix, arrays[-1])
-        self.parts = [p for x in arrays for p in _apart(np.asarray(x))]
-        returned = func(*self._args)
+        names = argument_names(func, len(inputs))
+        for array, i, suffix in self._selection.leaves():
+            name = f"input {i}" + (f" ('{names[i]}')" if names[i] else "") + suffix
+            self._add(self.inputs, i, name, array)
+        self.parts = [np.asarray(p) for x in self._selection.arrays for p in _apart(np.asarray(x))]
+        returned = func(*self._selection.args)
         refuse_torch(returned, "the output of func")
         paths = tree_flatten_with_path(returned)[0]
         tensors = [j for j, (_, y) in enumerate(paths) if is_tensor(y)]
@@ -133,11 +154,7 @@ class Problem:
             jax.lax.complex(parts[x.parts[0]], parts[x.parts[1]]) if x.is_complex else parts[x.parts[0]]
             for x in self.inputs
         ]
-        args = list(self._args)
-        for i, (start, count, rest) in self._splits.items():
-            taken = values[start : start + count]
-            args[i] = taken[0] if rest is None else rest.fill(taken)
-        return args
+        return self._selection.fill(values)
 
     def run(self, parts: Arrays) -> list[Any]:
         """The parts of the outputs, un-jitted."""
@@ -152,6 +169,11 @@ class Problem:
     def out_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the parts of the outputs."""
         return [y.shape for y in self.values]
+
+    @property
+    def types_in(self) -> list[jax.ShapeDtypeStruct]:
+        """The types of the parts of the inputs."""
+        return [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts]
 
     def moved(self, directions: Arrays, by: float) -> Arrays:
         """The parts of the inputs after a step."""
@@ -176,7 +198,7 @@ class Problem:
 
     def numerical(self, eps: float) -> Program:
         """Central differences."""
-        closed = traced(self.real, [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts])
+        closed = traced(self.real, self.types_in, self.out_shapes)
 
         def staged(directions: list[Any]) -> list[Any]:
             moves = [(eps * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
@@ -197,18 +219,25 @@ class Problem:
 
     @functools.cached_property
     def _vjp(self) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-        return jax.vjp(self.real, *map(jnp.asarray, self.parts))  # type: ignore[no-any-return]  # its pullback
+        return jax.vjp(self.real, *map(jnp.asarray, self.parts))
 
     @property
     def values_differentiated(self) -> Arrays:
         """The parts of the outputs as they are while the function is being differentiated."""
         return [_host(y) for y in self._vjp[0]]
 
+    @property
+    def types_out(self) -> list[jax.ShapeDtypeStruct]:
+        """The types of the parts of the outputs."""
+        return [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
+
+    def pull_traced(self, *cotangents: Any) -> Any:
+        """Backward of arrays as they are."""
+        return self._vjp[1](list(cotangents))
+
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Backward, un-jitted: cotangents of the parts of the outputs → gradients of those of the inputs."""
-        return list(
-            self._vjp[1]([jnp.asarray(ct, y.dtype) for ct, y in zip(cotangents, self._vjp[0], strict=True)])
-        )
+        return list(self._vjp[1]([jnp.asarray(ct, y.dtype) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
 
     def push(self, tangents: Sequence[Any]) -> list[Any]:
         """Forward mode, un-jitted."""
@@ -219,18 +248,16 @@ class Problem:
 
     def backward(self) -> Program:
         """The pullback as a program of the cotangents."""
-        types = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
-        return _linear("analytical Jacobian", self.pull, lambda *cts: self._vjp[1](list(cts)), types, self.in_shapes)
+        return _linear("analytical Jacobian", self.pull, self.pull_traced, self.types_out, self.in_shapes)
 
     def forward(self) -> Program:
         """The pushforward as a program of the tangents."""
-        types = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts]
         primals = tuple(map(jnp.asarray, self.parts))
         return _linear(
             "forward-mode Jacobian",
             self.push,
             lambda *tangents: jax.jvp(self.real, primals, tangents)[1],
-            types,
+            self.types_in,
             self.out_shapes,
         )
 
@@ -244,7 +271,7 @@ class Problem:
             return [False] * len(self.outputs)
         parts = list(map(jnp.asarray, self.parts))
         try:
-            closed = traced(jax.linearize(self.real, *parts)[1], parts)
+            closed = traced(jax.linearize(self.real, *parts)[1], parts, self.out_shapes)
         except Exception:  # noqa: BLE001 - then nothing is known
             closed = None
         if closed is None:
@@ -253,12 +280,13 @@ class Problem:
         return [any(dependence[p] for p in y.parts) for y in self.outputs]
 
 
-def traced(fun: Callable[..., Any], types: Sequence[Any]) -> Any:
-    """The program of a function, without calls; None where it cannot be traced."""
+def traced(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
+    """The program of a function, without calls; None where it cannot be traced, or to outputs of other shapes."""
     try:
-        return _structure.inline(jax.make_jaxpr(fun)(*types), types)
+        closed = _structure.inline(jax.make_jaxpr(fun)(*types), types)
     except Exception:  # noqa: BLE001 - un-jitted the function may work, or raise what is to be seen
         return None
+    return closed if [aval.shape for aval in closed.out_avals] == list(outs) else None
 
 
 def _linear(
@@ -268,7 +296,7 @@ def _linear(
     types: Sequence[Any],
     outs: list[tuple[int, ...]],
 ) -> Program:
-    closed = traced(fun, types)
+    closed = traced(fun, types, outs)
 
     def staged(directions: list[Any]) -> list[Any]:
         return _structure.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
@@ -292,13 +320,14 @@ def _is_differentiable(x: Any) -> bool:
 
 def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the positional parameters; None for those that have none."""
+    known = getattr(func, "argument_names", None)
+    if isinstance(known, list) and len(known) == count:
+        return known
     try:
         parameters = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):
         return [None] * count
-    names: list[str | None] = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    names: list[str | None] = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
     while len(names) < count:
         names.append(f"{rest}[{len(names) - sum(n is not None and '[' not in n for n in names)}]" if rest else None)

@@ -14,12 +14,13 @@ from fnjax._errors import FnjaxError
 
 Arrays = list[Any]
 Needs = tuple[bool, ...]
+Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
 # What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
 # transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
-# other outputs than the one before.
-Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs"]
+# other outputs than the one before; an intermediate was saved where the user's own batching rule gives outputs only.
+Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs", "vmap intermediate"]
 
 
 class Kept(NamedTuple):
@@ -58,11 +59,22 @@ class Run(NamedTuple):
     linear: Linear
 
 
+Finish = Callable[[Needs, Sequence[Any], Arrays], Run]
+
+
 class Rule(Protocol):
     """A function on flat operands that says how it is run when some of them are differentiated."""
 
     def run(self, needs: Needs, *operands: Any) -> Run:
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """The user's own batching rule: (size, operands, axes, types of outputs) → outputs, axes."""
+
+    @property
+    def finish(self) -> Finish | None:
+        """What `run` gives, made from (needs, operands, outputs); None where forward must run for it."""
 
     def captures_tracers(self) -> bool:
         """Whether forward or backward use arrays from outside that JAX is tracing."""

@@ -20,6 +20,7 @@ STRATA = [
     "_methods",
     "_outputs",
     "_saved",
+    "_vmap",
     "_frozen",
     "_batched",
     "_primitive",
