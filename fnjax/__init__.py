@@ -16,5 +16,6 @@ from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
 from fnjax._errors import OutputError as OutputError
 from fnjax._function import Function as Function
 from fnjax._function import once_differentiable as once_differentiable
+from fnjax._hooks import saved_tensors_hooks as saved_tensors_hooks
 
 __version__ = "0.1.0"

@@ -16,6 +16,7 @@ class Batched:
 
     def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
         self.captures_tracers, self.error = rule.captures_tracers, rule.error
+        self.residual_name = rule.residual_name
         self._rule, self._axis, self._dims = rule, axis, dims
 
     batch = finish = None

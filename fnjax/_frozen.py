@@ -51,6 +51,7 @@ class Frozen:
 
     def __init__(self, rule: Rule, operands: Sequence[Any]) -> None:
         # Built now: `rule` would keep the captured tracers alive.
+        self.residual_name = rule.residual_name
         self._errors = {what: rule.error(what) for what in get_args(Trouble)}
         needs = tuple(map(is_inexact, operands))
         forward, by_forward, (self._n_outputs, linear) = trace_run(rule, needs, operands)

@@ -52,6 +52,8 @@ class Function:
         clear_saved_tensors_on_access: as in PyTorch: `ctx.saved_tensors` may be read once.
         boxed_grads_call: as in PyTorch: `backward(ctx, grads)` gets one list.
         generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
+        checkpoint_name: the name under which policies of `jax.checkpoint` find what this class saves
+            (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
         derive_jvp: set to True to have forward mode (`jax.jvp`, `jax.jacfwd`) derived from `backward` by transposition;
             backward must then be linear in what it is given.
     """
@@ -61,6 +63,7 @@ class Function:
     boxed_grads_call: ClassVar[bool] = False
     generate_vmap_rule: ClassVar[bool] = False
     derive_jvp: ClassVar[bool] = False
+    checkpoint_name: ClassVar[str | None] = None
 
     _ctx: ClassVar[type[FunctionCtx]]
     _apply: ClassVar[Callable[..., Any]]
@@ -215,6 +218,7 @@ def _methods(cls: type[Function]) -> Methods:
         single_access=cls.clear_saved_tensors_on_access,
         boxed=cls.boxed_grads_call,
         generate_vmap_rule=cls.generate_vmap_rule,
+        checkpoint_name=cls.__name__ if cls.checkpoint_name is None else cls.checkpoint_name,
         derive_jvp=cls.derive_jvp,
     )
 

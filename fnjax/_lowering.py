@@ -57,6 +57,7 @@ class ClassRule:
 
     def __init__(self, methods: Methods, arguments: Arguments) -> None:
         self.methods, self.arguments = methods, arguments
+        self.residual_name = methods.checkpoint_name
 
     # --- forward
 

@@ -42,6 +42,7 @@ class Methods(NamedTuple):
         single_access: PyTorch's `clear_saved_tensors_on_access`.
         boxed: PyTorch's `boxed_grads_call`.
         generate_vmap_rule: PyTorch's flag; JAX batches without it.
+        checkpoint_name: the name of what is saved, for remat policies.
         derive_jvp: whether forward mode may use the transpose of backward.
     """
 
@@ -56,6 +57,7 @@ class Methods(NamedTuple):
     single_access: bool
     boxed: bool
     generate_vmap_rule: bool
+    checkpoint_name: str
     derive_jvp: bool
 
 

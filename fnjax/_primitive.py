@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import (
     ClosedJaxpr,
     Primitive,
@@ -164,6 +165,8 @@ def _call_jvp(
         raise rule.error("outputs")
     sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
     residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
+    # Inside jax.checkpoint a policy may go by this name; a concrete array needs none.
+    residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
     differentiable = run.linear.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
     dense = iter(())

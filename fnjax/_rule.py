@@ -69,6 +69,10 @@ class Rule(Protocol):
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
 
     @property
+    def residual_name(self) -> str:
+        """The name of its residuals for remat policies."""
+
+    @property
     def batch(self) -> Batch | None:
         """The user's own batching rule: (size, operands, axes, types of outputs) → outputs, axes."""
 

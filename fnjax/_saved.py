@@ -10,6 +10,7 @@ import jax
 
 from fnjax._context import FunctionCtx
 from fnjax._errors import ContextError, describe, error, type_name
+from fnjax._hooks import current_hooks
 from fnjax._methods import Methods, captured
 from fnjax._rule import Arrays, Kept
 from fnjax._tree import Split, has_leaf, is_tracer, split
@@ -73,18 +74,27 @@ class Saved:
     def __init__(self, ctx: FunctionCtx, residuals: Residuals, *, forward_mode: bool) -> None:
         self._needs = ctx.needs_input_grad
         self.materialize, self.materialize_non_diff = ctx.materialize_grads, ctx._materialize_non_diff_grads
-        self._tensors = [None if x is None else residuals.add(x) for x in ctx.to_save]
-        self._for_forward = [residuals.add(x) for x in ctx._saved_for_forward] if forward_mode else []
+        self._hooks = current_hooks()
+        self._tensors = [None if x is None else _Stowed(self._pack(x), residuals) for x in ctx.to_save]
+        self._for_forward = [_Stowed(x, residuals) for x in ctx._saved_for_forward] if forward_mode else []
         for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
             residuals.refuse_hidden(v, k, ctx)
         self._attributes = {k: _Stowed(v, residuals) for k, v in vars(ctx).items()}
         self._data = {k: _Stowed(v, residuals) for k, v in ctx.saved_data.items()}
 
+    def _pack(self, tensor: Any) -> Any:
+        return tensor if self._hooks is None else self._hooks.pack(tensor)
+
+    def _unpack(self, packed: Any) -> Any:
+        return packed if self._hooks is None else self._hooks.unpack(packed)
+
     def restore(self, methods: Methods, residuals: Sequence[Any], *, forward_mode: bool) -> FunctionCtx:
         """A new ctx with the residuals in place, for backward or for jvp."""
         ctx = methods.ctx(self._needs, single_access=methods.single_access)
-        tensors = self._for_forward if forward_mode else self._tensors
-        ctx._saved = tuple(None if i is None else residuals[i] for i in tensors)
+        if forward_mode:
+            ctx._saved = tuple(x.restore(residuals) for x in self._for_forward)
+        else:
+            ctx._saved = tuple(None if x is None else self._unpack(x.restore(residuals)) for x in self._tensors)
         ctx._materialize = self.materialize
         vars(ctx).update({k: v.restore(residuals) for k, v in self._attributes.items()})
         ctx.saved_data.update({k: v.restore(residuals) for k, v in self._data.items()})

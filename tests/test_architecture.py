@@ -19,6 +19,7 @@ STRATA = [
     "_rule",
     "_methods",
     "_outputs",
+    "_hooks",
     "_saved",
     "_vmap",
     "_frozen",

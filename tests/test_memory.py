@@ -1,0 +1,156 @@
+"""What is kept between forward and backward, and who may change it."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from tests.zoo import Pullback, SavedInput, SavedIntermediate, SavedOutput
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def narrow(x):
+    return x.astype(jnp.float32)
+
+
+def widen(x):
+    return x.astype(jnp.float64)
+
+
+def residuals(f, *args):
+    """The arrays that a pullback keeps, leaving out scalars."""
+    return [leaf for leaf in jax.tree.leaves(jax.vjp(f, *args)[1]) if getattr(leaf, "ndim", 0)]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.vmap], ids=["eager", "jit", "vmap"])
+def test_hooks_see_what_is_saved(wrap):
+    """Pack and unpack are given each saved array, in force while tracing; unpack also after the block."""
+    x, seen = jnp.linspace(0.5, 1.5, 4), []
+    want = jax.grad(lambda x: SavedInput.apply(x).sum())(x)
+
+    def pack(x):
+        seen.append("pack")
+        return {"narrow": narrow(x)}
+
+    def unpack(kept):
+        seen.append("unpack")
+        return widen(kept["narrow"])
+
+    with fnjax.saved_tensors_hooks(pack, unpack):
+        _, pullback = jax.vjp(wrap(SavedInput.apply), x)
+        assert "pack" in seen
+    np.testing.assert_allclose(pullback(jnp.ones(4))[0], want, rtol=1e-6)
+    assert "unpack" in seen
+    assert jnp.abs(pullback(jnp.ones(4))[0] - want).max() > 0  # it did go through float32
+
+
+def test_hooks_change_what_is_kept():
+    """The pullback keeps what pack returned, and not the array itself."""
+    x = jnp.ones(100)
+    with fnjax.saved_tensors_hooks(narrow, widen):
+        kept = residuals(SavedOutput.apply, x)
+    assert [leaf.dtype for leaf in kept] == [jnp.float32]
+    assert [leaf.dtype for leaf in residuals(SavedOutput.apply, x)] == [jnp.float64]
+
+
+def test_hooks_leave_attributes_alone():
+    """Attributes of ctx are not saved tensors; the innermost of nested hooks counts; None keeps its place."""
+
+    class Mixed(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x
+            ctx.save_for_backward(None, x)
+            return x**2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            nothing, x = ctx.saved_tensors
+            assert nothing is None
+            return grad_output * (x + ctx.x)
+
+    outer, inner = [], []
+    with fnjax.saved_tensors_hooks(lambda x: outer.append(x) or x, lambda x: x):
+        with fnjax.saved_tensors_hooks(lambda x: inner.append(x) or 2 * x, lambda x: x):
+            assert jax.grad(Mixed.apply)(3.0) == 9.0
+        assert len(inner) == 1
+        assert outer == []
+        assert jax.grad(Mixed.apply)(3.0) == 6.0
+    assert len(outer) == 1
+    assert jax.grad(Mixed.apply)(3.0) == 6.0
+
+
+def test_second_order_through_hooks():
+    """A hook that loses nothing leaves second derivatives as they are."""
+    hooks = fnjax.saved_tensors_hooks(lambda x: (x / 2, x / 2), lambda halves: halves[0] + halves[1])
+    for Fn in (SavedInput, SavedOutput, SavedIntermediate):
+        second = lambda Fn=Fn: jax.grad(jax.grad(lambda x: jnp.sin(Fn.apply(x))))(0.7)
+        want = second()
+        with hooks:
+            np.testing.assert_allclose(second(), want, rtol=1e-12)
+
+
+def test_hooks_belong_to_their_thread():
+    """Hooks of one thread are not in force in another."""
+    seen = []
+    with fnjax.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+        thread = threading.Thread(target=lambda: jax.grad(SavedInput.apply)(1.0))
+        thread.start()
+        thread.join()
+    assert seen == []
+
+
+def test_hooks_must_be_callable():
+    """The message names the hook."""
+    with pytest.raises(TypeError, match="saved_tensors_hooks: unpack_hook is not callable"):
+        fnjax.saved_tensors_hooks(narrow, None)
+
+
+class Slope(fnjax.Function):
+    """Saves a costly intermediate, under a name of its own."""
+
+    checkpoint_name = "slope"
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(jnp.cos(x))
+        return jnp.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0]
+
+
+def kept_by_policy(policy, Fn):
+    """How many arrays the pullback of three calls under jax.checkpoint keeps."""
+    f = jax.checkpoint(lambda x: Fn.apply(Fn.apply(Fn.apply(x))), policy=policy)
+    x = jnp.linspace(0.1, 1, 50)
+    np.testing.assert_allclose(
+        jax.grad(lambda x: f(x).sum())(x),
+        jax.grad(lambda x: Fn.apply(Fn.apply(Fn.apply(x))).sum())(x),
+        rtol=1e-12,
+    )
+    return sum(leaf.shape == x.shape for leaf in residuals(f, x))
+
+
+@pytest.mark.parametrize(("Fn", "name"), [(Slope, "slope"), (SavedIntermediate, "SavedIntermediate")])
+def test_policies_know_what_is_saved_by_name(Fn, name):
+    """save_only_these_names keeps what the class saves, under its checkpoint_name or the name of the class."""
+    policies = jax.checkpoint_policies
+    nothing = kept_by_policy(policies.nothing_saveable, Fn)
+    assert kept_by_policy(policies.save_only_these_names(name), Fn) == nothing + 3 - 1  # the input is not needed then
+    assert kept_by_policy(policies.save_only_these_names("another"), Fn) == nothing
+
+
+@pytest.mark.parametrize(
+    ("Fn", "count"), [(SavedInput, 1), (SavedOutput, 1), (SavedIntermediate, 1), (Pullback, 3)], ids=lambda p: str(p)
+)
+def test_nothing_else_is_kept(Fn, count):
+    """The residuals of a vjp are what forward saved and nothing more, jitted or not."""
+    x = jnp.linspace(0.1, 1, 64)
+    for f in (Fn.apply, jax.jit(Fn.apply)):
+        assert sum(leaf.shape == x.shape for leaf in residuals(f, x)) <= count
