@@ -27,6 +27,7 @@ Arrays = list[Array]
 
 CHUNK_BYTES = 128 * 2**20  # what the steps that are taken at once may hold
 CHUNK_STEPS = 1024
+MASKS = 2  # how often it is tested that the structure of a program is as its trace shows
 COMPILE_SECONDS = 0.15  # what jax.jit costs, about; a step un-jitted costs EQUATION_SECONDS for each operation
 EQUATION_SECONDS = 4e-5
 
@@ -198,24 +199,34 @@ def _by_structure(program: Program, part: int, reads: Sequence[Any], off: Arrays
     if any(r is None for r in reads):
         return None
     shape = program.ins[part]
-    mask = np.random.default_rng(part).integers(0, 2, shape).astype(np.float64)
+    masks = [_mask(shape, seed) for seed in range(MASKS)]
     try:
-        on, some = (program.respond(program.directions(part, d)) for d in (np.ones(shape), mask))
+        on, *some = (program.respond(program.directions(part, d)) for d in (np.ones(shape), *masks))
     except StepError:
         return None
-    chosen = np.append(mask.ravel(), 0.0)  # the last for -1: reads nothing
-    for r, full, none, masked in zip(reads, on, off, some, strict=True):
+    for k, (r, full, none) in enumerate(zip(reads, on, off, strict=True)):
         # What reads nothing of the step must not respond. Else the program is not the one that the trace shows, or a
         # backward is not multiplied by grad_output.
-        expected = np.where(chosen[r] > 0, full, 0.0)
-        slack = np.where(expected == 0, 0.0, 1e-6 * (np.abs(full) + np.max(np.abs(full), initial=0.0)))
-        if np.any(none != 0) or np.any((r < 0) & (full != 0)) or not np.all(np.abs(masked - expected) <= slack):
+        if np.any(none != 0) or np.any((r < 0) & (full != 0)):
             return None
+        for mask, masked in zip(masks, some, strict=True):
+            expected = np.where(np.append(mask.ravel(), 0.0)[r] > 0, full, 0.0)  # r is -1 for what reads nothing
+            slack = np.where(expected == 0, 0.0, 1e-6 * (np.abs(full) + np.max(np.abs(full), initial=0.0)))
+            if not np.all(np.abs(masked[k] - expected) <= slack):
+                return None
     size = int(np.prod(shape))
     return [
         Matrix.sparse((size, r.size), r.ravel(), np.arange(r.size), full.ravel())
         for r, full in zip(reads, on, strict=True)
     ]
+
+
+def _mask(shape: tuple[int, ...], seed: int) -> Array:
+    """Random zeros and ones, some of each where there are two elements."""
+    flat = np.random.default_rng(seed).integers(0, 2, int(np.prod(shape))).astype(np.float64)
+    if flat.size > 1:
+        flat[seed % flat.size], flat[(seed + 1) % flat.size] = 1.0, 0.0
+    return flat.reshape(shape)
 
 
 def _by_steps(program: Program, rest: list[int], again: float | None) -> list[list[Matrix]]:

@@ -16,6 +16,7 @@ from fnjax._errors import (
     ClosureError,
     DefinitionError,
     FnjaxError,
+    GradientError,
     IntermediateError,
     MissingMethodError,
     error,
@@ -105,6 +106,17 @@ def trouble(methods: Methods, what: Trouble) -> FnjaxError:
             method=methods.forward,
             expected="a forward that JAX can differentiate, or saved values that are inputs or outputs",
             fix="return the intermediate as an extra output and save that; backward then gets its gradient",
+        )
+    if what == "shares and totals":
+        return error(
+            GradientError,
+            f"{name}.backward adds, in the gradient of an argument that devices share, what comes from an output that "
+            "varies over the devices and from one that does not; only the first is to be summed over them",
+            "shares-and-totals",
+            method=methods.backward,
+            expected="inside shard_map, outputs that vary over the same mesh axes",
+            fix=f"split {name} into two Functions, or make its outputs vary alike with jax.lax.pcast(y, axis, "
+            "to='varying') in forward",
         )
     if what == "vmap intermediate":
         return error(

@@ -293,7 +293,7 @@ mlir.register_lowering(
 
 
 def _linear_transpose(
-    cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, rule: Rule, **_: Any
+    cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any
 ) -> list[Any]:
     n_residuals = len(linear.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], args[n_residuals:]
@@ -301,23 +301,44 @@ def _linear_transpose(
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if linear.pull is not None:
             given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
-            grads = chosen(linear.pull(residuals, spread(given, linear.differentiable)), needs)
+            pull = _dense(linear.pull, residuals, linear.differentiable, needs)
+            grads = _pull_summed(pull, given, avals, [t.aval for t in tangents], rule)
         else:
             push = _dense(linear.push, residuals, needs, linear.differentiable)
             given = [ad.instantiate_zeros(ct) for ct in cotangents]
             grads = _transpose(push, [t.aval for t in tangents], given, rule)
     return [None] * n_residuals + [
-        ad.Zero(t.aval.to_ct_aval()) if grad is None else _as_varying_as(t.aval, grad)
-        for grad, t in zip(grads, tangents, strict=True)
+        ad.Zero(t.aval.to_ct_aval()) if grad is None else grad for grad, t in zip(grads, tangents, strict=True)
     ]
+
+
+def _pull_summed(
+    pull: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
+) -> Arrays:
+    """Call `pull`, and inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
+
+    There the cotangent of an output that does not vary is a total, and that of one that varies is a share. A gradient
+    that may be made of both is refused: only the part of the shares is to be summed, and nobody can tell them apart.
+    """
+    grads = pull(*cotangents)
+    given = [_varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+    shares, in_all = frozenset().union(*map(_varying, outputs)), frozenset.intersection(*given)
+    for grad, argument in zip(grads, arguments, strict=True):
+        if grad is not None and (_varying(jax.typeof(grad)) - _varying(argument) - in_all) & shares:
+            raise rule.error("shares and totals")
+    return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
+
+
+def _varying(aval: Any) -> frozenset[Any]:
+    return aval.mat.varying  # type: ignore[no-any-return]  # the mesh axes of a type
 
 
 def _as_varying_as(aval: Any, grad: Any) -> Any:
     """Inside shard_map: sum a gradient over the mesh axes on which it varies and its argument does not."""
-    varying = jax.typeof(grad).mat.varying
-    if surplus := tuple(varying - aval.mat.varying):
+    varying = _varying(jax.typeof(grad))
+    if surplus := tuple(varying - _varying(aval)):
         grad = jax.lax.psum(grad, surplus)
-    if missing := tuple(aval.mat.varying - varying):
+    if missing := tuple(_varying(aval) - varying):
         grad = jax.lax.pcast(grad, missing, to="varying")
     return grad
 
@@ -334,7 +355,8 @@ def _linear_forward(
     if not derive:
         raise rule.error("forward mode")
     pull = _dense(linear.pull, residuals, linear.differentiable, needs)
-    return _transpose(pull, [a.to_ct_aval() for a in avals], tangents, rule)
+    types = [jax.typeof(t) for t in tangents]
+    return _transpose(lambda *cts: _pull_summed(pull, cts, avals, types, rule), avals, tangents, rule)
 
 
 def _dense(
@@ -354,9 +376,8 @@ def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequen
         present[:] = [x is not None for x in results]
         return [x for x in results if x is not None]
 
-    types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    try:
-        transposed = jax.linear_transpose(without_none, *types)
+    try:  # zeros rather than types: these know on which mesh axes they vary
+        transposed = jax.linear_transpose(without_none, *map(ad.zeros_like_aval, avals))
         return list(transposed(chosen(vectors, present)))
     except FnjaxError:
         raise

@@ -19,8 +19,11 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
 # What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
 # transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
-# other outputs than the one before; an intermediate was saved where the user's own batching rule gives outputs only.
-Trouble = Literal["closure", "forward mode", "not linear", "intermediate", "outputs", "vmap intermediate"]
+# other outputs than the one before; an intermediate was saved where the user's own batching rule gives outputs only;
+# inside shard_map a gradient is made of what is to be summed over the devices and of what is not.
+Trouble = Literal[
+    "closure", "forward mode", "not linear", "intermediate", "outputs", "vmap intermediate", "shares and totals"
+]
 
 
 class Kept(NamedTuple):

@@ -1,5 +1,10 @@
 """Fixtures for all tests."""
 
+import os
+
+# Four devices on the host stand in for accelerators; JAX reads this when it is imported.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
 import jax
 import pytest
 

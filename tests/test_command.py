@@ -1,0 +1,128 @@
+"""The command `fnjax check`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fnjax.__main__ import main
+
+MODULE = """
+import fnjax
+import jax.numpy as jnp
+
+class Square(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, k=1.0):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return k * x**2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * ctx.k * x, None
+
+class Wrong(Square):
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2.1 * g * x, None
+
+def power(x, *, k):
+    return x**k
+
+number = 3
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    """A file with some functions."""
+    path = tmp_path / "layers.py"
+    path.write_text(MODULE)
+    yield str(path)
+    sys.modules.pop("layers", None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["Square"],
+        ["Square", "--args", "randn(3, 8), 2"],
+        ["Square.apply", "--args", "full((2,), 0.5), -1.5", "--tests", "test_gradcheck, test_jit"],
+        ["power", "--args", "rand(3)", "--kwargs", "k=3", "--tests", "test_gradcheck"],
+        ["power", "--args", "linspace(1, 2, 3)", "--kwargs", "k=2", "--argnums", "0", "--seed", "3", "--rtol", "1e-3"],
+    ],
+    ids=" ".join,
+)
+def test_success(target, capsys, arguments):
+    """What passes is a table of SUCCESS, and exit 0."""
+    name, *rest = arguments
+    assert main(["check", f"{target}:{name}", *rest]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(line.endswith("SUCCESS") for line in lines)
+
+
+def test_failure(target, capsys):
+    """What fails is in the table and in full below it, and exit 1."""
+    assert main(["check", f"{target}:Wrong", "--args", "randn(2)"]) == 1
+    out = capsys.readouterr().out
+    assert "test_gradcheck      FAILED   GradcheckError: Jacobian mismatch" in out
+    assert "test_gradcheck: GradcheckError: Jacobian mismatch for output 0 with respect to input 0,\nnumerical:" in out
+    assert "docs/gradcheck.md" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("Square", ["--args", "randn(3"], "cannot read --args"),
+        ("Square", ["--args", "'text'"], "save_for_backward can only save variables"),
+        ("Square", ["--args", "randn(2), 1, 3"], "cannot be called with randn(2), 1, 3: ArgumentError"),
+        ("power", ["--args", "randint(1, 5, 3)", "--kwargs", "k=2"], "expects at least one input tensor"),
+        ("Square", ["--tests", "test_nothing"], "opcheck has no test test_nothing"),
+        ("Square", ["--args", "randn(3), 2", "--argnums", "1"], "names input 1"),
+        ("Square", ["--argnums", "x"], "--argnums 'x' is no list of numbers"),
+        ("Cube", [], "there is no 'Cube'"),
+        ("number", [], "is neither a Function nor a function"),
+    ],
+)
+def test_unusable_input(target, capsys, name, arguments, message):
+    """What cannot be used is said on stderr, and exit 2."""
+    assert main(["check", f"{target}:{name}", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["nothing", "no_such_module:Square", "no/such/file.py:Square", ":x"])
+def test_unusable_target(capsys, place):
+    """So it is for modules that are not there."""
+    assert main(["check", place]) == 2
+    assert capsys.readouterr().err.startswith("fnjax: ")
+
+
+def test_help(capsys):
+    """--help lists the options and gives an example."""
+    with pytest.raises(SystemExit) as caught:
+        main(["check", "--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "--args" in out
+    assert 'fnjax check layers.py:Swish --args "randn(3, 8), 2"' in out
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+
+
+def test_module_from_the_current_directory(target):
+    """`python -m fnjax` finds modules where it is started."""
+    run = subprocess.run(
+        [sys.executable, "-m", "fnjax", "check", "layers:Square", "--args", "randn(2)", "--tests", "test_gradcheck"],
+        cwd=Path(target).parent,
+        env={"PYTHONPATH": str(Path(__file__).parent.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "test_gradcheck  SUCCESS\n")

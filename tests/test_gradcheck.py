@@ -1,0 +1,1022 @@
+"""gradcheck and gradgradcheck: what PyTorch's do (rows N and O of the table), and what they must reject."""
+
+import functools
+import importlib.util
+import inspect
+import re
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnjax
+from fnjax import _jacobian, _problem, _structure
+from fnjax._gradcheck import gradcheck, gradgradcheck
+from fnjax._report import GradcheckError
+from tests.zoo import CASES, Case
+
+X = np.array([0.5, 1.5])
+
+
+def function(forward, backward, **members):
+    """A Function out of two functions."""
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    body |= {k: staticmethod(v) if callable(v) else v for k, v in members.items()}
+    return types.new_class("Fn", (fnjax.Function,), exec_body=lambda namespace: namespace.update(body))
+
+
+def doubling(backward, **members):
+    """A Function whose forward is 2 x."""
+    return function(lambda ctx, x: x * 2, backward, **members).apply
+
+
+def scaled(by):
+    """2 x with the derivative `by`."""
+    return doubling(lambda ctx, g: g * by)
+
+
+def failure(check, *args, **kwargs):
+    """The text of the GradcheckError."""
+    with pytest.raises(GradcheckError) as caught:
+        check(*args, **kwargs)
+    return str(caught.value)
+
+
+class MulExp(fnjax.Function):
+    """k exp(x); saves its output."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        y = k * jnp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y, None
+
+
+class SExp(fnjax.Function):
+    """exp(x) with both modes."""
+
+    @staticmethod
+    def forward(x):
+        return jnp.exp(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y
+
+    @staticmethod
+    def jvp(ctx, t):
+        (y,) = ctx.saved_tensors
+        return t * y
+
+
+def good(x):
+    return MulExp.apply(x, 2.0)
+
+
+# --------------------------------------------------------------------------- rows N
+
+
+@pytest.mark.parametrize("inputs", [(X,), X, [X]], ids=["tuple", "array", "list"])
+def test_n01_accepts(inputs):
+    """A right gradient gives True, however the inputs are packed."""
+    assert gradcheck(good, inputs) is True
+
+
+def test_n02_wrong_gradient():
+    """The error shows both Jacobians, the worst entry with its tolerance, and names input and output."""
+    text = failure(gradcheck, scaled(3.0), X)
+    assert text.startswith(
+        "Jacobian mismatch for output 0 with respect to input 0,\n"
+        "numerical:[[2. 0.]\n [0. 2.]]\nanalytical:[[3. 0.]\n [0. 3.]]\n"
+    )
+    assert "derivative of output 0 at (0,) with respect to input 0 ('x') at (0,)" in text or "at (1,)" in text
+    assert "numerical 2, analytical 3" in text
+    assert "differ by 1, the tolerance is 0.00201" in text
+    assert "2 of 4 entries" in text
+    assert "1.5 times what is due, everywhere" in text
+    assert "docs/gradcheck.md" in text
+
+
+def test_error_is_of_both_families():
+    """GradcheckError is a RuntimeError, as in PyTorch, and an error of fnjax with its public name."""
+    assert issubclass(GradcheckError, RuntimeError)
+    assert issubclass(GradcheckError, fnjax.FnjaxError)
+    assert GradcheckError.__module__ == "fnjax"
+
+
+def test_n03_raise_exception():
+    """raise_exception=False turns GradcheckError into False, and nothing else."""
+    assert gradcheck(scaled(3.0), X, raise_exception=False) is False
+    with pytest.raises(ValueError, match="expects at least one input tensor to require gradient"):
+        gradcheck(lambda i: i, np.arange(3), raise_exception=False)
+    with pytest.raises(ZeroDivisionError):
+        gradcheck(doubling(lambda ctx, g: 1 / 0), X, raise_exception=False)
+
+
+def test_n04_nothing_to_differentiate():
+    """Integers alone, or argnums that name them, are a ValueError."""
+    with pytest.raises(ValueError, match="gradcheck expects at least one input tensor to require gradient"):
+        gradcheck(lambda i, k: i * k, (np.arange(3), 2))
+    with pytest.raises(ValueError, match="names input 1, which holds no array of floating point"):
+        gradcheck(lambda x, i: x[i], (X, np.arange(2)), argnums=1)
+    with pytest.raises(ValueError, match="names input 3, but there are 1 inputs"):
+        gradcheck(good, X, argnums=3)
+
+
+def test_n05_single_precision():
+    """float32 gets PyTorch's warning, with what to do instead."""
+    with (
+        pytest.warns(UserWarning, match=r"Input #0 requires gradient and is not a double precision.*NumPy arrays"),
+        pytest.raises(GradcheckError),
+    ):
+        gradcheck(good, X.astype(np.float32))
+
+
+def test_n07_n08_undefined_grads():
+    """A backward that does not take None, or takes it for something else, is found: for outputs that nobody uses."""
+
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    def sloppy(ctx, g, h):
+        return g * 2 + h * 3
+
+    def wrong(ctx, g, h):
+        return (7.0 if g is None else g * 2) + (7.0 if h is None else h * 3)
+
+    def right(ctx, g, h):
+        return (0.0 if g is None else g * 2) + (0.0 if h is None else h * 3)
+
+    with pytest.raises(TypeError, match="NoneType"):
+        gradcheck(function(forward, sloppy).apply, X)
+    assert "Expected all input grads to be undefined or zero" in failure(gradcheck, function(forward, wrong).apply, X)
+    assert gradcheck(function(forward, wrong).apply, X, check_undefined_grad=False)
+    assert gradcheck(function(forward, right).apply, X)
+
+
+def test_undefined_grads_raise_runtime_error():
+    """A RuntimeError for an unused output has PyTorch's words."""
+
+    def backward(ctx, g, h):
+        if g is None:
+            raise RuntimeError("g is due")
+        return g * 2 + (0 if h is None else h * 3)
+
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    text = failure(gradcheck, function(forward, backward).apply, X)
+    assert text.startswith("Expected backward function to handle undefined output grads.")
+    assert "output 0 is not used" in text
+
+
+def test_n09_not_multiplied():
+    """A backward that forgets grad_output is found even where its Jacobian is right."""
+    f = doubling(lambda ctx, g: jnp.full((1,), 2.0))
+    assert failure(gradcheck, f, np.array([0.5])).startswith("backward not multiplied by grad_output")
+    assert "Jacobian mismatch" in failure(gradcheck, doubling(lambda ctx, g: jnp.full((2,), 2.0)), X)
+
+
+def test_masked_allows_tiny_gradients():
+    """masked=True compares zero gradients with a tolerance, as in PyTorch."""
+    f = doubling(lambda ctx, g: g * 2 + 1e-12)
+    assert failure(gradcheck, f, X).startswith("backward not multiplied by grad_output")
+    assert gradcheck(f, X, masked=True)
+
+
+def test_n10_reentrancy():
+    """Two runs of backward that differ are found, within nondet_tol accepted."""
+    runs = [0]
+
+    def backward(ctx, g):
+        runs[0] += 1
+        return g * (2 + 1e-7 * runs[0])
+
+    text = failure(gradcheck, doubling(backward), X)
+    assert text.startswith("Backward is not reentrant, i.e., running backward with same input and grad_output multiple")
+    assert "The tolerance for nondeterminism was 0.0." in text
+    runs[0] = 0
+    assert gradcheck(doubling(backward), X, nondet_tol=1e-5)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_n11_grad_dtypes(fast_mode):
+    """check_grad_dtypes sees what was computed in fewer digits, before the cast hides it (PyTorch cannot)."""
+    f = doubling(lambda ctx, g: (g * 2).astype(jnp.float32))
+    assert gradcheck(f, X)
+    text = failure(gradcheck, f, X, check_grad_dtypes=True, fast_mode=fast_mode)
+    assert text.startswith("Gradient has dtype mismatch")
+    assert "float64" in text
+    assert "float32" in text
+    assert gradcheck(good, X, check_grad_dtypes=True)
+    mixed = lambda x: (x.astype(jnp.float32) * 2).astype(jnp.float64)  # the function itself computes so
+    assert gradcheck(mixed, X, check_grad_dtypes=True, eps=1e-2)
+
+
+def test_n12_wrong_shape():
+    """A gradient of another shape is refused by fnjax before gradcheck sees it."""
+    with pytest.raises(RuntimeError, match=r"returned an invalid gradient at index 0 - got \[5\]"):
+        gradcheck(doubling(lambda ctx, g: jnp.ones(5)), X)
+
+
+def test_n13_batched_grad():
+    """check_batched_grad finds a backward that cannot be batched."""
+    assert gradcheck(good, X, check_batched_grad=True)
+    f = doubling(lambda ctx, g: jnp.asarray(np.asarray(g) * 2))
+    assert gradcheck(f, X)
+    text = failure(gradcheck, f, X, check_batched_grad=True)
+    assert text.startswith("While computing batched gradients, got: ")
+    assert "gradcheck or gradgradcheck failed while testing batched gradient computation" in text
+
+
+def test_n14_flags():
+    """Flags that exclude each other are AssertionErrors."""
+    with pytest.raises(AssertionError, match="check_batched_grad=True requires check_backward_ad to be True"):
+        gradcheck(good, X, check_batched_grad=True, check_backward_ad=False, check_forward_ad=True)
+    with pytest.raises(AssertionError, match="check_batched_forward_grad=True requires check_forward_ad to be True"):
+        gradcheck(good, X, check_batched_forward_grad=True)
+    with pytest.raises(AssertionError, match="at least one of check_forward_ad or check_backward_ad to be True"):
+        gradcheck(good, X, check_backward_ad=False)
+
+
+def test_n15_n16_n17_forward_mode():
+    """Forward mode is checked on its own and in batches; without a jvp the Function says so."""
+    with pytest.raises(NotImplementedError, match="You must implement the jvp function"):
+        gradcheck(good, X, check_forward_ad=True)
+    for f in (SExp.apply, jnp.tanh):
+        assert gradcheck(f, X, check_forward_ad=True, check_batched_forward_grad=True)
+        assert gradcheck(f, X, check_forward_ad=True, fast_mode=True)
+
+    class NoBackward(SExp):
+        @staticmethod
+        def backward(ctx, g):
+            raise RuntimeError("never")
+
+    assert gradcheck(NoBackward.apply, X, check_forward_ad=True, check_backward_ad=False)
+
+
+def disagreeing(by):
+    """The exponential with a jvp that is `by` times too large, and a right backward."""
+
+    class Fn(SExp):
+        @staticmethod
+        def jvp(ctx, t):
+            (y,) = ctx.saved_tensors
+            return t * y * by
+
+    return Fn.apply
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_n15_wrong_jvp(fast_mode):
+    """A jvp that disagrees with the function is found, while backward is right."""
+    f = disagreeing(1.01)
+    assert gradcheck(f, X, fast_mode=fast_mode)
+    text = failure(gradcheck, f, X, check_forward_ad=True, fast_mode=fast_mode)
+    assert text.startswith("Jacobian computed with forward mode mismatch for output 0 with respect to input 0,")
+
+
+def test_n18_fast_mode():
+    """Fast mode says which seed failed, and shows the entry by the slow mode."""
+    assert gradcheck(good, X, fast_mode=True)
+    text = failure(gradcheck, scaled(3.0), X, fast_mode=True, seed=5)
+    assert text.startswith("Jacobian mismatch for output 0 with respect to input 0,\nnumerical:[[2. 0.]")
+    assert "computed in slow mode" in text
+    assert "seed 5" in text
+    assert "seed=5" in text
+
+
+def test_n19_no_differentiable_output():
+    """Where no output can have a gradient the function must be constant."""
+    assert gradcheck(lambda x: jnp.ones(2, jnp.int64) + 0 * jnp.argsort(x), X)
+    stopped = lambda x: jax.lax.stop_gradient(x) * 2
+    for fast_mode in (False, True):
+        text = failure(gradcheck, stopped, X, fast_mode=fast_mode)
+        assert text.startswith("Numerical gradient for function expected to be zero")
+    assert "Jacobian mismatch" in failure(gradcheck, doubling(lambda ctx, g: g * 0), X)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_stopped_output_beside_another(fast_mode):
+    """An output without gradient is not looked at beside one that has one, as in PyTorch."""
+    assert gradcheck(lambda x: (x**2, jax.lax.stop_gradient(x)), X, fast_mode=fast_mode)
+
+
+def test_n20_names_the_output():
+    """The error names the output by its index, or by its path."""
+    two = function(lambda ctx, x: (x * 2, x * 3), lambda ctx, a, b: 2 * a + 4 * b).apply
+    assert failure(gradcheck, two, X).startswith("Jacobian mismatch for output 1 with respect to input 0,")
+    text = failure(gradcheck, lambda x: {"y": two(x)[0], "z": two(x)[1]}, X)
+    assert "output 1 (['z'])" in text
+
+
+def test_n21_outputs_that_depend_on_values():
+    """Shapes that change are PyTorch's AssertionError; no array at all is an error that says so."""
+    calls = [0]
+
+    def growing(x):
+        calls[0] += 1
+        return jnp.concatenate([x] * calls[0])
+
+    with pytest.raises(
+        AssertionError,
+        match=r"Expected `func` to return outputs with the same shape when inputs are perturbed on index \(0,\) by "
+        r"1e-06, but got: shapes \(\d+,\) and \(\d+,\)\.",
+    ):
+        gradcheck(growing, X)
+    for kind in (AttributeError, TypeError):
+        with pytest.raises(kind, match="'float' object has no attribute 'requires_grad'"):
+            gradcheck(lambda x: 3.0, X)
+
+
+def test_n23_tolerances():
+    """|analytical - numerical| <= atol + rtol |numerical|."""
+    f = scaled(2.0 + 1e-4)
+    assert gradcheck(f, X)
+    assert gradcheck(f, X, atol=1e-2, rtol=0.0)
+    failure(gradcheck, f, X, atol=1e-7, rtol=1e-7)
+    assert gradcheck(f, X, fast_mode=True)  # what the slow mode accepts, fast mode does
+
+
+class ComplexSquare(fnjax.Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * z
+
+    @staticmethod
+    def backward(ctx, g):
+        (z,) = ctx.saved_tensors
+        return g * (2 * z).conj()
+
+
+Z = np.array([0.3 + 1j, 2 - 1j])
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_n24_complex(fast_mode):
+    """Complex numbers are checked in PyTorch's convention; a forgotten conj is found, and named."""
+    assert gradcheck(ComplexSquare.apply, Z, fast_mode=fast_mode)
+    assert gradgradcheck(ComplexSquare.apply, Z, fast_mode=fast_mode)
+    for f in (lambda z: z.real**2, jnp.abs, lambda z: z * z.conj(), jnp.exp):
+        assert gradcheck(f, Z, fast_mode=fast_mode, check_forward_ad=True)
+    assert gradcheck(lambda x: jnp.exp(1j * x), X, fast_mode=fast_mode, check_forward_ad=True)
+
+    class NoConj(ComplexSquare):
+        @staticmethod
+        def backward(ctx, g):
+            (z,) = ctx.saved_tensors
+            return g * 2 * z
+
+    text = failure(gradcheck, NoConj.apply, Z, fast_mode=fast_mode)
+    assert text.startswith(
+        "While considering the imaginary part of complex outputs only, Jacobian mismatch for output 0 with respect to "
+        "input 0,\nnumerical:[["
+    )
+
+
+def test_complex_forward_mode_names_the_part():
+    """In forward mode complex inputs are taken apart."""
+    f = jax.custom_jvp(lambda z: z * z)
+    f.defjvp(lambda p, t: (p[0] ** 2, 2 * p[0].conj() * t[0]))
+    text = failure(gradcheck, f, Z, check_forward_ad=True, check_backward_ad=False)
+    assert text.startswith(
+        "While considering the imaginary part of complex inputs only, Jacobian computed with forward"
+    )
+
+
+def test_n25_signatures():
+    """PyTorch's parameters with PyTorch's defaults; argnums and seed come after them."""
+
+    def defaults(f):
+        return {k: None if p.default is p.empty else p.default for k, p in inspect.signature(f).parameters.items()}
+
+    common = {"eps": 1e-06, "atol": 1e-05, "rtol": 0.001, "raise_exception": True, "nondet_tol": 0.0}
+    common |= {"check_undefined_grad": True, "check_grad_dtypes": False, "check_batched_grad": False}
+    ours = {"argnums": None, "seed": 0}
+    assert defaults(gradcheck) == ours | common | {
+        "func": None,
+        "inputs": None,
+        "check_batched_forward_grad": False,
+        "check_forward_ad": False,
+        "check_backward_ad": True,
+        "fast_mode": False,
+        "masked": None,
+    }
+    assert defaults(gradgradcheck) == ours | common | {
+        "func": None,
+        "inputs": None,
+        "grad_outputs": None,
+        "gen_non_contig_grad_outputs": False,
+        "check_fwd_over_rev": False,
+        "check_rev_over_rev": True,
+        "fast_mode": False,
+        "masked": False,
+    }
+
+
+def test_n26_integers_and_statics():
+    """Integer arrays and Python values are passed on and not perturbed."""
+
+    def forward(ctx, x, i, k):
+        ctx.save_for_backward(i)
+        ctx.k, ctx.n = k, x.shape[0]
+        return x[i] * k
+
+    def backward(ctx, g):
+        (i,) = ctx.saved_tensors
+        return jnp.zeros(ctx.n).at[i].add(g * ctx.k), None, None
+
+    assert gradcheck(function(forward, backward).apply, (np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), 3.0))
+
+
+def test_n27_straight_through():
+    """A straight-through estimator is no derivative."""
+    f = function(lambda ctx, x: jnp.round(x), lambda ctx, g: g).apply
+    assert "numerical:[[0.]]\nanalytical:[[1.]]" in failure(gradcheck, f, np.array([0.3]))
+
+
+# --------------------------------------------------------------------------- rows O
+
+
+class Intermediate(fnjax.Function):
+    """x³ which saves what forward computed on its way; right in fnjax."""
+
+    @staticmethod
+    def forward(ctx, x):
+        slope = 3 * x**2
+        ctx.save_for_backward(slope)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (slope,) = ctx.saved_tensors
+        return slope * g
+
+
+class WrongSecond(fnjax.Function):
+    """x³ whose backward hides from JAX that it depends on x: right once, wrong twice."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * jax.lax.stop_gradient(x) ** 2 * g
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_o01_o02_second_derivatives(fast_mode):
+    """Saved inputs, outputs and (unlike in PyTorch) intermediates pass; a wrong second derivative is found."""
+    assert gradgradcheck(good, (X,), fast_mode=fast_mode)
+    assert gradgradcheck(Intermediate.apply, X, fast_mode=fast_mode)
+    assert gradcheck(WrongSecond.apply, X, fast_mode=fast_mode)
+    text = failure(gradgradcheck, WrongSecond.apply, X, fast_mode=fast_mode)
+    assert text.startswith("Jacobian mismatch for output 0 with respect to input 0,")
+    assert gradgradcheck(WrongSecond.apply, X, fast_mode=fast_mode, raise_exception=False) is False
+
+
+def test_o03_once_differentiable():
+    """once_differentiable says so, instead of a mismatch with zero."""
+    f = function(lambda ctx, x: x * 2, fnjax.once_differentiable(lambda ctx, g: g * 2)).apply
+    with pytest.raises(fnjax.OnceDifferentiableError, match="differentiate twice"):
+        gradgradcheck(f, X)
+
+
+def test_o04_flags():
+    """Flags that exclude each other are AssertionErrors."""
+    with pytest.raises(AssertionError, match="at least one of check_fwd_over_rev or check_rev_over_rev to be True"):
+        gradgradcheck(good, X, check_rev_over_rev=False)
+    with pytest.raises(AssertionError, match="check_undefined_grad=True requires check_rev_over_rev to be True"):
+        gradgradcheck(good, X, check_rev_over_rev=False, check_fwd_over_rev=True)
+    with pytest.raises(AssertionError, match="check_batched_grad=True requires check_rev_over_rev to be True"):
+        gradgradcheck(
+            good,
+            X,
+            check_rev_over_rev=False,
+            check_fwd_over_rev=True,
+            check_undefined_grad=False,
+            check_batched_grad=True,
+        )
+
+
+def test_o05_grad_outputs():
+    """Given gradients are taken; surplus ones do not matter; another shape or too few are RuntimeErrors."""
+    assert gradgradcheck(good, X, (np.array([1.0, 2.0]),))
+    assert gradgradcheck(good, X, np.array([1.0, 2.0]))
+    assert gradgradcheck(good, X, (np.array([1.0, 2.0]), np.array([1.0, 2.0])))
+    with pytest.raises(
+        RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of \(3,\) and output\[0\]"
+    ):
+        gradgradcheck(good, X, (np.array([1.0, 2.0, 3.0]),))
+    two = lambda x: (x**2, x**3)
+    assert gradgradcheck(two, X, (np.array([1.0, 2.0]), None))
+    with pytest.raises(RuntimeError, match="got 2 tensors and 1 gradients"):
+        gradgradcheck(two, X, (np.array([1.0, 2.0]),))
+
+
+def test_o06_forward_over_reverse():
+    """Forward over reverse is checked; fnjax has it for classes without a jvp too."""
+    for f in (SExp.apply, good, jnp.tanh):
+        assert gradgradcheck(f, X, check_fwd_over_rev=True)
+
+
+def test_o07_o08_linear_and_options():
+    """A linear function has the second derivative zero; the remaining options are accepted."""
+    assert gradgradcheck(scaled(2.0), X)
+    assert gradgradcheck(good, X, gen_non_contig_grad_outputs=True)
+    assert gradgradcheck(good, X, check_batched_grad=True)
+
+
+# --------------------------------------------------------------------------- beyond the table
+
+
+@pytest.mark.parametrize("fast_mode", [False, True], ids=["slow", "fast"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_zoo(case: Case, fast_mode):
+    """Every Function of the zoo and its plain twin pass, at first and second order, without 64 bits switched on."""
+    assert not jax.config.jax_enable_x64
+    inputs = case.inputs(np.random.default_rng(0))
+    for f in (case.apply, case.twin):
+        assert gradcheck(f, inputs, fast_mode=fast_mode, check_batched_grad=True)
+        assert gradgradcheck(f, inputs, fast_mode=fast_mode)
+    assert not jax.config.jax_enable_x64
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+SHAPES = {"10x20": (10, 20), "64x64": (64, 64)}
+
+
+def faulty(fault, place, which=0):
+    """f(a, b, c, d) = a b + sin(c) d, with a fault in one gradient."""
+
+    @jax.custom_vjp
+    def f(a, b, c, d):
+        return a * b + jnp.sin(c) * d
+
+    def backward(saved, g):
+        a, b, c, d = saved
+        grads = [g * b, g * a, g * d * jnp.cos(c), g * jnp.sin(c)]
+        grads[which] = fault(grads[which], place)
+        return tuple(grads)
+
+    f.defvjp(lambda *args: (f(*args), args), backward)
+    return f
+
+
+FAULTS = {
+    "1.01 times": lambda g, at: g.at[at].multiply(1.01),
+    "1.5 times": lambda g, at: g.at[at].multiply(1.5),
+    "sign": lambda g, at: g.at[at].multiply(-1),
+    "zero": lambda g, at: g.at[at].set(0),
+    "moved": lambda g, at: jnp.roll(g, 1),
+    "all zero": lambda g, at: 0 * g,
+}
+
+
+@pytest.mark.parametrize("fast_mode", [False, True], ids=["slow", "fast"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_rejects_faults(fault, shape, fast_mode):
+    """A gradient wrong in one entry, by one per cent even, is found, and the entry named."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.5, 1.5, shape) for _ in range(4)]
+    text = failure(gradcheck, faulty(fault, (3, 7), which=2), inputs, fast_mode=fast_mode)
+    assert text.startswith("Jacobian mismatch for output 0 with respect to input 2,")
+    assert "input 2 ('c') at (" in text
+    if fault in list(FAULTS.values())[:4]:
+        assert "input 2 ('c') at (3, 7)" in text
+        assert "1 of" in text
+
+
+def test_fast_mode_accepts_right_gradients():
+    """Right gradients pass for a hundred seeds."""
+    rng = np.random.default_rng(0)
+    for seed in range(100):
+        inputs = [rng.normal(size=(8, 8)) for _ in range(4)]
+        assert gradcheck(faulty(lambda g, at: g, None), inputs, fast_mode=True, seed=seed)
+
+
+def test_fast_mode_finds_a_nonlinear_backward():
+    """What is right for unit vectors and wrong for others: fast mode finds it, and says that slow mode would not."""
+    clipped = doubling(lambda ctx, g: jnp.clip(g, -1.0, 1.0) * 2)
+    assert gradcheck(clipped, X)
+    text = failure(gradcheck, clipped, X, fast_mode=True)
+    assert text.startswith("Fast gradcheck failed but element-wise differences are small. This means that the test")
+    assert "seed 0" in text
+
+
+def test_fast_mode_leaves_rough_functions_to_slow_mode():
+    """Where finite differences are rough, slow mode decides."""
+    kinked = lambda x: jnp.abs(x - 3e-6)  # between the step and twice the step
+    assert gradcheck(kinked, np.array([0.0, 1.0, 2.0]), fast_mode=True)
+
+
+def test_batched_rule_that_disagrees():
+    """A rule for batches that differs from the loop is found; the Jacobians do not use it."""
+
+    @jax.custom_batching.custom_vmap
+    def times(x):
+        return 2 * x
+
+    @times.def_vmap
+    def rule(axis_size, in_batched, x):
+        return 2.02 * x, in_batched[0]
+
+    f = jax.custom_vjp(lambda x: 2 * x)
+    f.defvjp(lambda x: (2 * x, None), lambda _, g: (times(g),))
+    x = np.linspace(0.1, 1.0, 200)
+    assert gradcheck(f, x)
+    assert gradcheck(lambda x: jnp.cumsum(f(x)), x)  # dense: many steps at once, and still without the rule
+    text = failure(gradcheck, f, X, check_batched_grad=True)
+    assert text.startswith("For output 0 and input 0:")
+    assert "failed while testing batched gradient computation" in text
+    assert "\nGot:\n" in text
+    assert "\nExpected:\n" in text
+
+
+def test_batched_forward_rule_that_disagrees():
+    """The same for forward mode."""
+
+    @jax.custom_batching.custom_vmap
+    def times(x):
+        return 2 * x
+
+    @times.def_vmap
+    def rule(axis_size, in_batched, x):
+        return 2.02 * x, in_batched[0]
+
+    f = jax.custom_jvp(lambda x: 2 * x)
+    f.defjvp(lambda p, t: (2 * p[0], times(t[0])))
+    flags = {"check_forward_ad": True, "check_backward_ad": False}
+    assert gradcheck(f, X, **flags)
+    text = failure(gradcheck, f, X, check_batched_forward_grad=True, **flags)
+    assert text.startswith("For output 0 and input 0:")
+    assert "with forward-mode AD" in text
+
+
+def test_a_forward_that_changes_when_differentiated():
+    """Other values under differentiation than without are found."""
+    f = jax.custom_vjp(lambda x: 2 * x)
+    f.defvjp(lambda x: (2.02 * x, None), lambda _, g: (2 * g,))
+    assert "has other values while the function is being differentiated" in failure(gradcheck, f, X)
+
+
+def test_undefined_tangents():
+    """A jvp that treats the absence of a tangent otherwise than zeros is found."""
+    f = jax.custom_jvp(lambda x, y: x * y)
+
+    def jvp(primals, tangents):
+        (x, y), (s, t) = primals, tangents
+        absent = [isinstance(dot, jax.custom_derivatives.SymbolicZero) for dot in (s, t)]
+        of_x = 0 * x if absent[0] else s * y * (2 if absent[1] else 1)
+        return x * y, of_x + (0 if absent[1] else x * t)
+
+    f.defjvp(jvp, symbolic_zeros=True)
+    flags = {"check_forward_ad": True, "check_backward_ad": False}
+    text = failure(gradcheck, f, (X, X + 1), **flags)
+    assert text.startswith("Mismatch in tangent values for output with index: 0")
+    assert gradcheck(f, (X, X + 1), check_undefined_grad=False, **flags)
+
+
+def test_numpy_inside():
+    """A function that needs concrete values is checked un-jitted, one step after the other."""
+
+    def forward(ctx, x):
+        y = np.exp(np.asarray(x))
+        ctx.save_for_backward(jnp.asarray(y))
+        return jnp.asarray(y)
+
+    f = function(forward, lambda ctx, g: jnp.asarray(np.asarray(g) * np.asarray(ctx.saved_tensors[0]))).apply
+    assert gradcheck(f, np.linspace(0, 1, 40))
+    assert gradcheck(f, np.linspace(0, 1, 40), fast_mode=True)
+    wrong = function(forward, lambda ctx, g: 1.01 * g * ctx.saved_tensors[0]).apply
+    assert "Jacobian mismatch" in failure(gradcheck, wrong, np.linspace(0, 1, 40))
+
+
+def test_branches_on_values():
+    """So is one with Python's if."""
+    assert gradcheck(lambda x: x * 2 if x[0] > 0 else x * 3, X)
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_dense_functions(size):
+    """Functions that mix their inputs: steps one by one, and many at once."""
+    rng = np.random.default_rng(0)
+    layer = lambda x, w, b: jnp.tanh(x @ w.T + b)
+    inputs = rng.normal(size=(size, 3)), rng.normal(size=(2, 3)), rng.normal(size=2)
+    assert gradcheck(layer, inputs, check_forward_ad=True)
+    wrong = jax.custom_vjp(layer)
+
+    def backward(saved, g):
+        grads = list(jax.vjp(layer, *saved)[1](g))
+        return grads[0].at[1, 2].multiply(1.01), *grads[1:]
+
+    wrong.defvjp(lambda *args: (layer(*args), args), backward)
+    text = failure(gradcheck, wrong, inputs)
+    assert "with respect to input 0 ('x') at (1, 2)" in text
+
+
+def test_large_jacobians_are_cut():
+    """Of a large Jacobian the message shows the part around the worst entry."""
+    text = failure(gradcheck, scaled(3.0), np.linspace(0, 1, 100))
+    assert re.search(r"\(rows \d+ to \d+ of 100, columns \d+ to \d+ of 100\)", text)
+    assert len(text) < 3000
+
+
+def test_names_all_blocks():
+    """Further blocks that miss are named."""
+    f = function(lambda ctx, x, y: (x * 2, y * 2), lambda ctx, g, h: (3 * g, 3 * h)).apply
+    assert "output 1 with respect to input 1 ('y')" in failure(gradcheck, f, (X, X))
+
+
+@pytest.mark.parametrize("by", [0.0, -2.0, np.nan])
+def test_diagnosis(by):
+    """The message says what the entries tell."""
+    words = {0.0: "gives zero for input 0 ('x')", -2.0: "a sign?"}
+    text = failure(gradcheck, scaled(by), X)
+    assert words.get(by, "numerical 2") in text
+
+
+def test_argnums_and_containers():
+    """It is argnums that chooses inputs, containers among them, and then paths are named."""
+    f = lambda p, x: p["w"] * x
+    inputs = ({"w": X, "n": 3}, X + 1)
+    assert gradcheck(f, inputs, argnums=(0, 1))
+    assert gradgradcheck(f, inputs, argnums=(0, -1))
+    wrong = jax.custom_vjp(lambda w, x: w * x)
+    wrong.defvjp(lambda w, x: (w * x, (w, x)), lambda s, g: (1.1 * g * s[1], g * s[0]))
+    text = failure(gradcheck, lambda p, x: wrong(p["w"], x), inputs, argnums=[0, 1])
+    assert "input 0 ('p')['w']" in text
+    assert gradcheck(lambda p, x: wrong(p["w"], x), inputs, argnums=1)
+    assert gradcheck(wrong, (X, X), argnums=(1,))
+
+
+def test_random_keys_and_random_state():
+    """PRNG keys pass through, and the user's random state stays as it is."""
+    np.random.seed(0)  # noqa: NPY002 - the state that must not change
+    before = np.random.get_state()[1].copy()  # noqa: NPY002 - as above
+    assert gradcheck(lambda x, k: x * jax.random.normal(k, x.shape), (X, jax.random.key(0)))
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002 - as above
+
+
+def test_empty_and_scalar_arrays():
+    """Arrays without elements, and numbers, have Jacobians too."""
+    assert gradcheck(lambda x, y: x * y.sum(), (np.zeros((0, 3)), X))
+    assert gradcheck(jnp.sin, np.float64(0.3))
+    assert gradcheck(jnp.sum, np.zeros(0))
+
+
+def test_progress(monkeypatch):
+    """On a terminal with tqdm long loops have a bar, elsewhere none."""
+    bars = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setitem(
+        sys.modules,
+        "tqdm",
+        types.SimpleNamespace(tqdm=lambda steps, **options: bars.append(options["desc"]) or steps),
+    )
+    assert list(_jacobian.progress(range(3), "steps")) == [0, 1, 2]
+    assert bars == ["steps"]
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert list(_jacobian.progress(range(3), "steps")) == [0, 1, 2]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    assert list(_jacobian.progress(range(3), "steps")) == [0, 1, 2]
+    assert len(bars) == 1
+
+
+def test_chunks_are_bounded(monkeypatch):
+    """With little memory the steps are taken in more chunks, with the same result."""
+    calls = []
+    progress = _jacobian.progress
+    monkeypatch.setattr(_jacobian, "progress", lambda steps, name: calls.append(len(steps)) or progress(steps, name))
+    monkeypatch.setattr(_jacobian, "COMPILE_SECONDS", 0.0)
+    f, x = jnp.cumsum, np.linspace(0, 1, 50)
+    assert gradcheck(f, x)
+    assert calls == [1, 1]
+    monkeypatch.setattr(_jacobian, "CHUNK_BYTES", 10_000)
+    calls.clear()
+    assert gradcheck(f, x)
+    assert all(n > 4 for n in calls)
+
+
+# --------------------------------------------------------------------------- the gallery
+
+
+def example(name):
+    """The module of an example."""
+    path = Path(__file__).parent.parent / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"gradcheck_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tutorial():
+    """PyTorch's tutorial on extending autograd checks its LinearFunction in these very words."""
+    linear = example("linear").LinearFunction.apply
+    randn = np.random.default_rng(0).normal
+    input = (randn(size=(20, 20)), randn(size=(30, 20)))  # noqa: A001 - the tutorial's word
+    test = gradcheck(linear, input, eps=1e-6, atol=1e-4)
+    assert test is True
+    assert gradgradcheck(linear, input, eps=1e-6, atol=1e-4, fast_mode=True)
+
+
+GALLERY = {
+    "linear LinearFunction": lambda n: (n(5, 3), n(2, 3), n(2)),
+    "linear MyReLU": lambda n: (n(4, 3),),
+    "square_exp Square": lambda n: (n(3),),
+    "square_exp Exp": lambda n: (n(3),),
+    "sinh SinhIntermediates": lambda n: (n(3),),
+    "sinh SinhOutputs": lambda n: (n(3),),
+    "numpy_cube Cube": lambda n: (n(3),),
+    "numpy_cube CubeBackward": lambda n: (n(3), n(3)),
+    "my_function MyFunction": lambda n: (n(3), 4, n(3)),
+    "two_outputs Render": lambda n: (n(3), 1 + n(3) ** 2),
+    "weighted_loss LogCosh": lambda n: (n(2, 3), n(2, 3), n(2, 3)),
+    "digits Swish": lambda n: (n(3),),
+    "digits LayerNorm": lambda n: (n(2, 5), n(5), n(5)),
+}
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_gallery(name):
+    """The gallery's Functions pass, at first and second order."""
+    module, function = name.split()
+    inputs = GALLERY[name](lambda *shape: np.random.default_rng(0).normal(size=shape))
+    f = getattr(example(module), function).apply
+    # LogCosh has no gradient for its target and weights: it says None, which means zero.
+    argnums = 0 if function == "LogCosh" else None
+    assert gradcheck(f, inputs, argnums=argnums)
+    assert gradgradcheck(f, inputs, argnums=argnums)
+
+
+def test_gallery_straight_through():
+    """FakeQuantize is a straight-through estimator on purpose: gradcheck says that it is no derivative."""
+    f = example("digits").FakeQuantize.apply
+    assert "Jacobian mismatch" in failure(gradcheck, f, (np.array([0.3, 0.72]), 4, 1.0))
+
+
+# --------------------------------------------------------------------------- what elements read
+
+
+OPERATIONS = {
+    "sin": jnp.sin,
+    "square": lambda x: x * x,
+    "transpose": lambda x: x.T,
+    "flip": lambda x: x[::-1],
+    "slice": lambda x: x[:, ::2],
+    "pad": lambda x: jnp.pad(x, ((1, 0), (0, 2))),
+    "concatenate": lambda x: jnp.concatenate([x, 2 * x]),
+    "reshape": lambda x: x.reshape(-1, 1),
+    "broadcast": lambda x: jnp.broadcast_to(x[:1], (3, x.shape[1])),
+    "shifted product": lambda x: x * jnp.roll(x, 1, 0),
+    "where": lambda x: jnp.where(x > 0.5, x, 2 * x),
+    "clip": lambda x: jnp.clip(x, 0.1, 0.9),
+    "softmax": jax.nn.softmax,
+    "sum": lambda x: x.sum(0, keepdims=True),
+    "relu": jax.nn.relu,
+    "column by row": lambda x: x[:, :1] * x[:1, :],
+    "loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) + x, x),
+    "where it is": lambda x: jnp.where(jnp.arange(x.shape[1]) > 0, x, 0.0),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, max_size=3),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+)
+def test_structure_is_conservative(names, shape):
+    """What the structure of a program says of its Jacobian is what all steps give."""
+    f = functools.reduce(lambda f, name: lambda x: OPERATIONS[name](f(x)), names, lambda x: x)
+    x = np.random.default_rng(0).uniform(0.2, 0.8, shape)
+    with jax.enable_x64(True):
+        problem = _problem.Problem(f, (x,), [0])
+        for program, by_rows in ((problem.numerical(1e-6), False), (problem.backward(), True)):
+            ((quick,),) = _jacobian.jacobian(program, by_rows=by_rows)
+            program.traced = None
+            ((full,),) = _jacobian.jacobian(program, by_rows=by_rows)
+            keys = np.arange(full.shape[0] * full.shape[1])
+            np.testing.assert_allclose(quick.at(keys), full.at(keys), 1e-6, 1e-8)
+
+
+def test_structure_is_not_believed_blindly():
+    """A program that is not what its trace shows is found out by masked steps."""
+    liar = lambda x: jnp.sin(x) if isinstance(x, jax.core.Tracer) else jnp.cumsum(jnp.sin(x))
+    with jax.enable_x64(True):
+        problem = _problem.Problem(liar, (X,), [0])
+        program = problem.numerical(1e-6)
+        assert _structure.reads(program.traced)[0][0] is not None
+        ((matrix,),) = _jacobian.jacobian(program, by_rows=False)
+    np.testing.assert_allclose(matrix.window(range(2), range(2)), np.cos(X)[:, None] * [[1, 1], [0, 1]], 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 3), max_size=2).map(tuple), min_size=1, max_size=3),
+    kinds=st.lists(st.sampled_from(["float64", "complex128", "int64", "bool"]), min_size=3, max_size=3),
+    data=st.data(),
+)
+def test_shapes_dtypes_argnums(shapes, kinds, data):
+    """Any mixture of shapes and dtypes, and any choice among the inexact inputs; a wrong gradient for one is found."""
+    rng = np.random.default_rng(0)
+    inputs = [np.asarray(rng.uniform(0.5, 1.5, s) + 1j * rng.uniform(size=s)) for s in shapes]
+    inputs = [(x if k == "complex128" else x.real).astype(k) for x, k in zip(inputs, kinds, strict=False)]
+    inexact = [i for i, x in enumerate(inputs) if x.dtype.kind in "fc"]
+
+    def f(*xs, wrong=None):
+        total = sum(jnp.sum(x * x) for i, x in enumerate(xs) if i != wrong)
+        return total if wrong is None else total + jnp.sum(jax.lax.stop_gradient(xs[wrong]) ** 2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if not inexact:
+            with pytest.raises(ValueError, match="at least one input"):
+                gradcheck(f, inputs)
+            return
+        chosen = data.draw(st.none() | st.lists(st.sampled_from(inexact), min_size=1, unique=True))
+        fast_mode = data.draw(st.booleans())
+        assert gradcheck(f, inputs, argnums=chosen, fast_mode=fast_mode)
+        wrong = data.draw(st.sampled_from(inexact))
+        seen = (chosen is None or wrong in chosen) and inputs[wrong].size > 0
+        result = gradcheck(
+            functools.partial(f, wrong=wrong), inputs, argnums=chosen, fast_mode=fast_mode, raise_exception=False
+        )
+        assert result is not seen
+
+
+# --------------------------------------------------------------------------- beside PyTorch
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("by", [2.0, 2.0 + 1e-4, 2.02, -2.0, 0.0])
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_parity(by, fast_mode):
+    """The verdict on a gradient, and the first line of the message, are PyTorch's."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Fn(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * by
+
+    def verdict(check, f, x, kind):
+        try:
+            return check(f, (x,), fast_mode=fast_mode)
+        except kind as e:
+            return str(e).splitlines()[0]
+
+    theirs = verdict(
+        torch.autograd.gradcheck,
+        Fn.apply,
+        torch.tensor(X, requires_grad=True),
+        importlib.import_module("torch.autograd.gradcheck").GradcheckError,
+    )
+    assert verdict(gradcheck, scaled(by), X, GradcheckError) == theirs
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("order", [1, 2])
+def test_parity_of_plain_functions(order):
+    """Both libraries accept their own derivatives, complex ones among them."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pairs = [
+        (torch.tanh, jnp.tanh, X),
+        (torch.exp, jnp.exp, Z),
+        (torch.abs, jnp.abs, Z),
+        (lambda z: z * z.conj(), lambda z: z * z.conj(), Z),
+        (torch.linalg.inv, jnp.linalg.inv, np.array([[2.0, 1.0], [0.5, 3.0]])),
+    ]
+    theirs = torch.autograd.gradcheck if order == 1 else torch.autograd.gradgradcheck
+    ours = gradcheck if order == 1 else gradgradcheck
+    for f, g, x in pairs:
+        assert theirs(f, (torch.tensor(x, requires_grad=True),))
+        assert ours(g, (x,))
