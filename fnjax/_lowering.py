@@ -13,7 +13,7 @@ from typing import Any
 
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
-from fnjax._errors import ArgumentError, BatchingError, FnjaxError, error
+from fnjax._errors import ArgumentError, BatchingError, FnjaxError, OutputError, describe, error
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
 from fnjax._outputs import Outputs, take_outputs
@@ -73,7 +73,24 @@ class ClassRule:
         originals, self.outputs = take_outputs(self.methods, returned)
         if not any(needs):
             return Run([to_tensor(x) for x in originals], [], Linear((), (False,) * len(originals), None))
+        if not originals:
+            self._refuse_numbers(returned)
         return self._record(ctx, needs, operands, originals)
+
+    def _refuse_numbers(self, returned: Any) -> None:
+        """Raise where forward made Python numbers of what is being differentiated: their gradient would be zero."""
+        members = returned if isinstance(returned, tuple) else (returned,)
+        numbers = [m for m in members if isinstance(m, float | complex)]
+        if numbers:
+            raise error(
+                OutputError,
+                f"{self.methods.name}.forward returned no array but a Python number, and it is being differentiated",
+                "number-output",
+                method=self.methods.forward,
+                expected="an array, or a tuple with an array in it",
+                got=describe(numbers[0]),
+                fix="leave out float(...) and .item(): return the array of shape ()",
+            )
 
     def _record(self, ctx: FunctionCtx, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
         outputs = [to_tensor(x) for x in originals]

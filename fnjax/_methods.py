@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -95,7 +96,8 @@ def trouble(methods: Methods, what: Trouble) -> FnjaxError:
             "not-linear",
             method=methods.backward,
             expected="sums, products with saved values, indexing: operations that JAX can transpose",
-            fix=f"write {name}.jvp beside {name}.backward; keep clipping and the like out of what is transposed",
+            fix="take the derivative in reverse mode (jax.jacrev(jax.grad(f)) for a Hessian), or write "
+            f"{name}.jvp beside {name}.backward",
         )
     if what == "intermediate":
         return error(
@@ -148,6 +150,11 @@ def missing_backward(methods: Methods) -> FnjaxError:
     )
 
 
+# How code that was written for torch.Tensor fails on an array.
+_TORCH_HABITS = re.compile(
+    r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
+    r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
+)
 _CONCRETE_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -178,6 +185,17 @@ def explained(methods: Methods, arguments: Arguments, method: Method, operands: 
             e.add_note(
                 f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
                 f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+            )
+        elif isinstance(e, AttributeError) and isinstance(e.obj, int | float):
+            e.add_note(
+                f"{method.__qualname__} gets Python numbers as they are; call {methods.name}.apply with "
+                f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
+            )
+        elif isinstance(e, TypeError) and _TORCH_HABITS.search(text):
+            e.add_note(
+                f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
+                "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
+                f"docs/coming-from-pytorch.md. {location(method)}"
             )
         raise
 

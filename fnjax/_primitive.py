@@ -163,8 +163,7 @@ def _call_jvp(
             run = _staged_run(rule, rule_needs, operands, inner=True)
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
         raise rule.error("outputs")
-    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
+    residuals = _residuals(run, operands)
     # Inside jax.checkpoint a policy may go by this name; a concrete array needs none.
     residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
     differentiable = run.linear.differentiable
@@ -188,6 +187,11 @@ def _call_jvp(
         return run.outputs, out_tangents
     saved, saved_tangents = _intermediates_jvp(rule, jaxpr, n_outputs, primals, tangents)
     return [*run.outputs, *saved], [*out_tangents, *saved_tangents]
+
+
+def _residuals(run: Run, operands: Sequence[Any]) -> Arrays:
+    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    return [sources[kept.source][kept.at] for kept in run.linear.kept]
 
 
 @contextmanager
@@ -273,15 +277,65 @@ def _call_batch(
 def _names_axis(jaxpr: Any, name: Any) -> bool:
     """Whether a collective in `jaxpr` speaks of the axis `name`."""
     return any(
-        any(name == p or (isinstance(p, tuple) and name in p) for p in eqn.params.values())
+        any(
+            _is_axis(p, name) for param in eqn.params.values() for p in (param if isinstance(param, tuple) else [param])
+        )
         or any(_names_axis(sub, name) for sub in jaxprs_in_params(eqn.params))
         for eqn in jaxpr.eqns
     )
 
 
+def _is_axis(param: Any, name: Any) -> bool:
+    return type(param) is type(name) and bool(param == name)  # other parameters may have no == that answers
+
+
+def _call_transpose(
+    cotangents: Sequence[Any],
+    *operands: Any,
+    rule: Rule,
+    jaxpr: ClosedJaxpr,
+    n_outputs: int,
+    n_closed: int,
+    **_: Any,
+) -> list[Any]:
+    """The transpose in operands in which the call is linear: a backward that calls a Function on grad_output."""
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    at_zero = [ad.zeros_like_aval(x.aval) if u else x for x, u in zip(operands, linear, strict=True)][n_closed:]
+    needs = tuple(linear[n_closed:])
+    run = _staged_run(rule, needs, at_zero, inner=True)
+    given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
+    differentiable = [*run.linear.differentiable, *(False for _ in cotangents[n_outputs:])]
+    if any(linear[:n_closed]) or any(ct is not None for ct, d in zip(given, differentiable, strict=True) if not d):
+        raise rule.error("not linear")
+    residuals = _residuals(run, at_zero)
+    pull = _dense(run.linear.pull, residuals, [ct is not None for ct in given[:n_outputs]], needs)
+    grads = pull(*(ct for ct in given if ct is not None))
+    _check_constant(rule, run.linear, residuals, given[:n_outputs], needs)
+    spread_grads = spread(grads, linear)
+    return [
+        ad.Zero(x.aval.to_ct_aval()) if u and g is None else g
+        for x, u, g in zip(operands, linear, spread_grads, strict=True)
+    ]
+
+
+def _check_constant(rule: Rule, linear: Linear, residuals: Arrays, cotangents: Sequence[Any], needs: Needs) -> None:
+    """Raise unless the gradients of the needed operands are the same wherever these operands are."""
+
+    def pull(residuals: Arrays, cotangents: Arrays) -> Arrays:
+        assert linear.pull is not None
+        return [g for g in chosen(linear.pull(residuals, cotangents), needs) if g is not None]
+
+    closed = jax.make_jaxpr(pull)(residuals, list(cotangents))
+    _, used = dce_jaxpr(open_jaxpr(closed), [True] * len(closed.out_avals))
+    for kept, is_used in zip(linear.kept, used, strict=False):
+        if is_used and (kept.source != "operand" or needs[kept.at]):
+            raise rule.error("not linear")
+
+
 call_p.def_impl(_call_impl)
 call_p.def_effectful_abstract_eval(_call_abstract)
 ad.primitive_jvps[call_p] = _call_jvp
+ad.primitive_transposes[call_p] = _call_transpose
 batching.fancy_primitive_batchers[call_p] = _call_batch
 mlir.register_lowering(
     call_p, mlir.lower_fun(lambda *operands, jaxpr, **_: jaxpr_as_fun(jaxpr)(*operands), multiple_results=True)

@@ -212,6 +212,79 @@ def test_clipping_has_no_transpose():
             transform(1.0)
 
 
+class CubeSlope(fnjax.Function):
+    """The backward of Cube as a Function of its own, by NumPy: PyTorch's idiom for double backward."""
+
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        result = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda g, x: 3 * g * x**2, result, g, x, vmap_method="expand_dims")
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        g, x = ctx.saved_tensors
+        return grad_output * 3 * x**2, grad_output * 6 * g * x
+
+
+class Cube(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        result = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda x: x**3, result, x, vmap_method="expand_dims")
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return CubeSlope.apply(grad_output, x)
+
+
+@pytest.mark.parametrize("wrap", [eager, jax.jit, scanned], ids=["eager", "jit", "scan"])
+def test_a_backward_that_calls_a_function_on_its_gradient(wrap):
+    """A Hessian transposes that Function in grad_output, in which it is linear; NumPy inside is fine."""
+    x = jnp.linspace(0.5, 1.5, 3)
+    loss = lambda f: lambda x: jnp.sum(jnp.sin(wrap(f)(x)))
+    np.testing.assert_allclose(
+        jax.hessian(loss(Cube.apply))(x), jax.hessian(loss(lambda x: x**3))(x), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_a_backward_that_calls_a_nonlinear_function_on_its_gradient():
+    """Where that Function is not linear in grad_output, the Hessian is refused."""
+
+    class Outer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return SavedInput.apply(grad_output)
+
+    with pytest.raises(fnjax.MissingMethodError, match="not linear"):
+        jax.hessian(lambda x: Outer.apply(x) ** 2)(2.0)
+
+
+def test_functions_with_rules_of_their_own_inside():
+    """jax.nn functions (custom_jvp) inside a forward that saves an intermediate."""
+
+    class Squared(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            h = jax.nn.relu(x)
+            ctx.save_for_backward(h)
+            return h * h
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (h,) = ctx.saved_tensors
+            return grad_output * 2 * h
+
+    assert jax.hessian(Squared.apply)(2.0) == 2.0
+    assert jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(lambda x: Squared.apply(x) ** 2))))(2.0) == 48.0
+
+
 def test_once_differentiable_raises_in_forward_over_reverse():
     """A backward marked once_differentiable refuses a Hessian too."""
 
