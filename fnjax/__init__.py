@@ -2,6 +2,12 @@
 
 from fnjax._amp import custom_bwd as custom_bwd
 from fnjax._amp import custom_fwd as custom_fwd
+from fnjax._check.gradcheck import gradcheck as gradcheck
+from fnjax._check.gradcheck import gradgradcheck as gradgradcheck
+from fnjax._check.opcheck import OpcheckError as OpcheckError
+from fnjax._check.opcheck import OpcheckResults as OpcheckResults
+from fnjax._check.opcheck import opcheck as opcheck
+from fnjax._check.report import GradcheckError as GradcheckError
 from fnjax._context import FunctionCtx as FunctionCtx
 from fnjax._errors import ArgumentError as ArgumentError
 from fnjax._errors import BatchingError as BatchingError

@@ -29,8 +29,15 @@ STRATA = [
     "_lowering",
     "_amp",
     "_function",
-    "_gradcheck",
-    "_opcheck",
+    "_check.__init__",
+    "_check.structure",
+    "_check.jacobian",
+    "_check.problem",
+    "_check.report",
+    "_check.fast",
+    "_check.modes",
+    "_check.gradcheck",
+    "_check.opcheck",
     "__init__",
     "__main__",
 ]
@@ -47,10 +54,18 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.stem)
+def stratum(path):
+    """A file as STRATA names it: `_check.fast` for fnjax/_check/fast.py."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=stratum)
 def test_imports_point_downwards(path):
     """A file of fnjax imports only files below it, the standard library, and public names of jax and numpy."""
-    below = {f"fnjax.{name}" for name in STRATA[: STRATA.index(path.stem)]}
+    below = {f"fnjax.{name.removesuffix('.__init__')}" for name in STRATA[: STRATA.index(stratum(path))]}
     for name in imports(path):
         root = name.split(".")[0]
         if root == "fnjax":
@@ -62,7 +77,7 @@ def test_imports_point_downwards(path):
 
 def test_only_the_primitives_speak_of_interpreters():
     """JAX's interpreters are met where rules become equations, and nowhere else."""
-    speakers = {p.stem for p in PACKAGE.glob("*.py") if any(n.startswith("jax.interpreters") for n in imports(p))}
+    speakers = {stratum(p) for p in FILES if any(n.startswith("jax.interpreters") for n in imports(p))}
     assert speakers == {"_primitive", "_frozen"}
 
 

@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnjax
-from fnjax import _jacobian, _problem, _structure
-from fnjax._gradcheck import gradcheck, gradgradcheck
-from fnjax._report import GradcheckError
+from fnjax._check import jacobian as _jacobian
+from fnjax._check import problem as _problem
+from fnjax._check import structure as _structure
+from fnjax._check.gradcheck import gradcheck, gradgradcheck
+from fnjax._check.report import GradcheckError
 from tests.zoo import CASES, Case
 
 X = np.array([0.5, 1.5])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fnjax
-from fnjax._opcheck import TESTS, OpcheckError, OpcheckResults, opcheck
+from fnjax._check.opcheck import TESTS, OpcheckError, OpcheckResults, opcheck
 from tests.zoo import CASES, Case, SavedInput, Scale
 
 X = np.array([0.5, 1.5, 0.8])

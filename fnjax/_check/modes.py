@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax import _structure
-from fnjax._jacobian import Array
-from fnjax._problem import Leaf, Problem, traced
-from fnjax._report import failure
+from fnjax._check import structure as _structure
+from fnjax._check.jacobian import Array
+from fnjax._check.problem import Leaf, Problem, traced
+from fnjax._check.report import failure
 
 UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
 

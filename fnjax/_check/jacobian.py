@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax import _structure
+from fnjax._check import structure as _structure
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fnjax._check.jacobian import Array, Matrix, Mismatch
+from fnjax._check.problem import Leaf
 from fnjax._errors import FnjaxError
-from fnjax._jacobian import Array, Matrix, Mismatch
-from fnjax._problem import Leaf
 
 PAGE = "docs/gradcheck.md"
 WHOLE = 12  # rows or columns up to which a Jacobian is shown whole

@@ -1,0 +1,321 @@
+"""opcheck: everything that a function should stand, in one call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._check.gradcheck import as_tuple, choose, double_precision, gradcheck, gradgradcheck
+from fnjax._check.jacobian import progress
+from fnjax._check.problem import Selection, argument_names
+from fnjax._errors import FnjaxError, OnceDifferentiableError
+from fnjax._tree import is_inexact, is_tensor, to_tensor
+
+SUCCESS = "SUCCESS"
+SKIPPED = "SKIPPED"
+BATCH = (1.0, 1.01, 0.99)  # the inputs of a batch: scaled, so that they stay where the function is defined
+
+
+class OpcheckError(FnjaxError, RuntimeError):
+    """A function failed a test of `opcheck`.
+
+    Attributes:
+        results: what `opcheck` would have returned.
+    """
+
+    def __init__(self, message: str, results: OpcheckResults) -> None:
+        super().__init__(message)
+        self.results = results
+
+
+OpcheckError.__module__ = "fnjax"
+
+
+class OpcheckResults(dict[str, Any]):
+    """Test name → "SUCCESS", "SKIPPED: why", or the exception that says what failed; its string is a table."""
+
+    @property
+    def failures(self) -> dict[str, Exception]:
+        """The tests that failed."""
+        return {name: result for name, result in self.items() if isinstance(result, Exception)}
+
+    def __str__(self) -> str:
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{name:<{width}}  {_line(result)}" for name, result in self.items())
+
+
+def _line(result: Any) -> str:
+    if not isinstance(result, Exception):
+        return str(result)
+    lines = str(result).splitlines() or [""]
+    return f"FAILED   {type(result).__name__}: {lines[0]:.150}"
+
+
+OpcheckResults.__module__ = "fnjax"
+
+
+def opcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    test_utils: str | Sequence[str] | None = None,
+    raise_exception: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+    argnums: int | Sequence[int] | None = None,
+    seed: int = 0,
+) -> OpcheckResults:
+    """Run a function through every test that fnjax has, as `torch.library.opcheck` does for operators.
+
+    | test | what it compares |
+    |---|---|
+    | `test_gradcheck` | backward with finite differences, batches of gradients with loops |
+    | `test_gradgradcheck` | second derivatives with finite differences; skipped for `once_differentiable` |
+    | `test_determinism` | two runs, forward and backward |
+    | `test_jit` | `jax.jit` with eager |
+    | `test_vmap` | `jax.vmap` with a loop: all inputs batched, and each by itself |
+    | `test_scan` | the function as the body of `jax.lax.scan` with a loop |
+    | `test_remat` | the gradient under `jax.checkpoint` with the one without |
+    | `test_leaks` | nothing; runs under `jax.checking_leaks` |
+
+    All but the first two compare outputs and gradients.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, fnjax
+        >>> print(opcheck(jnp.tanh, np.array([0.5, 1.5]), test_utils=["test_gradcheck", "test_jit"]))
+        test_gradcheck  SUCCESS
+        test_jit        SUCCESS
+
+    Args:
+        func: as in `gradcheck`.
+        inputs: its positional arguments: a tuple or list, or one array. float64 NumPy arrays are best.
+        kwargs: its keyword arguments.
+        test_utils: which tests to run, a name or several; all by default.
+        raise_exception: False to get failures in the result instead of an `OpcheckError`.
+        atol: absolute tolerance of all comparisons.
+        rtol: relative tolerance of all comparisons.
+        argnums: as in `gradcheck`.
+        seed: seeds all random numbers.
+
+    Returns:
+        A dict of test name to `"SUCCESS"`, `"SKIPPED: ..."` or the exception; its string is a table.
+
+    Raises:
+        OpcheckError: a test failed.
+        ValueError: an unknown test; no input to differentiate.
+    """
+    names = list(TESTS) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
+    unknown = [name for name in names if name not in TESTS]
+    if unknown:
+        raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(TESTS)}")
+    args = as_tuple(inputs)
+    chosen = choose(args, argnums)
+    with double_precision(args):
+        subject = _Subject(func, args, dict(kwargs or {}), chosen, atol, rtol, seed)
+        results = OpcheckResults()
+        for name in progress(names, "opcheck"):
+            try:
+                results[name] = TESTS[name](subject) or SUCCESS
+            except Exception as e:  # noqa: BLE001 - whatever it is, it is what the table shows
+                results[name] = e
+    if results.failures and raise_exception:
+        first = next(iter(results.failures.values()))
+        details = "\n\n".join(f"{name}: {type(e).__name__}: {e}" for name, e in results.failures.items())
+        raise OpcheckError(f"opcheck failed\n{results}\n\n{details}", results) from first
+    return results
+
+
+class _Subject:
+    """The function under test, and what the tests need of it."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        chosen: Sequence[int],
+        atol: float | None,
+        rtol: float | None,
+        seed: int,
+    ) -> None:
+        self.func: Any = func
+        if kwargs:
+            self.func = functools.partial(func, **kwargs)
+            self.func.argument_names = argument_names(func, len(args))
+        self.args, self.chosen, self.seed = args, chosen, seed
+        self.tolerances: dict[str, Any] = {k: v for k, v in (("atol", atol), ("rtol", rtol)) if v is not None}
+        # Every array is an operand, also those that are not differentiated: jit is to trace them all.
+        operands = [i for i, x in enumerate(args) if i in chosen or is_tensor(x)]
+        self._all = Selection(args, operands)
+        self.arrays = self._all.arrays
+        known = argument_names(self.func, len(args))
+        self.names = [
+            f"input {i}" + (f" ('{known[i]}')" if known[i] else "") + path for _, i, path in self._all.leaves()
+        ]
+        self.moving = [at for at, (_, i, _) in enumerate(self._all.leaves()) if i in chosen]
+
+    def outputs(self, *arrays: Any) -> list[Any]:
+        """The arrays that the function returns."""
+        return [to_tensor(y) for y in jax.tree.leaves(self.func(*self._all.fill(arrays))) if is_tensor(y)]
+
+    def everything(self, *arrays: Any) -> tuple[list[Any], list[Any]]:
+        """Outputs, and gradients for random cotangents."""
+
+        def inexact(*moving: Any) -> tuple[list[Any], list[Any]]:
+            filled = list(arrays)
+            for at, x in zip(self.moving, moving, strict=True):
+                filled[at] = x
+            outputs = self.outputs(*filled)
+            return [y for y in outputs if is_inexact(y)], [y for y in outputs if not is_inexact(y)]
+
+        outputs, pull, others = jax.vjp(inexact, *(arrays[at] for at in self.moving), has_aux=True)
+        rng = np.random.default_rng(self.seed)
+        return [*outputs, *others], list(pull([jnp.asarray(rng.normal(size=y.shape), y.dtype) for y in outputs]))
+
+    def same(self, got: Any, expected: Any, what: str) -> None:
+        """Raise unless two results agree."""
+        (outputs, grads), (expected_outputs, expected_grads) = got, expected
+        pairs = [(f"output {i}", *pair) for i, pair in enumerate(zip(outputs, expected_outputs, strict=True))]
+        pairs += [
+            (f"the gradient for {self.names[at]}", g, e)
+            for at, g, e in zip(self.moving, grads, expected_grads, strict=True)
+        ]
+        for which, g, e in pairs:
+            if jnp.issubdtype(e.dtype, jax.dtypes.extended):
+                continue
+            if (g.shape, g.dtype) != (e.shape, e.dtype):
+                raise OpcheckError(
+                    f"{what}: {which} has shape {g.shape} and dtype {g.dtype}, expected {e.shape} and {e.dtype}",
+                    OpcheckResults(),
+                )
+            wide = np.dtype(e.dtype).itemsize >= (16 if jnp.issubdtype(e.dtype, jnp.complexfloating) else 8)
+            tolerances = {"rtol": 1e-7 if wide else 1e-4, "atol": 1e-9 if wide else 1e-5} | self.tolerances
+            a, b = np.asarray(g), np.asarray(e)
+            if not np.allclose(a.astype(np.complex128), b.astype(np.complex128), equal_nan=True, **tolerances):
+                raise OpcheckError(
+                    f"{what}: {which} differs\n  expected: {np.array2string(b, threshold=20)}\n"
+                    f"  got: {np.array2string(a, threshold=20)}",
+                    OpcheckResults(),
+                )
+
+    def batches(self) -> list[list[int]]:
+        """Which operands to batch: all that are differentiated, and each by itself."""
+        return [self.moving, *([at] for at in self.moving if len(self.moving) > 1)]
+
+
+def _gradcheck(subject: _Subject) -> None:
+    gradcheck(
+        subject.func,
+        subject.args,
+        argnums=subject.chosen,
+        seed=subject.seed,
+        check_batched_grad=True,
+        **subject.tolerances,
+    )
+
+
+def _gradgradcheck(subject: _Subject) -> str | None:
+    try:
+        gradgradcheck(subject.func, subject.args, argnums=subject.chosen, seed=subject.seed, **subject.tolerances)
+    except OnceDifferentiableError as e:
+        return f"{SKIPPED}: {str(e).splitlines()[0]}"
+    return None
+
+
+def _determinism(subject: _Subject) -> None:
+    subject.same(subject.everything(*subject.arrays), subject.everything(*subject.arrays), "a second run")
+
+
+def _jit(subject: _Subject) -> None:
+    expected = subject.outputs(*subject.arrays), subject.everything(*subject.arrays)[1]
+    subject.same((jax.jit(subject.outputs)(*subject.arrays), expected[1]), expected, "jax.jit")
+    subject.same(jax.jit(subject.everything)(*subject.arrays), expected, "the gradient under jax.jit")
+
+
+def _stacked(subject: _Subject, which: Sequence[int]) -> list[Any]:
+    return [
+        jnp.stack([(x * scale).astype(x.dtype) for scale in BATCH]) if at in which else x
+        for at, x in enumerate(subject.arrays)
+    ]
+
+
+def _loop(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> Any:
+    each = [
+        subject.everything(*(x[k] if at in which else x for at, x in enumerate(stacked))) for k in range(len(BATCH))
+    ]
+    return jax.tree.map(lambda *ys: jnp.stack(ys), *each)
+
+
+def _vmap(subject: _Subject) -> None:
+    for which in subject.batches():
+        stacked = _stacked(subject, which)
+        axes = tuple(0 if at in which else None for at in range(len(stacked)))
+        expected = _loop(subject, which, stacked)
+        outputs = jax.vmap(subject.outputs, axes)(*stacked)
+        batched = "all inputs" if which == subject.moving else subject.names[which[0]]
+        subject.same((outputs, expected[1]), expected, f"jax.vmap over {batched}")
+        subject.same(jax.vmap(subject.everything, axes)(*stacked), expected, f"the gradient in jax.vmap over {batched}")
+
+
+def _scan(subject: _Subject) -> None:
+    stacked = _stacked(subject, subject.moving)
+
+    def body(carry: Any, xs: Any) -> Any:
+        arrays = list(subject.arrays)
+        for at, x in zip(subject.moving, xs, strict=True):
+            arrays[at] = x
+        return carry, subject.everything(*arrays)
+
+    got = jax.lax.scan(body, None, [stacked[at] for at in subject.moving])[1]
+    subject.same(got, _loop(subject, subject.moving, stacked), "jax.lax.scan")
+
+
+def _remat(subject: _Subject) -> None:
+    plain = subject.func
+    remat = _Subject.__new__(_Subject)
+    vars(remat).update(vars(subject))
+    static = tuple(i for i, x in enumerate(subject.args) if not is_tensor(x) and i not in subject.chosen)
+    remat.func = _rematerialised(plain, static)
+    subject.same(remat.everything(*subject.arrays), subject.everything(*subject.arrays), "jax.checkpoint")
+
+
+def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable[..., Any]:
+    """`jax.checkpoint` around a function, which closes over the static arguments and hands on what is no array."""
+
+    def call(*args: Any) -> list[Any]:
+        moving = [x for i, x in enumerate(args) if i not in static]
+
+        def inner(*xs: Any) -> list[Any]:
+            values = iter(xs)
+            filled = [x if i in static else next(values) for i, x in enumerate(args)]
+            return [to_tensor(y) for y in jax.tree.leaves(func(*filled)) if is_tensor(y)]
+
+        return jax.checkpoint(inner)(*moving)  # type: ignore[no-any-return]  # what inner returns
+
+    return call
+
+
+def _leaks(subject: _Subject) -> None:
+    with jax.checking_leaks():
+        jax.jit(subject.everything)(*subject.arrays)
+        stacked = _stacked(subject, subject.moving)
+        axes = tuple(0 if at in subject.moving else None for at in range(len(stacked)))
+        jax.vmap(subject.everything, axes)(*stacked)
+
+
+TESTS: dict[str, Callable[[_Subject], str | None]] = {
+    "test_gradcheck": _gradcheck,
+    "test_gradgradcheck": _gradgradcheck,
+    "test_determinism": _determinism,
+    "test_jit": _jit,
+    "test_vmap": _vmap,
+    "test_scan": _scan,
+    "test_remat": _remat,
+    "test_leaks": _leaks,
+}
