@@ -96,7 +96,8 @@ def test_needs_input_grad_is_truthful(kinds, mode):
         args = [next(rest) if k == "differentiated" else arrays.get(k, static.get(k)) for k in kinds]
         return Fn.apply(*args).sum()
 
-    wrap = {"eager": lambda f: f, "jit": jax.jit, "vmap": lambda f: lambda x: jax.vmap(f, axis_size=1)([a[None] for a in x]).sum()}
+    batched = lambda f: lambda x: jax.vmap(f, axis_size=1)([a[None] for a in x]).sum()
+    wrap = {"eager": lambda f: f, "jit": jax.jit, "vmap": batched}
     grads = jax.grad(wrap[mode](call))([arrays["differentiated"] for k in kinds if k == "differentiated"])
     want = tuple(KINDS[k] for k in kinds)
     if any(want):

@@ -147,7 +147,7 @@ def test_policies_know_what_is_saved_by_name(Fn, name):
 
 
 @pytest.mark.parametrize(
-    ("Fn", "count"), [(SavedInput, 1), (SavedOutput, 1), (SavedIntermediate, 1), (Pullback, 3)], ids=lambda p: str(p)
+    ("Fn", "count"), [(SavedInput, 1), (SavedOutput, 1), (SavedIntermediate, 1), (Pullback, 3)], ids=str
 )
 def test_nothing_else_is_kept(Fn, count):
     """The residuals of a vjp are what forward saved and nothing more, jitted or not."""
