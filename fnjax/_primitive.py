@@ -305,7 +305,8 @@ def _call_transpose(
     run = _staged_run(rule, needs, at_zero, inner=True)
     given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
     differentiable = [*run.linear.differentiable, *(False for _ in cotangents[n_outputs:])]
-    if any(linear[:n_closed]) or any(ct is not None for ct, d in zip(given, differentiable, strict=True) if not d):
+    outside = any(ct is not None for ct, d in zip(given, differentiable, strict=True) if not d)
+    if outside or any(linear[:n_closed]) or run.linear.pull is None:
         raise rule.error("not linear")
     residuals = _residuals(run, at_zero)
     pull = _dense(run.linear.pull, residuals, [ct is not None for ct in given[:n_outputs]], needs)
