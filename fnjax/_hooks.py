@@ -20,15 +20,15 @@ _current: ContextVar[Hooks | None] = ContextVar("_current", default=None)
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
-    """Change how arrays are kept between forward and backward, for Functions that are differentiated in the block.
+    """Change how arrays are kept between forward and backward, for Functions that are called in the block.
 
     `pack_hook` is given each array that `save_for_backward` saves (not what is set as an attribute of ctx), and what it
     returns is kept instead: a narrower dtype, a copy in host memory, any pytree. `unpack_hook` gets that in backward,
     also after the block, and returns the array that backward sees. Of nested blocks the innermost counts; each thread
     has its own.
 
-    Unlike PyTorch, the hooks are in force while JAX traces: a function that `jax.jit` has compiled keeps what it was
-    traced with.
+    Unlike PyTorch, the hooks are in force while JAX traces: a function that `jax.jit` has traced keeps the hooks (or
+    none) that it was traced with, inside the block and outside.
 
     Args:
         pack_hook: array → anything; JAX operations on the array.

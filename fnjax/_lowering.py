@@ -15,6 +15,7 @@ from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, BatchingError, FnjaxError, OutputError, describe, error
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
+from fnjax._hooks import current_hooks
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
 from fnjax._outputs import Outputs, take_outputs
 from fnjax._primitive import call, call_staged
@@ -58,6 +59,7 @@ class ClassRule:
     def __init__(self, methods: Methods, arguments: Arguments) -> None:
         self.methods, self.arguments = methods, arguments
         self.residual_name = methods.checkpoint_name
+        self.hooks = current_hooks()  # of the call: when forward runs again, the block may be over
 
     # --- forward
 
@@ -98,7 +100,7 @@ class ClassRule:
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
         residuals = Residuals(operands, originals, differentiable)
-        saved = Saved(ctx, residuals, forward_mode=self.methods.jvp is not None)
+        saved = Saved(ctx, residuals, self.hooks, forward_mode=self.methods.jvp is not None)
         derivative = Derivative(
             self.methods, self.arguments, needs, operands, self.outputs, outputs, differentiable, saved
         )

@@ -213,7 +213,8 @@ def _hint(methods: Methods, arguments: Arguments, method: Method, operands: Sequ
         else ""
     )
     return (
-        f"{method.__qualname__} needs the value of an array that is being traced. {numbers}"
+        f"{method.__qualname__} needs the value of an array that is being traced (by jit, vmap, scan, remat or a "
+        f"second derivative). {numbers}"
         "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
         f"{methods.name}.apply outside jax.jit. See docs/errors.md#traced-value.\n{location(method)}"
     )

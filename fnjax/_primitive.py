@@ -294,43 +294,24 @@ def _call_transpose(
     *operands: Any,
     rule: Rule,
     jaxpr: ClosedJaxpr,
-    n_outputs: int,
-    n_closed: int,
     **_: Any,
 ) -> list[Any]:
-    """The transpose in operands in which the call is linear: a backward that calls a Function on grad_output."""
+    """The transpose in operands in which the call is linear: a backward that calls a Function on grad_output.
+
+    It is that of the operations of forward: only these can show that they are linear, and a rule that is not their
+    derivative has no say in it. For the same reason it must not be differentiated further.
+    """
     linear = [ad.is_undefined_primal(x) for x in operands]
-    at_zero = [ad.zeros_like_aval(x.aval) if u else x for x, u in zip(operands, linear, strict=True)][n_closed:]
-    needs = tuple(linear[n_closed:])
-    run = _staged_run(rule, needs, at_zero, inner=True)
-    given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
-    differentiable = [*run.linear.differentiable, *(False for _ in cotangents[n_outputs:])]
-    outside = any(ct is not None for ct, d in zip(given, differentiable, strict=True) if not d)
-    if outside or any(linear[:n_closed]) or run.linear.pull is None:
-        raise rule.error("not linear")
-    residuals = _residuals(run, at_zero)
-    pull = _dense(run.linear.pull, residuals, [ct is not None for ct in given[:n_outputs]], needs)
-    grads = pull(*(ct for ct in given if ct is not None))
-    _check_constant(rule, run.linear, residuals, given[:n_outputs], needs)
-    spread_grads = spread(grads, linear)
-    return [
-        ad.Zero(x.aval.to_ct_aval()) if u and g is None else g
-        for x, u, g in zip(operands, linear, spread_grads, strict=True)
-    ]
 
+    def fun(*vectors: Any) -> Arrays:
+        given = iter(vectors)
+        filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
+        return list(jaxpr_as_fun(jaxpr)(*filled))
 
-def _check_constant(rule: Rule, linear: Linear, residuals: Arrays, cotangents: Sequence[Any], needs: Needs) -> None:
-    """Raise unless the gradients of the needed operands are the same wherever these operands are."""
-
-    def pull(residuals: Arrays, cotangents: Arrays) -> Arrays:
-        assert linear.pull is not None
-        return [g for g in chosen(linear.pull(residuals, cotangents), needs) if g is not None]
-
-    closed = jax.make_jaxpr(pull)(residuals, list(cotangents))
-    _, used = dce_jaxpr(open_jaxpr(closed), [True] * len(closed.out_avals))
-    for kept, is_used in zip(linear.kept, used, strict=False):
-        if is_used and (kept.source != "operand" or needs[kept.at]):
-            raise rule.error("not linear")
+    types = [x.aval for x in chosen(operands, linear)]
+    grads = _transpose(fun, types, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    others = [x for x, u in zip(operands, linear, strict=True) if not u]
+    return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
 
 
 call_p.def_impl(_call_impl)

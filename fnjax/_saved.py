@@ -10,7 +10,7 @@ import jax
 
 from fnjax._context import FunctionCtx
 from fnjax._errors import ContextError, describe, error, type_name
-from fnjax._hooks import current_hooks
+from fnjax._hooks import Hooks
 from fnjax._methods import Methods, captured
 from fnjax._rule import Arrays, Kept
 from fnjax._tree import Split, has_leaf, is_tracer, split
@@ -71,10 +71,10 @@ class Residuals:
 class Saved:
     """What a ctx recorded, its arrays replaced by their places among the residuals."""
 
-    def __init__(self, ctx: FunctionCtx, residuals: Residuals, *, forward_mode: bool) -> None:
+    def __init__(self, ctx: FunctionCtx, residuals: Residuals, hooks: Hooks | None, *, forward_mode: bool) -> None:
         self._needs = ctx.needs_input_grad
         self.materialize, self.materialize_non_diff = ctx.materialize_grads, ctx._materialize_non_diff_grads
-        self._hooks = current_hooks()
+        self._hooks = hooks
         self._tensors = [None if x is None else _Stowed(self._pack(x), residuals) for x in ctx.to_save]
         self._for_forward = [_Stowed(x, residuals) for x in ctx._saved_for_forward] if forward_mode else []
         for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):

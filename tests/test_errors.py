@@ -215,7 +215,7 @@ def test_traced_value_gets_a_hint(name):
     Fn = function(lambda ctx, x, n: body(x, n), lambda ctx, g: (g, None))
     with pytest.raises((TypeError, IndexError, jax.errors.JAXTypeError)) as info:
         jax.jit(Fn.apply)(X, 1)
-    (note,) = [note for note in info.value.__notes__ if "needs the value of an array that is being traced" in note]
+    (note,) = [note for note in info.value.__notes__ if "of an array that is being traced (by jit, vmap" in note]
     assert "argument 1 ('n')" in note
     assert "static_argnums" in note
     assert "test_errors.py, line " in note

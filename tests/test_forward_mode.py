@@ -216,13 +216,12 @@ def test_clipping_has_no_transpose():
 
 
 class CubeSlope(fnjax.Function):
-    """The backward of Cube as a Function of its own, by NumPy: PyTorch's idiom for double backward."""
+    """The backward of Cube as a Function of its own: PyTorch's idiom for double backward."""
 
     @staticmethod
     def forward(ctx, g, x):
         ctx.save_for_backward(g, x)
-        result = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return jax.pure_callback(lambda g, x: 3 * g * x**2, result, g, x, vmap_method="expand_dims")
+        return 3 * g * x**2
 
     @staticmethod
     def backward(ctx, grad_output):
@@ -231,21 +230,22 @@ class CubeSlope(fnjax.Function):
 
 
 class Cube(fnjax.Function):
+    slope = CubeSlope
+
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        result = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return jax.pure_callback(lambda x: x**3, result, x, vmap_method="expand_dims")
+        return x**3
 
-    @staticmethod
-    def backward(ctx, grad_output):
+    @classmethod
+    def backward(cls, ctx, g):
         (x,) = ctx.saved_tensors
-        return CubeSlope.apply(grad_output, x)
+        return cls.slope.apply(g, x)
 
 
 @pytest.mark.parametrize("wrap", [eager, jax.jit, scanned], ids=["eager", "jit", "scan"])
 def test_a_backward_that_calls_a_function_on_its_gradient(wrap):
-    """A Hessian transposes that Function in grad_output, in which it is linear; NumPy inside is fine."""
+    """A Hessian transposes that Function in grad_output, in which its forward is linear."""
     x = jnp.linspace(0.5, 1.5, 3)
     loss = lambda f: lambda x: jnp.sum(jnp.sin(wrap(f)(x)))
     np.testing.assert_allclose(
@@ -253,20 +253,60 @@ def test_a_backward_that_calls_a_function_on_its_gradient(wrap):
     )
 
 
-def test_a_backward_that_calls_a_nonlinear_function_on_its_gradient():
-    """Where that Function is not linear in grad_output, the Hessian is refused."""
+class Clipped(CubeSlope):
+    """Not linear in g, whatever its backward says."""
 
-    class Outer(fnjax.Function):
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        return 3 * jnp.clip(g, -1, 1) * x**2
+
+
+class OnHost(CubeSlope):
+    """Linear in g, but by NumPy: nobody can tell."""
+
+    @staticmethod
+    def forward(ctx, g, x):
+        ctx.save_for_backward(g, x)
+        result = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda g, x: 3 * g * x**2, result, g, x, vmap_method="expand_dims")
+
+
+@pytest.mark.parametrize("slope", [Clipped, OnHost], ids=lambda c: c.__name__)
+def test_a_backward_whose_function_is_not_seen_to_be_linear(slope):
+    """Where its forward is not linear in grad_output, or is not seen to be, the Hessian is refused, never guessed."""
+    Fn = type("Fn", (Cube,), {"slope": slope})
+    loss = lambda x: jnp.sin(Fn.apply(x) * 0.7) * x
+    assert jnp.isfinite(jax.jacrev(jax.grad(loss))(jnp.float64(1.3)))
+    with pytest.raises(fnjax.MissingMethodError, match="not linear"):
+        jax.hessian(loss)(jnp.float64(1.3))
+
+
+def test_the_transpose_is_that_of_what_backward_computes():
+    """A Function in backward whose own rule reverses the gradient leaves derived forward mode equal to reverse mode."""
+
+    class Reversed(fnjax.Function):
         @staticmethod
-        def forward(ctx, x):
-            return x * 1
+        def forward(ctx, g):
+            return g * 1
 
         @staticmethod
         def backward(ctx, grad_output):
-            return SavedInput.apply(grad_output)
+            return -grad_output
 
-    with pytest.raises(fnjax.MissingMethodError, match="not linear"):
-        jax.hessian(lambda x: Outer.apply(x) ** 2)(2.0)
+    class Doubled(fnjax.Function):
+        derive_jvp = True
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return Reversed.apply(grad_output) * 2
+
+    f = lambda x: jnp.sin(Doubled.apply(x))
+    assert jax.jvp(f, (0.3,), (1.0,))[1] == jax.grad(f)(0.3)
 
 
 def test_functions_with_rules_of_their_own_inside():
