@@ -1,5 +1,6 @@
 """The zoo of Functions under every composition of transforms, against plain JAX."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,8 +101,7 @@ def cased(wrappers):
 def test_value(case, wrap):
     """The value is that of the plain formula."""
     args = arrays(case)
-    for got, want in zip(jax.tree.leaves(wrap(case.apply)(*args)), jax.tree.leaves(case.twin(*args)), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12)
+    chex.assert_trees_all_close(wrap(case.apply)(*args), case.twin(*args), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
@@ -109,13 +109,10 @@ def test_gradient_of_wrapped(case, wrap):
     """The gradients of the wrapped Function are those of the plain formula, in every argument."""
     args = arrays(case)
     every = tuple(range(len(args)))
-    value, got = jax.value_and_grad(case.loss(wrap(case.apply)), every)(*args)
-    value_wanted, want = jax.value_and_grad(case.loss(wrap(case.twin)), every)(*args)
-    np.testing.assert_allclose(value, value_wanted, rtol=1e-12)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape
-        assert g.dtype == w.dtype
-        np.testing.assert_allclose(g, w, rtol=1e-10)
+    got = jax.value_and_grad(case.loss(wrap(case.apply)), every)(*args)
+    want = jax.value_and_grad(case.loss(wrap(case.twin)), every)(*args)
+    chex.assert_trees_all_equal_shapes_and_dtypes(got, want)
+    chex.assert_trees_all_close(got, want, rtol=1e-10)
 
 
 @pytest.mark.parametrize(("case", "wrap"), cased(FEW))
@@ -172,8 +169,7 @@ def test_while_loop(case):
     _, got = jax.lax.while_loop(
         lambda c: c[0] < 1, lambda c: (c[0] + 1, case.apply(*args)), (0, jax.tree.map(jnp.zeros_like, case.twin(*args)))
     )
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(case.twin(*args)), strict=True):
-        np.testing.assert_allclose(g, w, rtol=1e-12)
+    chex.assert_trees_all_close(got, case.twin(*args), rtol=1e-12)
 
 
 @pytest.mark.parametrize("wrap", [eager, jax.jit, jax.checkpoint, scanned], ids=["eager", "jit", "remat", "scan"])
