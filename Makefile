@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP)/demo ## train a digit classifier whose activation is a ported Function
+demo: $(STAMP)/demo ## train a digit classifier whose activation, normalisation and quantisation are Functions
 	$(BIN)/python examples/digits.py
 
 test: $(STAMP)/test versions ## run the tests, doctests among them (without PyTorch)

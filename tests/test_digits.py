@@ -211,6 +211,9 @@ def test_script_with_check(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="SIGINT is ignored here, as in background jobs of a shell"
+)
 def test_ctrl_c_ends_the_script_politely(tmp_path):
     """Ctrl-C during the training ends the script with one word and the status that shells expect."""
     with start("--epochs=100000", cwd=tmp_path) as process:
