@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "examples" / "digits.py"
 MODES = {"eager": lambda f: f, "jit": jax.jit}

@@ -15,6 +15,8 @@ from jax.test_util import check_grads
 
 import fnjax
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "docs" / "gallery.md"
 # It trains on data of scikit-learn, and has tests of its own.

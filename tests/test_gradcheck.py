@@ -24,6 +24,8 @@ from fnjax._check.gradcheck import gradcheck, gradgradcheck
 from fnjax._check.report import GradcheckError
 from tests.zoo import CASES, Case
 
+pytestmark = pytest.mark.slow
+
 X = np.array([0.5, 1.5])
 
 

@@ -11,6 +11,8 @@ import fnjax
 from fnjax._check.opcheck import TESTS, OpcheckError, OpcheckResults, opcheck
 from tests.zoo import CASES, Case, SavedInput, Scale
 
+pytestmark = pytest.mark.slow
+
 X = np.array([0.5, 1.5, 0.8])
 
 
