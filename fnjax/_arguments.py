@@ -226,13 +226,21 @@ class Arguments:
 
     def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
         """`ctx.needs_input_grad`: for each argument whether it needs a gradient, in the structure of a pytree."""
-        return NeedsInputGrad(
-            False if a.kind in ("container", "static") else self._fill(a, needs, False, False) for a in self.each
-        )
+        return NeedsInputGrad(self._each(needs, False, containers=False))
 
     def tangents(self, tangents: Sequence[Any]) -> list[Any]:
         """For each argument its tangent, None for static values, in the structure of a pytree."""
-        return [None if a.kind in ("container", "static") else self._fill(a, tangents, None, None) for a in self.each]
+        return self._each(tangents, None, containers=False)
+
+    def axes(self, dims: Sequence[int | None]) -> list[Any]:
+        """`in_dims`: for each argument its batch axis, None for static values, in the structure of any container."""
+        return self._each(dims, None, containers=True)
+
+    def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
+        return [
+            nothing if a.kind == "container" and not containers else self._fill(a, values, nothing, nothing)
+            for a in self.each
+        ]
 
     def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
         if argument.kind == "static":

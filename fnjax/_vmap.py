@@ -45,7 +45,7 @@ def run_vmap(
         avals: the types of the outputs for one example.
     """
     assert methods.vmap is not None
-    in_dims = tuple(arguments.tangents(dims))
+    in_dims = tuple(arguments.axes(dims))
     with explained(methods, arguments, methods.vmap, operands):
         returned = methods.vmap(VmapInfo(size), in_dims, *arguments.fill(operands), **arguments.keywords)
     name = methods.name

@@ -200,12 +200,13 @@ def test_intermediate_in_the_ctx_style():
     assert "setup_context" in str(info.value)
 
 
-def test_containers_in_in_dims():
-    """in_dims has the structure of a container argument."""
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_containers_in_in_dims(differentiated):
+    """in_dims has the structure of a container argument, whether or not its arrays are differentiated."""
     seen = []
 
     class Fn(fnjax.Function):
-        pytree = True
+        pytree = differentiated
 
         @staticmethod
         def forward(ctx, xs, k):
