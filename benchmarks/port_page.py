@@ -1,0 +1,191 @@
+"""Write docs/guides/porting.md: examples before and after, the catalogue of rewrites, and the figures of a run.
+
+    python benchmarks/port_page.py [FIGURES]
+
+FIGURES is what `port_corpus.py --numbers` printed; without it the page keeps the figures that it has.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import sys
+
+from fnjax.port import port_source
+from fnjax.port.rules.registry import ORDER
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "guides" / "porting.md"
+RULES = [*ORDER, "writing", "masks", "randomness", "decorators"]
+
+INTRODUCTION = """\
+# Porting files
+
+`fnjax port` reads a file with `torch.autograd.Function` classes and writes JAX source with `fnjax.Function` classes. The
+file is read, never run. It needs libcst: `pip install 'fnjax[port]'`.
+
+```sh
+fnjax port swish.py -o swish_jax.py
+```
+
+The exit status is 0 if every class is ported whole, 1 if something is left for the hand (each on standard error as
+`file:line:col CODE message`), 2 if the input cannot be used. `--diff` shows what changes, `--class NAME` limits the port to
+one class, `--report FILE` writes the findings as JSON; a source may be a folder, or `-` for standard input. From Python the
+same is `fnjax.port.port_source(text)`.
+
+The output holds the Function classes and what they need of the file. It imports fnjax, jax, jax.numpy, numpy and the
+standard library, and nothing else: where JAX has no single call for an operation, a small function stands in the output. What
+cannot be translated is a finding, and a `raise NotImplementedError` in its place. `fnjax compare` runs an original and its
+port on the same numbers.
+"""  # noqa: E501 - Markdown
+
+EXAMPLES = {
+    "An activation": """\
+import torch
+from torch.autograd import Function
+
+
+@torch.jit.script
+def swish_backward(x, grad, beta: float):
+    s = torch.sigmoid(beta * x)
+    return grad * s * (1 + beta * x * (1 - s))
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x, beta=1.0):
+        ctx.save_for_backward(x)
+        ctx.beta = beta
+        return x.mul(torch.sigmoid(x.mul(beta)))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return swish_backward(x, grad_output, ctx.beta), None
+""",
+    "Masks and views": '''\
+import torch
+
+
+class SoftClip(torch.autograd.Function):
+    """Entries above the limit grow by their logarithm only; the first row is left out."""
+
+    @staticmethod
+    def forward(ctx, x, limit):
+        y = x.clone()
+        large = x > limit
+        excess = x[large] - limit  # of the large ones
+        y[large] = limit + torch.log1p(excess)
+        first = y[0]
+        first.zero_()
+        ctx.save_for_backward(x, large)
+        ctx.limit = limit
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, large = ctx.saved_tensors
+        grad = grad_output.clone()
+        grad[large] /= 1 + x[large] - ctx.limit
+        grad[0] = 0
+        return grad, None
+''',
+    "A forward that backward computes again": """\
+import torch
+import torch.nn.functional as F
+
+
+class Checkpointed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        with torch.no_grad():
+            return F.gelu(F.linear(x, weight))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            weight = weight.detach().requires_grad_()
+            y = F.gelu(F.linear(x, weight))
+        return torch.autograd.grad(y, (x, weight), grad_output)
+""",
+}
+
+CODES = """\
+## Findings
+
+A finding is an error (the class is partial: something is missing, or it runs un-jitted only) or a note (ported all the same).
+
+| code | what it says |
+| --- | --- |
+| `untraced` | the value of a tensor decides a shape, a branch or a Python number: it runs un-jitted only |
+| `alias` | a write to memory that several variables may share, where it cannot be told which of them see it |
+| `in-place` | forward writes to an input: a note if it returns it, else an error |
+| `absent` | torch has the operation and JAX code cannot stand for it: kernels, collectives, devices |
+| `operation` | a call that does not fit torch's signature, or an option without counterpart |
+| `unknown` | a name that the porter does not know |
+| `supply` | a name of another module: put a JAX function in its place |
+| `numpy` | NumPy inside, where jax.numpy has no function of that name |
+| `autograd` | PyTorch's automatic differentiation inside, in a form that could not be followed |
+| `random` | random draws where no key can be passed |
+| `random-key` | a note: apply takes a key as its new last argument |
+| `check` | a note: a check of a value runs outside jit only |
+| `requires-grad`, `dropped`, `onnx` | notes: something that has no meaning in JAX was left out |
+| `internal` | the porter failed; please report the file |
+"""  # noqa: E501 - a table
+
+
+def examples() -> str:
+    """Each file before and after."""
+    parts = ["## Before and after"]
+    for title, text in EXAMPLES.items():
+        ported = port_source(text)
+        assert not ported.findings, ported.findings
+        for heading, code in (("PyTorch", text), ("JAX", ported.code)):
+            parts.append(f"{'### ' + title + chr(10) * 2 if heading == 'PyTorch' else ''}{heading}:\n")
+            parts.append(f"``` {{ .python .no-run }}\n{code.strip()}\n```")
+    return "\n\n".join(p.rstrip("\n") for p in parts)
+
+
+def catalogue() -> str:
+    """The rules, from their docstrings."""
+    parts = ["## The rewrites"]
+    for name in RULES:
+        path = ROOT / "fnjax" / "port" / "rules" / f"{name}.py"
+        docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True) or ""
+        title, _, rest = docstring.partition("\n")
+        lines = re.sub(r"\n(What|Before|After|Safety|Limits): ", r"\n\n**\1.** ", "\n" + rest.strip())
+        parts.append(f"### {title.rstrip('.')}\n{lines}")
+    return "\n\n".join(parts)
+
+
+def page(figures: str) -> str:
+    """The whole page."""
+    head = (
+        "## Figures\n\nClasses of public packages that use tensor operations only, ported and run on random "
+        "inputs against "
+        "PyTorch, outputs and gradients, eager and under jit (`benchmarks/port_corpus.py --numbers`). "
+        "*Unseen* are those "
+        "for which no inputs were found by themselves, or that draw random numbers."
+    )
+    return (
+        "\n\n".join([INTRODUCTION.rstrip(), examples(), f"{head}\n\n{figures.strip()}", CODES.rstrip(), catalogue()])
+        + "\n"
+    )
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        text = pathlib.Path(sys.argv[1]).read_text()
+        figures = text[text.index("| package |") :]
+    else:
+        text = PAGE.read_text()
+        figures = text[text.index("| package |") : text.index("## Findings")]
+    PAGE.write_text(page(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The output file: docstring, imports, support functions, and the translated statements in the order of the source."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.naming import imported
+from fnjax.port.operations import support
+from fnjax.port.program import Program
+
+_OURS = {
+    "fnjax": "import fnjax",
+    "jax": "import jax",
+    "jnp": "import jax.numpy as jnp",
+    "np": "import numpy as np",
+    "math": "import math",
+}
+
+
+def assembled(program: Program, units: Sequence[Any]) -> str:
+    """The text of the port."""
+    order = {node: i for i, node in enumerate(program.source.tree.body)}
+    units = sorted(units, key=lambda u: order[u.origin])
+    body = [s for u in units for s in u.made]
+    helpers, _ = support({n for u in units for n in u.sink.needs})
+    written = cst.Module([_spaced(s) for s in body]).code.strip("\n")
+    text = "\n\n\n".join([*helpers.values(), written])
+    head = _head(program, text, "\n".join(helpers.values()))
+    docstring = program.source.tree.get_docstring(clean=False)
+    opening = ""
+    if docstring is not None:
+        opening = cst.Module([program.source.tree.body[0].with_changes(leading_lines=[])]).code.strip("\n") + "\n\n"
+    header = "".join(f"{e.comment.value}\n" for e in program.source.tree.header if e.comment)
+    return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
+
+
+def _spaced(node: Any) -> Any:
+    """Two empty lines in front of classes and functions."""
+    if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return node
+    lines = list(node.leading_lines)
+    first = next((i for i, e in enumerate(lines) if e.comment), len(lines))
+    return node.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + lines[first:])
+
+
+def _head(program: Program, text: str, helpers: str) -> str:
+    """The imports that the text needs."""
+    tree = ast.parse(text)
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    bound = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    future: list[str] = []
+    standard = {f"import {n}" for n in _names(helpers) & sys.stdlib_module_names}
+    third: set[str] = set()
+    for statement in program.source.tree.body:
+        for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+            if not isinstance(small, (cst.Import, cst.ImportFrom)):
+                continue
+            for name, full in imported(small):
+                root = full.split(".")[0]
+                if root == "__future__":
+                    future.append(f"from __future__ import {name}")
+                elif name in read and name not in bound and (root in sys.stdlib_module_names or root == "numpy"):
+                    (third if root == "numpy" else standard).add(_line(small, name, full))
+    have = {line.rpartition(" ")[2] for line in standard | third}
+    for name, line in _OURS.items():
+        if name in read and name not in have:
+            (standard if name == "math" else third).add(line)
+    groups = [future, sorted(standard, key=_sorting), sorted(third, key=_sorting)]
+    return "\n\n".join("\n".join(g) for g in groups if g)
+
+
+def _names(text: str) -> set[str]:
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _line(node: cst.Import | cst.ImportFrom, name: str, full: str) -> str:
+    if isinstance(node, cst.Import):
+        for alias in node.names:
+            if (alias.asname is None and alias.evaluated_name.split(".")[0] == name) or alias.evaluated_alias == name:
+                return f"import {alias.evaluated_name}" + (f" as {name}" if alias.asname else "")
+    module, _, last = full.rpartition(".")
+    return f"from {module} import {last}" + (f" as {name}" if last != name else "")
+
+
+def _sorting(line: str) -> tuple[bool, str]:
+    return line.startswith("from "), line

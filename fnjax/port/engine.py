@@ -1,0 +1,256 @@
+"""`port_source`: from the text of a file to the text of its port, and what was found."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.assembly import assembled
+from fnjax.port.facts import UNKNOWN, State, Value
+from fnjax.port.naming import Source
+from fnjax.port.program import Class, Program, Routine, nodes
+from fnjax.port.result import Finding, Ported, PortedClass
+from fnjax.port.rules import control, definitions, foreign, indexing, operations, operators, others, statements
+from fnjax.port.rules.grad_mode import recomputation
+from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
+
+# Each file enters its rules when it is imported.
+RULES = (control, definitions, foreign, indexing, operations, operators, others, statements)
+_ROUNDS = 6  # until what functions say of each other must have settled
+
+
+@dataclass(slots=True)
+class Unit:
+    """A statement of the top level, translated."""
+
+    origin: cst.CSTNode
+    made: list[Any]
+    sink: Sink
+    called: set[str] = field(default_factory=set)
+
+
+def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | None = None) -> Ported:
+    """Port a file with torch.autograd.Function classes to JAX. The file is read, never run.
+
+    Args:
+        text: its text.
+        filename: its name, for messages.
+        classes: the Function classes to port, by name; all by default.
+
+    Returns:
+        The record of the port. For input that cannot be used `code` is empty and `problem` says why; nothing is raised.
+
+    Example:
+        >>> from fnjax.port import port_source
+        >>> ported = port_source('''
+        ... import torch
+        ...
+        ... class Exp(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         y = x.exp()
+        ...         ctx.save_for_backward(y)
+        ...         return y
+        ...
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         y, = ctx.saved_tensors
+        ...         return grad_output * y
+        ... ''')
+        >>> print(ported.code)
+        import fnjax
+        import jax.numpy as jnp
+        <BLANKLINE>
+        <BLANKLINE>
+        class Exp(fnjax.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = jnp.exp(x)
+                ctx.save_for_backward(y)
+                return y
+        <BLANKLINE>
+            @staticmethod
+            def backward(ctx, grad_output):
+                y, = ctx.saved_tensors
+                return grad_output * y
+        <BLANKLINE>
+        >>> ported.classes
+        (PortedClass(name='Exp', status='ported', findings=()),)
+    """
+    try:
+        source = Source.parse(text, filename)
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
+        where = f" (line {e.raw_line})" if isinstance(e, cst.ParserSyntaxError) else ""
+        return Ported(problem=f"{filename} is no Python that the porter can read{where}")
+    try:
+        return _ported(source, text, classes)
+    except RecursionError:
+        return Ported(problem=f"{filename} is nested too deeply for the porter")
+    except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
+        return _failed(source, e)
+
+
+def _failed(source: Source, error: Exception) -> Ported:
+    """The result where the porter itself is at fault."""
+    message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
+    found = [n for n in nodes(source.tree) if isinstance(n, cst.ClassDef)]
+    classes = [PortedClass(n.name.value, "failed", (Finding(*source.position(n), "internal", message),)) for n in found]
+    return Ported(classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}")
+
+
+def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:
+    program = Program(source, recomputation)
+    program.evaluate = lambda node: _evaluated(program, node)
+    functions = [c for c in program.classes.values() if c.is_function]
+    if wanted is not None:
+        missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
+        if missing:
+            return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}")
+        functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
+    if not functions:
+        return Ported(problem=f"{source.filename} has no torch.autograd.Function class")
+    if not any(_from_torch(program, c) for c in functions):
+        return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
+    program.key_name = _key_name(source)
+    for _ in range(_ROUNDS):
+        before = _known(program)
+        units = _units(program, functions)
+        if _known(program) == before:
+            break
+        program.values.clear()
+    code = assembled(program, list(units.values()))
+    made = [_class(program, c, units) for c in functions]
+    try:
+        compile(code, source.filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as e:
+        finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
+    return Ported(code, tuple(made))
+
+
+def _from_torch(program: Program, cls: Class) -> bool:
+    return any(b.startswith("torch.") for c in program.ancestors(cls) for b in c.bases)
+
+
+def _key_name(source: Source) -> str:
+    names = {n.value for n in nodes(source.tree) if isinstance(n, cst.Name)}
+    return next(n for n in ("key", "rng_key", "random_key", "_key") if n not in names or n == "_key")
+
+
+def _known(program: Program) -> Any:
+    return {
+        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes) for r in program.routines.values()
+    }, {c.name: dict(c.facts) for c in program.classes.values()}
+
+
+def _module(statement: cst.CSTNode) -> Routine:
+    body = cst.IndentedBlock([statement])  # type: ignore[list-item] # a statement of the top level
+    return Routine(cst.FunctionDef(cst.Name("module"), cst.Parameters(), body), "module", "module")
+
+
+def _evaluated(program: Program, node: cst.BaseExpression) -> Value:
+    """What is known of the value of an expression at the top level."""
+    walk = Walk(program, _module(cst.SimpleStatementLine([cst.Expr(node)])), State())
+    try:
+        return walk.expr(node).value
+    except (Stop, Uncompressed):
+        return UNKNOWN
+
+
+def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
+    """The statements of the top level that the classes need, each translated."""
+    units: dict[cst.CSTNode, Unit] = {}
+    waiting: list[cst.CSTNode] = []
+    for cls in functions:
+        if cls.top not in waiting:
+            waiting.append(cls.top)
+    names = {f"{c.name}.apply" for c in functions}
+    for statement in program.source.tree.body:
+        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+        if isinstance(small, cst.Assign) and cst.Module([]).code_for_node(small.value) in names:
+            waiting.append(statement)
+    while waiting:
+        first = waiting.pop(0)
+        if first in units:
+            continue
+        units[first] = _unit(program, first)
+        for name in sorted(read_names(units[first].made)):
+            providers = program.source.providers.get(name, ())
+            waiting.extend(p for p in providers if p not in units and not _is_import(p))
+    return units
+
+
+def _is_import(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
+
+
+def read_names(made: Iterable[Any]) -> set[str]:
+    """The names that translated statements read."""
+    tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in made))
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _unit(program: Program, statement: cst.CSTNode) -> Unit:
+    walk = Walk(program, _module(statement), State())
+    try:
+        if isinstance(statement, cst.FunctionDef):
+            routine = program.routine(statement, statement.name.value)
+            made, sink, inner = definitions.port_routine(program, routine)
+            return Unit(statement, [made], sink, inner.called)
+        result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
+    except Uncompressed:
+        walk = Walk(program, _module(statement), State(), compress=False)
+        result = walk.statement(statement)  # type: ignore[arg-type] # as above
+    result = [s for r in result for s in _importable(r, statement, program)]
+    return Unit(statement, result, walk.sink, walk.called)
+
+
+def _importable(node: Any, origin: cst.CSTNode, program: Program) -> list[Any]:
+    """At the top level nothing may raise: what cannot be translated is None there."""
+    if not (isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Raise)) or node is origin:
+        return [node]
+    return [line(f"{name} = None") for name in sorted(program.bound_in(origin))]
+
+
+def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
+    """The findings of a class: its own, and those of what it needs of the file."""
+    seen: set[cst.CSTNode] = {cls.top}
+    top = units[cls.top]
+    inside = _span(program, cls)
+    beside = [
+        _span(program, c)
+        for c in program.classes.values()
+        if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
+    ]
+    found = [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    ported = program.ported.get(cls.name)
+    waiting = sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
+    done: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for provider in program.source.providers.get(name, ()):
+            if provider in seen or provider not in units:
+                continue
+            seen.add(provider)
+            found += units[provider].sink.findings
+            waiting += sorted(read_names(units[provider].made))
+    findings = tuple(sorted(set(found)))
+    status = "partial" if any(f.severity == "error" for f in findings) else "ported"
+    return PortedClass(cls.name, status, findings)
+
+
+def _span(program: Program, cls: Class) -> tuple[int, int]:
+    lines = [program.source.position(n)[0] for n in nodes(cls.node)]
+    first = program.source.position(cls.node)[0]
+    return first, max([x for x in lines if x >= first], default=first)
+
+
+def _within(finding: Finding, span: tuple[int, int]) -> bool:
+    return span[0] <= finding.line <= span[1]

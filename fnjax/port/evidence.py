@@ -1,0 +1,180 @@
+"""What a parameter is, from its annotation, its default and what the function does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.operations import MISSING, Operation, code, find, literal
+
+_STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
+_STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})
+_CONTAINERS = frozenset({"list", "List", "Sequence", "Iterable", "tuple", "Tuple"})
+# Methods and attributes that strings, lists, dictionaries and the like have as well.
+_SHARED = frozenset(
+    [
+        "split",
+        "index",
+        "count",
+        "copy",
+        "format",
+        "type",
+        "size",
+        "values",
+        "items",
+        "keys",
+        "get",
+        "pop",
+        "device",
+        "dtype",
+        "data",
+        "name",
+        "shape",
+    ]
+) | {
+    "real",
+    "imag",
+    "ndim",
+    "replace",
+    "strip",
+    "T",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "backward",
+    "grad",
+    "to",
+}
+_SURELY = frozenset({"size", "sum", "mean", "max", "min", "data", "shape", "dtype", "device", "T", "ndim", "to"})
+Resolve = Callable[[cst.BaseExpression], str]
+
+
+def annotated(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
+    """What an annotation says, or None."""
+    name = resolve(annotation)
+    if isinstance(annotation, cst.SimpleString):
+        try:
+            return annotated(cst.parse_expression(str(annotation.evaluated_value)), resolve)
+        except cst.ParserSyntaxError:
+            return None
+    if name == "torch.Tensor" or (name.endswith("Tensor") and name.startswith("torch.")):
+        return TENSOR
+    if name in _STATIC_TORCH or name.rpartition(".")[2] in _STATIC_TYPES:
+        return STATIC
+    if isinstance(annotation, cst.BinaryOperation) and isinstance(annotation.operator, cst.BitOr):
+        return _either([annotation.left, annotation.right], resolve)
+    if isinstance(annotation, cst.Subscript):
+        head = code(annotation.value).rpartition(".")[2]
+        inner = [e.slice.value for e in annotation.slice if isinstance(e.slice, cst.Index)]
+        if head in {"Optional", "Union"}:
+            return _either(inner, resolve)
+        if head in _CONTAINERS:
+            element = annotated(inner[0], resolve) if inner else None
+            return Value("static", element=element)
+        if head in _STATIC_TYPES or head in {"Dict", "dict"}:
+            return STATIC
+    return None
+
+
+def _either(options: list[cst.BaseExpression], resolve: Resolve) -> Value | None:
+    found = [annotated(o, resolve) for o in options if code(o) != "None"]
+    kinds = {v.kind if v else "unknown" for v in found}
+    return found[0] if len(kinds) == 1 and found else UNKNOWN if "tensor" in kinds else None
+
+
+class _Uses(cst.CSTVisitor):
+    """What is done with one name."""
+
+    def __init__(self, name: str, resolve: Resolve) -> None:
+        super().__init__()
+        self.name, self.qualified = name, resolve
+        self.tensor = self.static = self.tested = False
+
+    def _is(self, node: cst.CSTNode | None) -> bool:
+        return isinstance(node, cst.Name) and node.value == self.name
+
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        attr = node.attr.value
+        if self._is(node.value) and (attr not in _SHARED or attr in _SURELY) and find(f"torch.Tensor.{attr}"):
+            self.tensor = True
+
+    def visit_Call(self, node: cst.Call) -> None:
+        name = self.qualified(node.func)
+        plain = [a for a in node.args if a.keyword is None and not a.star]
+        if name.startswith("torch.") and plain and self._is(plain[0].value):
+            found = find(name)
+            takes = found.overloads[0].parameters[:1] if isinstance(found, Operation) else ()
+            if takes and takes[0].name in {"input", "A", "tensor", "self", "logits", "x"} and not takes[0].variadic:
+                self.tensor = True
+        if code(node.func).endswith(".save_for_backward") and any(self._is(a.value) for a in plain):
+            self.tensor = True
+        if code(node.func) in {"range", "math.sqrt", "math.exp", "math.log"} and any(self._is(a.value) for a in plain):
+            self.static = True
+        if name == "isinstance" or code(node.func) == "isinstance":
+            self.tested = self.tested or (bool(plain) and self._is(plain[0].value))
+        for arg in node.args:
+            if (
+                arg.keyword
+                and self._is(arg.value)
+                and arg.keyword.value in {"dim", "axis", "dtype", "device", "keepdim"}
+            ):
+                self.static = True
+
+    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
+        if isinstance(node.operator, cst.MatrixMultiply) and (self._is(node.left) or self._is(node.right)):
+            self.tensor = True
+
+    def visit_Comparison(self, node: cst.Comparison) -> None:
+        others = [literal(t.comparator) for t in node.comparisons]
+        if self._is(node.left) and any(isinstance(o, (str, bool)) for o in others):
+            self.static = True
+
+    def visit_If(self, node: cst.If) -> None:
+        self._test(node.test)
+
+    def visit_IfExp(self, node: cst.IfExp) -> None:
+        self._test(node.test)
+
+    def _test(self, node: cst.BaseExpression) -> None:
+        if self._is(node) or (
+            isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not) and self._is(node.expression)
+        ):
+            self.static = True
+        elif isinstance(node, cst.BooleanOperation):
+            self._test(node.left)
+            self._test(node.right)
+
+
+def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
+    """All parameters, in order."""
+    params = function.params
+    yield from params.posonly_params
+    yield from params.params
+    if isinstance(params.star_arg, cst.Param):
+        yield params.star_arg
+    yield from params.kwonly_params
+    if params.star_kwarg:
+        yield params.star_kwarg
+
+
+def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve) -> Value:
+    """What a parameter is."""
+    name = param.name.value
+    uses = _Uses(name, resolve)
+    function.body.visit(uses)
+    said = annotated(param.annotation.annotation, resolve) if param.annotation else None
+    if uses.tested:
+        return UNKNOWN
+    if said is not None and said is not UNKNOWN:
+        return said
+    if uses.tensor:
+        return TENSOR
+    if uses.static:
+        return STATIC
+    default = literal(param.default) if param.default else MISSING
+    if default is not MISSING and default is not None and said is None:
+        return STATIC
+    return UNKNOWN

@@ -1,0 +1,199 @@
+"""What the analysis knows of a value, and of the variables at one point of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from fnjax.port.operations import MISSING, code
+
+HOLE = "_"  # stands for the viewed array in the expression of a Step
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One view: how it is taken of an array, as an expression over HOLE."""
+
+    expression: cst.BaseExpression = field(compare=False)
+    text: str
+    reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
+
+    @classmethod
+    def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
+        """The step that an expression over HOLE is."""
+        return cls(expression, code(expression), reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which memory a PyTorch tensor lies in, and which view of it it is."""
+
+    storage: frozenset[str]
+    steps: tuple[Step, ...] = ()
+    certain: bool = True
+
+    def starts(self, other: Place) -> bool:
+        """Whether the other place is a view of this one (or the same)."""
+        head = other.steps[: len(self.steps)]
+        return len(head) == len(self.steps) and self.steps == head
+
+    def apart(self, other: Place) -> bool:
+        """Whether both are views that have no entry in common: `x[0]` and `x[1]`."""
+        for a, b in zip(self.steps, other.steps, strict=False):
+            if a != b:
+                return a.reads == b.reads and _differs(a.text, b.text)
+        return False
+
+    def entry(self, index: int) -> Place:
+        """The place of an entry of a list of views."""
+        return replace(self, steps=(*self.steps, Step.of(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
+
+    def same(self, other: Place) -> bool:
+        """Whether both are the same entries."""
+        return len(self.steps) == len(other.steps) and self.starts(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is known of a value.
+
+    Attributes:
+        kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
+        dtype: the class of a tensor's dtype, or of a Python number: `float`, `int`, `bool`, `complex` or `unknown`.
+        rank: its number of dimensions.
+        name: the qualified name that it stands for: `torch.nn.functional`, or `file:helper` for one of the file.
+        literal: its value.
+        parts: the elements of a tuple or list of known length.
+        element: what is known of each element of other containers.
+        fields: the names of the parts, of a named tuple.
+        place: where it lies, for tensors.
+        number: two values with the same number are equal.
+        like: tensors with the same mark have the same shape.
+        mask: this value stands for the entries that the mask of that number selects; the code holds all entries.
+    """
+
+    kind: str = "unknown"
+    dtype: str = "unknown"
+    rank: int | None = None
+    name: str = ""
+    literal: object = MISSING
+    parts: tuple[Value, ...] | None = None
+    element: Value | None = None
+    fields: tuple[str, ...] = ()
+    place: Place | None = None
+    number: str = ""
+    like: str = ""
+    mask: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether this surely is a tensor."""
+        return self.kind == "tensor"
+
+
+def _differs(a: str, b: str) -> bool:
+    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them."""
+    first, second = (t.removeprefix(f"{HOLE}[").removesuffix("]").split(",") for t in (a, b))
+    pairs = zip((x.strip() for x in first), (x.strip() for x in second), strict=False)
+    plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
+    return plain and len(first) == len(second) and any(x.isdigit() and y.isdigit() and x != y for x, y in pairs)
+
+
+UNKNOWN = Value()
+STATIC = Value("static")
+TENSOR = Value("tensor")
+
+
+def join_values(a: Value, b: Value) -> Value:
+    """What holds of both."""
+    if a is b or a == b:
+        return a
+    if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
+        return replace(b, literal=MISSING, number="") if b.kind != "static" else replace(b, literal=MISSING)
+    if b.literal is None and b.kind == "static":
+        return join_values(b, a)
+    parts = None
+    if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
+        parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    element = (
+        a.element if a.element == b.element else join_values(a.element, b.element) if a.element and b.element else None
+    )
+    return Value(
+        kind=a.kind if a.kind == b.kind else "unknown",
+        dtype=a.dtype if a.dtype == b.dtype else "unknown",
+        rank=a.rank if a.rank == b.rank else None,
+        name=a.name if a.name == b.name else "",
+        literal=a.literal if type(a.literal) is type(b.literal) and a.literal == b.literal else MISSING,
+        parts=parts,
+        element=element,
+        fields=a.fields if a.fields == b.fields else (),
+        place=_join_places(a.place, b.place),
+        number=a.number if a.number == b.number else "",
+        like=a.like if a.like == b.like else "",
+        mask=a.mask if a.mask == b.mask else "",
+    )
+
+
+def _join_places(a: Place | None, b: Place | None) -> Place | None:
+    if a is None or b is None:
+        return replace(a or b, certain=False) if a or b else None  # type: ignore[type-var] # one of them is one
+    if a.storage == b.storage and a.same(b):
+        return replace(a, certain=a.certain and b.certain)
+    return Place(a.storage | b.storage, (), certain=False)
+
+
+@dataclass(slots=True)
+class State:
+    """The variables at one point: their values, and how often each has been written."""
+
+    variables: dict[str, Value] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        """A state of its own."""
+        return State(dict(self.variables), dict(self.versions))
+
+    def version(self, name: str) -> int:
+        """How often the variable has been written."""
+        return self.versions.get(name, 0)
+
+    def join(self, other: State) -> None:
+        """Keep what holds here and there."""
+        for name, value in other.variables.items():
+            mine = self.variables.get(name)
+            self.variables[name] = value if mine is None else join_values(mine, value)
+        for name, version in other.versions.items():
+            if self.versions.get(name, 0) != version:
+                self.versions[name] = max(version, self.versions.get(name, 0))
+
+
+def merged(states: list[State]) -> State:
+    """What holds in all of them."""
+    result = states[0].copy()
+    for state in states[1:]:
+        result.join(state)
+    return result
+
+
+def places(value: Value) -> list[Place]:
+    """Where a value and its parts lie."""
+    found = [value.place] if value.place else []
+    for part in value.parts or ():
+        found += places(part)
+    if value.element:
+        found += places(value.element)
+    return found
+
+
+def renamed(value: Value, names: Mapping[str, str]) -> Value:
+    """The value with other names for storages."""
+    place = value.place
+    if place and place.storage & names.keys():
+        place = replace(place, storage=frozenset(names.get(s, s) for s in place.storage))
+    parts = None if value.parts is None else tuple(renamed(p, names) for p in value.parts)
+    element = value.element and renamed(value.element, names)
+    if place is value.place and parts == value.parts and element == value.element:
+        return value
+    return replace(value, place=place, parts=parts, element=element)

@@ -1,0 +1,180 @@
+"""A source file: its tree, where its nodes stand, and what the names at its top level mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from fnjax.port.operations import code
+
+# Names under which torch's own code may be met, and the names of the table.
+_CANONICAL = (
+    ("torch.autograd.function.", "torch.autograd."),
+    ("torch.cuda.amp.", "torch.amp."),
+    ("torch.cuda.amp.autocast_mode.", "torch.amp."),
+    ("torch.functional.", "torch."),
+    ("torch._tensor.", "torch."),
+    ("torch.types.", "torch."),
+    ("torch._C._nn.", "torch.nn.functional."),
+    ("torch._C._special.", "torch.special."),
+    ("torch._C._linalg.", "torch.linalg."),
+    ("torch._C._fft.", "torch.fft."),
+    ("torch._C.", "torch."),
+    ("torch.ops.aten.", "torch."),
+)
+
+
+def canonical(name: str) -> str:
+    """The one name of something that torch shows under several."""
+    for prefix, short in _CANONICAL:
+        if name.startswith(prefix):
+            return canonical(short + name.removeprefix(prefix))
+    return name
+
+
+def imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, and what each stands for; a relative module begins with dots."""
+    if isinstance(statement, cst.Import):
+        for alias in statement.names:
+            full = code(alias.name)
+            if alias.asname:
+                yield code(alias.asname.name), canonical(full)
+            else:
+                yield full.split(".")[0], full.split(".")[0]
+        return
+    module = "." * len(statement.relative) + (code(statement.module) if statement.module else "")
+    if isinstance(statement.names, cst.ImportStar):
+        yield "*", module
+        return
+    for alias in statement.names:
+        name = code(alias.name)
+        bound = code(alias.asname.name) if alias.asname else name
+        yield bound, canonical(f"{module}.{name}" if module.strip(".") else f"{module}{name}")
+
+
+def targets(node: cst.BaseExpression) -> Iterator[str]:
+    """The plain names that an assignment to this target binds."""
+    if isinstance(node, cst.Name):
+        yield node.value
+    elif isinstance(node, (cst.Tuple, cst.List)):
+        for element in node.elements:
+            yield from targets(element.value)
+
+
+@dataclass(slots=True)
+class Definition:
+    """One place at which a name of the top level gets its meaning: an import, a def, a class, an expression."""
+
+    imported: str = ""
+    function: cst.FunctionDef | None = None
+    cls: cst.ClassDef | None = None
+    value: cst.BaseExpression | None = None
+
+
+@dataclass(slots=True)
+class Source:
+    """A parsed file.
+
+    Attributes:
+        tree: the module.
+        definitions: what each name of the top level may mean, in the order of the file; compound statements (try, if)
+            at the top level are looked into.
+        providers: the top-level statements that bind each name.
+    """
+
+    filename: str
+    tree: cst.Module
+    positions: dict[cst.CSTNode, tuple[int, int]]
+    definitions: dict[str, list[Definition]] = field(default_factory=dict)
+    providers: dict[str, list[cst.CSTNode]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, filename: str) -> Source:
+        """Read a file.
+
+        Raises:
+            cst.ParserSyntaxError: it is no Python.
+        """
+        wrapper = MetadataWrapper(cst.parse_module(text))
+        ranges = wrapper.resolve(PositionProvider)
+        positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
+        source = cls(filename, wrapper.module, positions)
+        for statement in source.tree.body:
+            for name, definition in _bindings(statement):
+                source.definitions.setdefault(name, []).append(definition)
+                providers = source.providers.setdefault(name, [])
+                if statement not in providers:
+                    providers.append(statement)
+        return source
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Line and column, from 1; of a node that the porter made: 1, 1."""
+        return self.positions.get(node, (1, 1))
+
+    def last(self, name: str) -> Definition | None:
+        """What a name means when the file has run, compound statements taken branch after branch."""
+        found = self.definitions.get(name)
+        return found[-1] if found else None
+
+
+def _bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+    if isinstance(statement, cst.FunctionDef):
+        yield statement.name.value, Definition(function=statement)
+    elif isinstance(statement, cst.ClassDef):
+        yield statement.name.value, Definition(cls=statement)
+    elif isinstance(statement, cst.SimpleStatementLine):
+        for small in statement.body:
+            yield from _small_bindings(small)
+    elif isinstance(
+        statement,
+        (
+            cst.If,
+            cst.Try,
+            cst.TryStar,
+            cst.With,
+            cst.For,
+            cst.While,
+            cst.Else,
+            cst.Finally,
+            cst.ExceptHandler,
+            cst.ExceptStarHandler,
+        ),
+    ):
+        yield from _inner(statement)
+
+
+def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+    if isinstance(statement, (cst.With, cst.For)):
+        items = (
+            [statement.target]
+            if isinstance(statement, cst.For)
+            else [i.asname.name for i in statement.items if i.asname]
+        )
+        for item in items:
+            for name in targets(item):
+                yield name, Definition()
+    body = getattr(statement, "body", None)
+    for part in getattr(body, "body", ()):
+        yield from _bindings(part)
+    for name in ("handlers", "orelse", "finalbody"):
+        more = getattr(statement, name, None) or ()
+        for part in more if isinstance(more, (tuple, list)) else (more,):
+            yield from _bindings(part)
+
+
+def _small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
+    if isinstance(small, (cst.Import, cst.ImportFrom)):
+        for name, full in imported(small):
+            yield name, Definition(imported=full)
+    elif isinstance(small, cst.Assign):
+        for target in small.targets:
+            for name in targets(target.target):
+                simple = isinstance(target.target, cst.Name)
+                yield name, Definition(value=small.value if simple else None)
+    elif isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+        yield small.target.value, Definition(value=small.value)
+    elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
+        yield small.target.value, Definition()

@@ -1,0 +1,230 @@
+"""Operations on each entry."""
+
+from fnjax.port.operations.record import Bound, Refuse, Template
+from fnjax.port.operations.registry import lines, operation
+
+lines("""
+*exp | input | jnp.exp(input) | float
+*exp2 special.exp2 | input | jnp.exp2(input) | float
+*expm1 special.expm1 | input | jnp.expm1(input) | float
+*log | input | jnp.log(input) | float
+*log2 | input | jnp.log2(input) | float
+*log10 | input | jnp.log10(input) | float
+*log1p special.log1p | input | jnp.log1p(input) | float
+*sqrt | input | jnp.sqrt(input) | float
+*sin | input | jnp.sin(input) | float
+*cos | input | jnp.cos(input) | float
+*tan | input | jnp.tan(input) | float
+*asin *arcsin | input | jnp.arcsin(input) | float
+*acos *arccos | input | jnp.arccos(input) | float
+*atan *arctan | input | jnp.arctan(input) | float
+*sinh | input | jnp.sinh(input) | float
+*cosh | input | jnp.cosh(input) | float
+*tanh F.tanh | input | jnp.tanh(input) | float
+*asinh *arcsinh | input | jnp.arcsinh(input) | float
+*acosh *arccosh | input | jnp.arccosh(input) | float
+*atanh *arctanh | input | jnp.arctanh(input) | float
+*abs +absolute .absolute_ | input | jnp.abs(input) | same
+*neg *negative | input | -input | same
++positive | input | input | same
+~sign ~sgn | input | jnp.sign(input) | same
+*square | input | jnp.square(input) | same
+*reciprocal | input | 1 / input | float
+*sigmoid special.expit F.sigmoid | input | jax.nn.sigmoid(input) | float
+*sinc special.sinc | input | jnp.sinc(input) | float
+*deg2rad | input | jnp.deg2rad(input) | float
+*rad2deg | input | jnp.rad2deg(input) | float
+*erf special.erf | input | jax.scipy.special.erf(input) | float
+*erfc special.erfc | input | jax.scipy.special.erfc(input) | float
+~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float
+special.erfcx | input | jax.scipy.special.erfcx(input) | float
+~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float
+~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float
+torch.polygamma special.polygamma | n, input | jax.scipy.special.polygamma(n, input) | float
+.polygamma .polygamma_ | input, n | jax.scipy.special.polygamma(n, input) | float
+~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
+~igamma special.gammainc | input, other | jax.scipy.special.gammainc(input, other) | float
+~igammac special.gammaincc | input, other | jax.scipy.special.gammaincc(input, other) | float
+*i0 special.i0 special.modified_bessel_i0 | input | jax.scipy.special.i0(input) | float
+special.i0e | input | jax.scipy.special.i0e(input) | float
+special.i1 special.modified_bessel_i1 | input | jax.scipy.special.i1(input) | float
+special.i1e | input | jax.scipy.special.i1e(input) | float
+special.entr | input | jax.scipy.special.entr(input) | float
+special.ndtr | input | jax.scipy.special.ndtr(input) | float
+special.ndtri | input | jax.scipy.special.ndtri(input) | float
+special.log_ndtr | input | jax.scipy.special.log_ndtr(input) | float
+special.zeta | input, other | jax.scipy.special.zeta(input, other) | float
+special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
+*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float
+special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
++angle | input | jnp.angle(input) | float
+torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
+torch.complex | real, imag | jax.lax.complex(real, imag) | complex
+torch.view_as_real torch.view_as_real_copy | input | jnp.stack([input.real, input.imag], axis=-1) | float view
+torch.view_as_complex torch.view_as_complex_copy | input | jax.lax.complex(input[..., 0], input[..., 1]) | complex view
++isnan | input | jnp.isnan(input) | bool
++isinf | input | jnp.isinf(input) | bool
++isfinite | input | jnp.isfinite(input) | bool
++isposinf | input | jnp.isposinf(input) | bool
++isneginf | input | jnp.isneginf(input) | bool
++isreal | input | jnp.isreal(input) | bool
++signbit | input | jnp.signbit(input) | bool
++isclose | input, other, rtol=1e-05, atol=1e-08, equal_nan=False | jnp.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan) | bool
++allclose | input, other, rtol=1e-05, atol=1e-08, equal_nan=False | jnp.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan) | bool
++equal | input, other | jnp.array_equal(input, other) | bool
+torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp.isin(elements, test_elements, assume_unique=assume_unique, invert=invert) | bool
+~nan_to_num torch.nan_to_num_ | input, nan=0.0, posinf=None, neginf=None | jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf) | same
++frexp | input | jnp.frexp(input) | pair fields=mantissa,exponent
+~mul ~multiply | input, other | input * other | promoted
+~true_divide | input, other | input / other | float
+~remainder | input, other | input % other | promoted
+~fmod | input, other | jnp.fmod(input, other) | promoted
+~floor_divide | input, other | _floor_divide(input, other) | promoted
+~float_power | input, exponent | jnp.power(jnp.asarray(input, dtype=float), exponent) | float
++maximum | input, other | jnp.maximum(input, other) | promoted
++minimum | input, other | jnp.minimum(input, other) | promoted
++fmax | input, other | jnp.fmax(input, other) | promoted
++fmin | input, other | jnp.fmin(input, other) | promoted
+~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float
+~hypot | input, other | jnp.hypot(input, other) | promoted
+~copysign | input, other | jnp.copysign(input, other) | float
+~nextafter | input, other | jnp.nextafter(input, other) | promoted
+~ldexp torch.ldexp_ | input, other | input * 2.0 ** other | float
++logaddexp | input, other | jnp.logaddexp(input, other) | promoted
++logaddexp2 | input, other | jnp.logaddexp2(input, other) | promoted
+~gcd torch.gcd_ | input, other | jnp.gcd(input, other) | int
+~lcm torch.lcm_ | input, other | jnp.lcm(input, other) | int
+~heaviside | input, values | jnp.heaviside(input, values) | same
+~bitwise_not | input | ~input | same
+~bitwise_and | input, other | input & other | promoted
+~bitwise_xor | input, other | input ^ other | promoted
+~bitwise_left_shift | input, other | input << other | promoted
+~bitwise_right_shift | input, other | input >> other | promoted
+~logical_not | input | jnp.logical_not(input) | bool
+~logical_and | input, other | jnp.logical_and(input, other) | bool
+~logical_or | input, other | jnp.logical_or(input, other) | bool
+~logical_xor | input, other | jnp.logical_xor(input, other) | bool
+~eq | input, other | input == other | bool
+~ne ~not_equal | input, other | input != other | bool
+~lt ~less | input, other | input < other | bool
+~le ~less_equal | input, other | input <= other | bool
+~gt ~greater | input, other | input > other | bool
+~ge ~greater_equal | input, other | input >= other | bool
+~lerp | input, end, weight | input + weight * (end - input) | promoted
+torch.where | condition, input, other | jnp.where(condition, input, other) | promoted
+.where | input, condition, other | jnp.where(condition, input, other) | promoted
+torch.where | condition | jnp.nonzero(condition) | list untraced
+~clamp_min torch.clamp_min_ | input, min | jnp.maximum(input, min) | promoted
+~clamp_max torch.clamp_max_ | input, max | jnp.minimum(input, max) | promoted
+.fill_ torch.fill torch.fill_ | input, value | jnp.full_like(input, value) | same
+.zero_ torch.zero_ | input | jnp.zeros_like(input) | same
+.copy_ | input, src, non_blocking=False | jnp.full_like(input, src) | same
+""")  # fmt: skip
+operation("~bitwise_or", "input, other", "input | other", "promoted")
+
+
+def _masked_fill(call: Bound) -> str:
+    """jnp.where; integers and booleans keep their dtype whatever the value."""
+    filled = "jnp.where(mask, value, input)"
+    return f"{filled}.astype(input.dtype)" if call.dtype("input") in {"int", "bool"} else filled
+
+
+operation("~masked_fill", "input, mask, value", _masked_fill)
+
+
+def whole(template: str) -> Template:
+    """A rounding operation: on integers it changes nothing, where jnp's would give floats."""
+    return lambda call: "input" if call.dtype("input") in {"int", "bool"} else template
+
+
+for _name in ("floor", "ceil", "trunc"):
+    operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", whole(f"jnp.{_name}(input)"))
+operation("*frac", "input", "input - jnp.trunc(input)")
+
+
+def _round(call: Bound) -> str:
+    return "jnp.round(input, decimals)" if call.given("decimals") else "jnp.round(input)"
+
+
+operation("*round special.round", "input, *, decimals=0", _round)
+
+
+def _rsqrt(call: Bound) -> str:
+    return "jax.lax.rsqrt(input)" if call.dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
+
+
+operation("*rsqrt", "input", _rsqrt, "float")
+
+
+def _logit(call: Bound) -> str:
+    if call.literal("eps") is None:
+        return "jax.scipy.special.logit(input)"
+    return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
+
+
+operation("*logit special.logit", "input, eps=None", _logit, "float")
+
+
+def _add(call: Bound) -> str:
+    return "input + alpha * other" if call.given("alpha") else "input + other"
+
+
+def _sub(call: Bound) -> str:
+    return "input - alpha * other" if call.given("alpha") else "input - other"
+
+
+def _rsub(call: Bound) -> str:
+    return "other - alpha * input" if call.given("alpha") else "other - input"
+
+
+operation("~add", "input, other, *, alpha=1", _add, "promoted")
+operation("~sub ~subtract", "input, other, *, alpha=1", _sub, "promoted")
+operation("torch.rsub", "input, other, alpha=1", _rsub, "promoted")
+
+
+def _div(call: Bound) -> str:
+    """True division, unless a rounding mode is named."""
+    mode = call.literal("rounding_mode")
+    if mode is None:
+        return "input / other"
+    if mode == "floor":
+        return "_floor_divide(input, other)"
+    if mode == "trunc":
+        both = {call.dtype("input"), call.dtype("other")}
+        return "jnp.trunc(input / other)" if "float" in both else "_truncated_divide(input, other)"
+    raise Refuse("rounding_mode must be a literal: None, 'floor' or 'trunc'")
+
+
+operation("~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted")
+
+
+def _pow(call: Bound) -> str:
+    return "input ** exponent"
+
+
+operation("~pow", "input, exponent", _pow, "promoted")
+
+
+def _clamp(call: Bound) -> str:
+    """jnp.clip, with its bounds by position where both are there."""
+    low, high = call.literal("min") is not None, call.literal("max") is not None
+    if low and high:
+        return "jnp.clip(input, min, max)"
+    if low:
+        return "jnp.clip(input, min=(min))"
+    return "jnp.clip(input, max=(max))" if high else "input"
+
+
+operation("*clamp *clip", "input, min=None, max=None", _clamp)
+
+
+def _scaled(operator: str) -> Template:
+    def build(call: Bound) -> str:
+        scale = "value * " if call.given("value") else ""
+        return f"input + {scale}tensor1 {operator} tensor2"
+
+    return build
+
+
+operation("~addcmul", "input, tensor1, tensor2, *, value=1", _scaled("*"), "promoted")
+operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _scaled("/"), "promoted")

@@ -1,0 +1,79 @@
+"""Random draws: each takes a key, which the ported Function gets as its last argument."""
+
+from fnjax.port.operations.creation import PLACE
+from fnjax.port.operations.record import Bound, Template
+from fnjax.port.operations.registry import lines, operation
+
+_NEW = f"generator=None, dtype=None, {PLACE}"
+lines(f"""
+torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
+torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
+torch.randint | high, size, *, {_NEW} | jax.random.randint(key, size, 0, high) | int random
+torch.randint | low, high, size, *, {_NEW} | jax.random.randint(key, size, low, high) | int random
+torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
++bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random
+.bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
+.bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
+torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random
+torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std))) | float random
+torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape) | float random
+torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
+torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob) | float random
+.normal_ | input, mean=0, std=1, *, generator=None | mean + std * jax.random.normal(key, input.shape, input.dtype) | float random
+.uniform_ | input, to, *, generator=None | jax.random.uniform(key, input.shape, input.dtype, maxval=to) | float random
+.exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random
+.cauchy_ | input, median=0, sigma=1, *, generator=None | median + sigma * jax.random.cauchy(key, input.shape, input.dtype) | float random
+.log_normal_ | input, mean=1, std=2, *, generator=None | jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype)) | float random
+.geometric_ | input, p, *, generator=None | jax.random.geometric(key, p, input.shape).astype(input.dtype) | same random
+F.gumbel_softmax | logits, tau=1, hard=False, eps=1e-10, dim=-1 | _gumbel_softmax(key, logits, tau=tau, hard=hard, axis=dim) | float random
+""")  # fmt: skip
+
+
+def _like(template: str) -> Template:
+    def build(call: Bound) -> str:
+        return template.replace("DTYPE", "(dtype)" if call.given("dtype") else "input.dtype")
+
+    return build
+
+
+for _name, _draw in {
+    "torch.rand_like": "jax.random.uniform(key, input.shape, dtype=DTYPE)",
+    "torch.randn_like": "jax.random.normal(key, input.shape, dtype=DTYPE)",
+}.items():
+    operation(_name, f"input, *, {_NEW}", _like(_draw), "float", random=True)
+_INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
+operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
+operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
+
+
+def _uniform(call: Bound) -> str:
+    bounds = ", minval=(from_), maxval=(to)" if "from_" in call.values or "to" in call.values else ""
+    return f"jax.random.uniform(key, input.shape, input.dtype{bounds})"
+
+
+operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True)
+
+
+def _dropped(draw: str) -> Template:
+    def build(call: Bound) -> str:
+        training = call.literal("training")
+        if training is False:
+            return "input"
+        return draw if training is True else f"{draw} if training else input"
+
+    return build
+
+
+for _names, _draw in {
+    "F.dropout torch.dropout torch.dropout_": "_dropout(key, input, p)",
+    "F.dropout1d F.dropout2d F.dropout3d torch.feature_dropout torch.feature_dropout_": "_dropout_channels(key, input, p)",
+}.items():
+    operation(_names, "input, p=0.5, training=True, inplace=False", _dropped(_draw), "float", random=True)
+
+
+def _multinomial(call: Bound) -> str:
+    replacement = call.literal("replacement")
+    return f"_multinomial(key, input, num_samples, replacement={replacement if isinstance(replacement, bool) else 'replacement'})"
+
+
+operation("+multinomial", "input, num_samples, replacement=False, *, generator=None", _multinomial, "int", random=True)

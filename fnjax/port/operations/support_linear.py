@@ -1,0 +1,60 @@
+# What ported code carries has no types.
+# mypy: ignore-errors
+"""Functions that ported code carries: matrices and distances."""
+
+import jax
+import jax.numpy as jnp
+
+
+def _logdet(x):
+    """The logarithm of the determinant; NaN where that is negative."""
+    sign, logarithm = jnp.linalg.slogdet(x)
+    return jnp.where(sign < 0, jnp.nan, logarithm)
+
+
+def _solve(a, b):
+    """The solution of a x = b; b may be a batch of vectors, as in PyTorch."""
+    if b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1]):
+        return jnp.linalg.solve(a, b[..., None])[..., 0]
+    return jnp.linalg.solve(a, b)
+
+
+def _lstsq(a, b, rcond=None):
+    """Least squares in PyTorch's form: solution, residuals, rank, singular values; like its driver gelsy without two of them."""
+    solution = jnp.linalg.pinv(a, rtol=rcond) @ b
+    nothing = jnp.zeros(0, solution.dtype)
+    return solution, nothing, jnp.linalg.matrix_rank(a, rtol=rcond), nothing
+
+
+def _svd(x, full_matrices=False):
+    """Singular values with V itself, not its conjugate transpose."""
+    u, s, vh = jnp.linalg.svd(x, full_matrices=full_matrices)
+    return u, s, jnp.conj(vh.mT)
+
+
+def _lu_factor(x):
+    """Both factors in one matrix, and pivots that count from 1."""
+    factors, pivots = jax.scipy.linalg.lu_factor(x)
+    return factors, pivots + 1
+
+
+def _cdist(x, y, p=2.0):
+    """Distances between all rows of one and of the other."""
+    return jnp.linalg.vector_norm(x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p)
+
+
+def _pdist(x, p=2.0):
+    """Distances between all pairs of rows."""
+    rows, columns = jnp.triu_indices(x.shape[0], 1)
+    return jnp.linalg.vector_norm(x[rows] - x[columns], axis=-1, ord=p)
+
+
+def _cosine_similarity(x, y, axis=1, eps=1e-8):
+    """The cosine of the angle between vectors along an axis."""
+    norms = [jnp.maximum(jnp.linalg.vector_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
+    return jnp.sum((x / norms[0]) * (y / norms[1]), axis=axis)
+
+
+def _normalize(x, p=2.0, axis=1, eps=1e-12):
+    """Vectors along an axis, scaled to norm 1."""
+    return x / jnp.maximum(jnp.linalg.vector_norm(x, ord=p, axis=axis, keepdims=True), eps)

@@ -1,0 +1,131 @@
+# What ported code carries has no types.
+# mypy: ignore-errors
+"""Functions that ported code carries: losses."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def _reduced(loss, reduction):
+    """The mean or the sum of a loss's entries, or these as they are."""
+    return {"mean": jnp.mean, "sum": jnp.sum, "none": lambda x: x}[reduction](loss)
+
+
+def _huber(difference, delta):
+    """Quadratic near zero, linear from delta on."""
+    size = jnp.abs(difference)
+    return jnp.where(size < delta, 0.5 * jnp.square(difference), delta * (size - 0.5 * delta))
+
+
+def _smooth_l1(difference, beta):
+    """Quadratic near zero, linear from beta on, with slope 1."""
+    size = jnp.abs(difference)
+    return jnp.where(size < beta, 0.5 * jnp.square(difference) / beta, size - 0.5 * beta) if beta else size
+
+
+def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
+    """Negative log likelihood of classes; logp is (classes,) or (batch, classes, …)."""
+    axis = 0 if logp.ndim == 1 else 1
+    kept = target != ignore_index
+    index = jnp.where(kept, target, 0)
+    picked = jnp.squeeze(jnp.take_along_axis(logp, jnp.expand_dims(index, axis), axis=axis), axis)
+    weights = jnp.where(kept, 1 if weight is None else weight[index], 0).astype(logp.dtype)
+    loss = -picked * weights
+    return jnp.sum(loss) / jnp.sum(weights) if reduction == "mean" else _reduced(loss, reduction)
+
+
+def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """Cross entropy of logits with classes, or with probabilities of the logits' shape."""
+    axis = 0 if logits.ndim == 1 else 1
+    logp = jax.nn.log_softmax(logits, axis=axis)
+    classes = logits.shape[axis]
+    scale = None if weight is None else weight.reshape((-1,) + (1,) * (logits.ndim - axis - 1))
+    scaled = logp if weight is None else logp * scale
+    if jnp.issubdtype(target.dtype, jnp.floating):
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+        loss = -jnp.sum(scaled * target, axis=axis)
+        return jnp.sum(loss) / (logits.size / classes) if reduction == "mean" else _reduced(loss, reduction)
+    loss = _nll_loss(logp, target, weight, ignore_index, reduction)
+    if not label_smoothing:
+        return loss
+    kept = target != ignore_index
+    smooth = jnp.where(kept, -jnp.sum(scaled, axis=axis), 0)
+    if reduction == "mean":
+        count = jnp.sum(kept if weight is None else jnp.where(kept, weight[jnp.where(kept, target, 0)], 0))
+        smooth = jnp.sum(smooth) / count
+    else:
+        smooth = _reduced(smooth, reduction)
+    return (1 - label_smoothing) * loss + smooth * label_smoothing / classes
+
+
+def _binary_cross_entropy(p, target, weight=None, reduction="mean"):
+    """Cross entropy of probabilities, its logarithms no less than -100 as in PyTorch."""
+    loss = -(target * jnp.maximum(jnp.log(p), -100) + (1 - target) * jnp.maximum(jnp.log1p(-p), -100))
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _binary_cross_entropy_with_logits(x, target, weight=None, reduction="mean", pos_weight=None):
+    """Cross entropy of logits."""
+    scale = 1 if pos_weight is None else pos_weight
+    loss = -(scale * target * jax.nn.log_sigmoid(x) + (1 - target) * jax.nn.log_sigmoid(-x))
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _kl_div(x, target, reduction="mean", log_target=False):
+    """Kullback-Leibler divergence of log probabilities x from the target."""
+    loss = jnp.exp(target) * (target - x) if log_target else jax.scipy.special.xlogy(target, target) - target * x
+    return jnp.sum(loss) / x.shape[0] if reduction == "batchmean" else _reduced(loss, reduction)
+
+
+def _poisson_nll_loss(x, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+    """Negative log likelihood of counts."""
+    loss = jnp.exp(x) - target * x if log_input else x - target * jnp.log(x + eps)
+    if full:
+        stirling = target * jnp.log(target) - target + 0.5 * jnp.log(2 * math.pi * target)
+        loss = loss + jnp.where(target > 1, stirling, 0)
+    return _reduced(loss, reduction)
+
+
+def _gaussian_nll_loss(x, target, var, full=False, eps=1e-6, reduction="mean"):
+    """Negative log likelihood of normal variables."""
+    var = jnp.full_like(x, var) if jnp.ndim(var) == 0 else var
+    var = var[..., None] if var.ndim == x.ndim - 1 else var
+    var = jnp.maximum(var, eps)
+    loss = 0.5 * (jnp.log(var) + jnp.square(x - target) / var)
+    return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def _cosine_embedding_loss(x, y, target, margin=0.0):
+    """One minus the cosine for pairs that belong together, what exceeds the margin for the others."""
+    square = [jnp.sum(v * v, axis=-1) + 1e-12 for v in (x, y)]
+    cosine = jnp.sum(x * y, axis=-1) / jnp.sqrt(square[0] * square[1])
+    return jnp.where(target == 1, 1 - cosine, 0) + jnp.where(target == -1, jnp.maximum(cosine - margin, 0), 0)
+
+
+def _triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False):
+    """How much nearer the positive should be than the negative."""
+
+    def distance(x, y):
+        return jnp.linalg.vector_norm(x - y + eps, ord=p, axis=-1)
+
+    far = distance(anchor, negative)
+    if swap:
+        far = jnp.minimum(far, distance(positive, negative))
+    return jnp.maximum(distance(anchor, positive) - far + margin, 0)
+
+
+def _multilabel_soft_margin_loss(x, target, weight=None):
+    """Binary cross entropy over classes, their mean for each row."""
+    loss = -(target * jax.nn.log_sigmoid(x) + (1 - target) * jax.nn.log_sigmoid(-x))
+    return jnp.mean(loss if weight is None else loss * weight, axis=-1)
+
+
+def _multi_margin_loss(x, target, p=1, margin=1.0, weight=None):
+    """How much the other classes come within the margin of the right one."""
+    right = jnp.take_along_axis(x, target[..., None], axis=-1)
+    loss = jnp.maximum(margin - right + x, 0) ** p
+    loss = loss if weight is None else loss * weight[target][..., None]
+    others = jnp.arange(x.shape[-1]) != target[..., None]
+    return jnp.sum(jnp.where(others, loss, 0), axis=-1) / x.shape[-1]

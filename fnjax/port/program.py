@@ -1,0 +1,458 @@
+"""The classes and functions of a file, what is known of each, and the walks through them."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.evidence import parameter, parameters
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
+from fnjax.port.naming import Definition, Source, canonical, imported, targets
+from fnjax.port.operations import MISSING, code
+
+FUNCTION_BASES = frozenset(
+    {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
+)
+METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
+
+
+@dataclass(slots=True)
+class Class:
+    """A class of the file.
+
+    Attributes:
+        name: its qualified name in the file.
+        bases: the qualified names of its bases, `file:Name` for those of the file.
+        methods: its functions by name.
+        is_function: whether it derives from torch.autograd.Function.
+        top: the top-level statement that it stands in.
+    """
+
+    name: str
+    node: cst.ClassDef
+    bases: tuple[str, ...]
+    methods: dict[str, cst.FunctionDef]
+    top: cst.CSTNode
+    is_function: bool = False
+    facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
+
+
+@dataclass(slots=True)
+class Routine:
+    """A function of the file: a method of a class, or a helper.
+
+    Attributes:
+        role: the method's name for the methods that PyTorch calls, else `helper`.
+        arguments: what call sites say of its parameters.
+        result: what it returns.
+        draws: whether it draws random numbers.
+        writes: the parameters whose memory it writes to.
+    """
+
+    node: cst.FunctionDef
+    name: str
+    role: str
+    owner: Class | None = None
+    arguments: dict[str, Value] = field(default_factory=dict)
+    result: Value | None = None
+    draws: bool = False
+    draws_often: bool = False
+    writes: frozenset[str] = frozenset()
+    closure: State | None = None
+    reads: dict[str, list[cst.Name]] = field(default_factory=dict)
+    inside: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in nodes(self.node.body):
+            if isinstance(node, cst.Name):
+                self.reads.setdefault(node.value, []).append(node)
+
+    def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
+        """The identities of the names inside a node."""
+        key = id(node)
+        if key not in self.inside:
+            self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
+        return self.inside[key]
+
+    @property
+    def parameters(self) -> list[cst.Param]:
+        """Its parameters."""
+        return list(parameters(self.node))
+
+    @property
+    def first(self) -> int:
+        """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
+        bound = self.owner is not None and "classmethod" in decorators(self.node)
+        with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
+        return bound + with_ctx
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether the class has setup_context, so that forward sees no ctx."""
+        return self.owner is not None and "setup_context" in self.owner.methods
+
+
+def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all below it."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
+def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
+    """The texts of its decorators."""
+    return [code(d.decorator) for d in node.decorators]
+
+
+class Program:
+    """What is known of a file."""
+
+    def __init__(self, source: Source, patterns: Callable[..., Any]) -> None:
+        self.source = source
+        self.patterns = patterns  # rewrites of several statements at once
+        self.classes: dict[str, Class] = {}
+        self.by_node: dict[cst.CSTNode, Class] = {}
+        self.routines: dict[cst.CSTNode, Routine] = {}
+        self.orphans: list[cst.EmptyLine] = []
+        self.values: dict[str, Value] = {}
+        self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
+        self.reached: set[cst.CSTNode] = set()
+        self.ported: dict[str, cst.ClassDef] = {}
+        self.key_name = "key"
+        self._resolving: set[str] = set()
+        for statement in source.tree.body:
+            self._collect(statement, statement, "", [])
+
+    # -------------------------------------------------------------------------------------------- classes
+
+    def _collect(
+        self, node: cst.CSTNode, top: cst.CSTNode, prefix: str, scopes: list[dict[str, list[Definition]]]
+    ) -> None:
+        """Find the classes in a statement."""
+        if isinstance(node, cst.ClassDef):
+            name = prefix + node.name.value
+            methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
+            bases = tuple(self.resolve(a.value, scopes) for a in node.bases if a.keyword is None)
+            cls = Class(name, node, bases, methods, top)
+            cls.is_function = any(self._is_function(b) for b in bases)
+            self.classes[name] = self.by_node[node] = cls
+            for scope in scopes[-1:]:
+                scope.setdefault(node.name.value, []).append(Definition(cls=node))
+            for statement in node.body.body:
+                self._collect(statement, top, name + ".", scopes)
+        elif isinstance(node, cst.FunctionDef):
+            local: dict[str, list[Definition]] = {}
+            for inner in nodes(node.body):
+                if isinstance(inner, (cst.Import, cst.ImportFrom)):
+                    for bound, full in imported(inner):
+                        local.setdefault(bound, []).append(Definition(imported=full))
+            for statement in getattr(node.body, "body", ()):
+                self._collect(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
+        elif isinstance(
+            node, (cst.If, cst.Try, cst.Else, cst.With, cst.For, cst.While, cst.ExceptHandler, cst.IndentedBlock)
+        ):
+            for child in node.children:
+                self._collect(child, top, prefix, scopes)
+
+    def _is_function(self, base: str, seen: tuple[str, ...] = ()) -> bool:
+        if base in FUNCTION_BASES or base == "fnjax.Function":
+            return True
+        cls = self.classes.get(base.removeprefix("file:"))
+        return cls is not None and base not in seen and any(self._is_function(b, (*seen, base)) for b in cls.bases)
+
+    def resolve(self, node: cst.BaseExpression, scopes: Sequence[dict[str, list[Definition]]] = ()) -> str:
+        """The qualified name of a dotted expression, by the definitions alone."""
+        if isinstance(node, cst.Name):
+            for scope in reversed(scopes):
+                if node.value in scope:
+                    definition = scope[node.value][-1]
+                    return definition.imported or (
+                        f"file:{self.by_node[definition.cls].name}" if definition.cls else ""
+                    )
+            found = self.source.last(node.value)
+            if found is None:
+                return node.value if hasattr(builtins, node.value) else ""
+            if found.cls or found.function:
+                return f"file:{node.value}"
+            if found.imported:
+                return found.imported
+            key = f"resolve {node.value}"
+            if found.value is None or key in self._resolving:
+                return ""
+            self._resolving.add(key)
+            try:
+                return self.resolve(found.value)
+            finally:
+                self._resolving.discard(key)
+        if isinstance(node, cst.Attribute):
+            base = self.resolve(node.value, scopes)
+            return self.attribute(base, node.attr.value) if base else ""
+        return ""
+
+    def meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        """All that a name of the top level may stand for, whichever branch of the file has run."""
+        found: set[str] = set()
+        for definition in self.source.definitions.get(name, ()):
+            if definition.imported:
+                found.add(definition.imported)
+            elif definition.function or definition.cls:
+                found.add(f"file:{name}")
+            elif isinstance(definition.value, cst.Name) and definition.value.value not in seen:
+                found |= self.meanings(definition.value.value, seen | {name})
+            elif definition.value is not None:
+                found.add(self.resolve(definition.value) or "?")
+        return found
+
+    def ancestors(self, cls: Class) -> Iterator[Class]:
+        """The class and its bases in the file, in the order of lookup."""
+        seen = []
+        waiting = [cls]
+        while waiting:
+            first = waiting.pop(0)
+            if first in seen:
+                continue
+            seen.append(first)
+            yield first
+            waiting += [c for b in first.bases if (c := self.classes.get(b.removeprefix("file:")))]
+
+    def method(self, cls: Class, name: str) -> Routine | None:
+        """A method of a class or of its bases in the file."""
+        for c in self.ancestors(cls):
+            if name in c.methods:
+                return self.routine(c.methods[name], f"{c.name}.{name}", c)
+        return None
+
+    # -------------------------------------------------------------------------------------------- names
+
+    def lookup(self, name: str) -> Value:
+        """What a name of the top level, or a builtin, stands for."""
+        if name in self.values:
+            return self.values[name]
+        found = self.source.last(name)
+        if found is None:
+            return Value("static", name=f"builtins.{name}") if hasattr(builtins, name) else Value(name=f"?{name}")
+        if found.function or found.cls:
+            value = Value("object", name=f"file:{name}")
+        elif found.imported:
+            value = Value("object", name=found.imported)
+        elif found.value is not None and name not in self._resolving:
+            self._resolving.add(name)
+            value = self.evaluate(found.value)
+            value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
+            if not value.name and (resolved := self.resolve(found.value)):
+                value = replace(value, name=resolved)
+            if len(self.source.definitions[name]) > 1:
+                value = replace(value, literal=MISSING, number="")
+            self._resolving.discard(name)
+        else:
+            return UNKNOWN
+        self.values[name] = value
+        return value
+
+    def attribute(self, base: str, attr: str) -> str:
+        """The qualified name of an attribute of something with a qualified name; empty for an unknown one."""
+        if base.startswith("file:"):
+            cls = self.classes.get(base.removeprefix("file:"))
+            if cls is None:
+                return ""
+            for c in self.ancestors(cls):
+                if attr in c.methods or f"{c.name}.{attr}" in self.classes:
+                    return f"file:{c.name}.{attr}"
+            return f"function:{attr}" if cls.is_function and attr == "apply" else ""
+        if base.startswith(("builtins.", "?", "instance:")):
+            return ""
+        return canonical(f"{base}.{attr}")
+
+    def bound_in(self, node: cst.CSTNode) -> set[str]:
+        """The variables that a statement binds."""
+        found: set[str] = set()
+        for n in nodes(node):
+            if isinstance(n, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.NamedExpr, cst.CompFor)):
+                found.update(targets(n.target))
+        return found
+
+    # ------------------------------------------------------------------------------------------- routines
+
+    def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
+        """What is known of a function of the file."""
+        if node not in self.routines:
+            last = name.rpartition(".")[2]
+            role = last if owner is not None and last in METHODS else "helper"
+            self.routines[node] = Routine(node, name, role, owner)
+        return self.routines[node]
+
+    def called(self, name: str) -> Routine | None:
+        """The function of the file with this qualified name."""
+        short = name.removeprefix("file:")
+        owner, _, last = short.rpartition(".")
+        if owner:
+            cls = self.classes.get(owner)
+            return self.method(cls, last) if cls and last in cls.methods else None
+        found = self.source.last(short)
+        return self.routine(found.function, short) if found and found.function else None
+
+    def start(self, routine: Routine) -> State:
+        """The variables with which a walk through a routine begins."""
+        state = routine.closure.copy() if routine.closure else State()
+        resolve = self.resolve
+        params = routine.parameters
+        star = routine.node.params.star_arg
+        for i, param in enumerate(params):
+            name = param.name.value
+            if i < routine.first:
+                value = Value("object", name="ctx" if i == routine.first - 1 and routine.role != "helper" else "cls")
+                if value.name == "cls" and routine.owner:
+                    value = Value("object", name=f"file:{routine.owner.name}")
+            elif routine.role in {"backward", "vjp"}:
+                value = (
+                    self._gradient(routine, i - routine.first) if param is not star else Value("static", element=TENSOR)
+                )
+            else:
+                value = parameter(param, routine.node, resolve)
+                said = routine.arguments.get(name)
+                if said is not None and (value.kind == "unknown" or (said.kind == "static" and value.kind != "tensor")):
+                    value = replace(said, place=None, number="", like="", mask="")
+                elif said is not None and said.kind == value.kind:
+                    value = replace(
+                        value, dtype=said.dtype, rank=said.rank, element=said.element or value.element, parts=said.parts
+                    )
+                if param is star or param is routine.node.params.star_kwarg:
+                    value = Value("static", element=UNKNOWN) if not value.element else value
+            if routine.role == "setup_context" and i >= routine.first:
+                value = self._setup_parameter(routine, i - routine.first)
+            if value.kind in {"tensor", "unknown"}:
+                value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
+            state.variables[name] = value
+        if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
+            for key, value in self.context_facts(routine.owner).items():
+                state.variables[key] = _lying(value, f"kept:{key}")
+        return state
+
+    def _gradient(self, routine: Routine, index: int) -> Value:
+        """The gradient for an output of forward, which has its shape."""
+        forward = self.method(routine.owner, "forward") if routine.owner else None
+        result = forward.result if forward else None
+        if result is None:
+            return TENSOR
+        value = result.parts[index] if result.parts is not None and index < len(result.parts) else result
+        if not value.is_tensor:
+            return TENSOR
+        return Value(
+            "tensor",
+            "float" if value.dtype == "float" else "unknown",
+            value.rank,
+            like=f"kept {value.like}" if value.like else "",
+        )
+
+    def _setup_parameter(self, routine: Routine, index: int) -> Value:
+        assert routine.owner is not None
+        forward = self.method(routine.owner, "forward")
+        if forward is None:
+            return UNKNOWN
+        if index == 0:
+            start = self.start(forward)
+            inputs = [start.variables[p.name.value] for p in forward.parameters[forward.first :]]
+            return (
+                Value("static", parts=tuple(inputs))
+                if not isinstance(forward.node.params.star_arg, cst.Param)
+                else Value("static", element=UNKNOWN)
+            )
+        return _lying(forward.result or UNKNOWN, "output")
+
+    def drawing(self, routine: Routine) -> bool:
+        """Whether the class of a method draws random numbers, so that forward takes a key."""
+        if routine.owner is None:
+            return False
+        family = [c for c in self.classes.values() if routine.owner in self.ancestors(c)]
+        found = [self.method(c, name) for c in family for name in ("forward", "backward", "vjp", "setup_context")]
+        return any(r is not None and r.draws for r in found)
+
+    def input_saved(self, owner: Class | None, place: Place | None) -> int | None:
+        """Which input of forward a saved tensor is."""
+        if owner is None or place is None or place.steps or len(place.storage) != 1:
+            return None
+        forward = self.method(owner, "forward")
+        if forward is None:
+            return None
+        names = [p.name.value for p in forward.parameters[forward.first :]]
+        key = next(iter(place.storage)).removeprefix("kept:")
+        base, _, index = key.rpartition(".")
+        facts = self.context_facts(owner)
+        value = facts.get(key)
+        if base in facts and index.isdigit() and facts[base].parts:
+            value = facts[base].parts[int(index)]  # type: ignore[index] # not None here
+        origin = next(iter(value.place.storage), "") if value and value.place and not value.place.steps else ""
+        name = origin.removeprefix("arg:").removeprefix("input:")
+        return names.index(name) if name in names else None
+
+    def annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
+        """An annotation without torch's types; None where nothing is left of it."""
+        try:
+            made = node.visit(_Annotation(self, walk))
+        except LookupError:
+            return None
+        return made if isinstance(made, cst.BaseExpression) else None
+
+    def context_facts(self, owner: Class) -> dict[str, Value]:
+        """What forward and setup_context leave on ctx, also those of derived and base classes."""
+        found: dict[str, Value] = {}
+        for cls in self.classes.values():
+            if cls is owner or owner in self.ancestors(cls) or cls in self.ancestors(owner):
+                for key, value in cls.facts.items():
+                    found[key] = join_values(found[key], value) if key in found else value
+        return found
+
+
+class _Annotation(cst.CSTTransformer):
+    """Replaces torch's types."""
+
+    def __init__(self, program: Program, walk: Any) -> None:
+        super().__init__()
+        self.program, self.walk = program, walk
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        return False
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        return self._named(original_node, updated_node)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        return self._named(original_node, updated_node)
+
+    def _named(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
+        name = self.walk.name_of(node) or self.program.resolve(node)
+        if (name.startswith("torch.") and name.endswith("Tensor")) or name in {
+            "torch.nn.Parameter",
+            "torch.nn.parameter.Parameter",
+        }:
+            self.walk.sink.imports.add("jax")
+            return cst.parse_expression("jax.Array")
+        if name == "torch.tensor":
+            self.walk.sink.imports.add("jax")
+            return cst.parse_expression("jax.Array")
+        root = name.split(".")[0]
+        standard = (
+            root in sys.stdlib_module_names
+            or root in {"numpy", "jax", "fnjax"}
+            or name.startswith("file:")
+            or root in {"builtins", "None"}
+            or hasattr(builtins, root)
+        )
+        if not name or name.startswith("?") or not standard:
+            raise LookupError(name)
+        return same
+
+
+def _lying(value: Value, where: str) -> Value:
+    parts = None if value.parts is None else tuple(_lying(p, f"{where}.{i}") for i, p in enumerate(value.parts))
+    place = Place(frozenset({where})) if value.kind in {"tensor", "unknown"} else None
+    like = f"kept {value.like}" if value.like else where if place else ""
+    return replace(value, place=place, parts=parts, number="", mask="", like=like)
+
+
+__all__ = ["STATIC", "Class", "Program", "Routine", "decorators", "nodes"]

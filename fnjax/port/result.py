@@ -1,0 +1,59 @@
+"""What porting a file gives: its code, its classes, and what was found in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One thing to know about a class.
+
+    Attributes:
+        line: where it stands in the source, from 1.
+        col: the column, from 1.
+        code: the kind of finding, one of those in the porting guide: `untraced`, `unknown`, `alias` …
+        message: what it is and what to do.
+        severity: "error" (something is left for the hand, or the class runs un-jitted only) or "note".
+    """
+
+    line: int
+    col: int
+    code: str
+    message: str
+    severity: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class PortedClass:
+    """A Function class of the source.
+
+    Attributes:
+        name: its qualified name.
+        status: "ported", "partial" (an error is among its findings) or "failed" (no code could be made of it).
+        findings: what was found in it and in what it needs of the file.
+    """
+
+    name: str
+    status: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ported:
+    """The result of `port_source`.
+
+    Attributes:
+        code: the JAX source; empty where the input could not be used.
+        classes: the Function classes found, in the order of the file.
+        problem: why the input could not be used: a syntax error, no Function class. Empty otherwise.
+    """
+
+    code: str = ""
+    classes: tuple[PortedClass, ...] = field(default=())
+    problem: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all classes, each once, in the order of the file."""
+        return tuple(sorted({f for c in self.classes for f in c.findings}))

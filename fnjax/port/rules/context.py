@@ -1,0 +1,112 @@
+"""ctx keeps its ways.
+
+What: `ctx` works as in PyTorch and stays as it is. Reads of `x.requires_grad` become `ctx.needs_input_grad[i]`; what
+ctx
+keeps is followed from forward into backward, so that tensors are known there.
+Before: `ctx.save_for_backward(x) if x.requires_grad else None`
+After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
+Safety: an attribute that several methods write has what holds of all of them.
+Limits: `requires_grad` of what is no input of forward is a finding, as are hooks and graph attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
+from fnjax.port.operations import literal
+from fnjax.port.rules.registry import expression
+from fnjax.port.rules.writing import SAVED
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
+
+_SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
+
+
+def is_ctx(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the ctx of this method."""
+    return isinstance(node, cst.Name) and walk.lookup(node.value).name == "ctx"
+
+
+def path(walk: Walk, node: cst.BaseExpression) -> str:
+    """`ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
+    return f"ctx.{node.attr.value}" if isinstance(node, cst.Attribute) and is_ctx(walk, node.value) else ""
+
+
+@expression(cst.Attribute)
+def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+    """What ctx holds."""
+    key = path(walk, node)
+    if not key:
+        return None
+    if node.attr.value in _SAVED_NAMES:
+        return Term(node, walk.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
+    if node.attr.value == "needs_input_grad":
+        return Term(node, Value("static", element=Value("static", "bool")))
+    value = walk.state.variables.get(key, UNKNOWN)
+    return Term(node, value)
+
+
+def keep(walk: Walk, key: str, value: Value) -> None:
+    """A method leaves something on ctx."""
+    walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
+
+
+@expression(cst.Call)
+def call(walk: Walk, node: cst.Call) -> Term | None:
+    """`ctx.save_for_backward(x)` and its like."""
+    key = path(walk, node.func) if isinstance(node.func, cst.Attribute) else ""
+    if not key:
+        return None
+    made = walk.rebuilt(node)
+    if made is node or isinstance(made, cst.Call):
+        made = made.with_changes(func=node.func)
+    if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
+        values = [walk.expr(a.value).value for a in node.args]
+        if any(v.mask for v in values):
+            raise Uncompressed
+        starred = any(a.star for a in node.args)
+        saved = Value("static", element=TENSOR) if starred else Value("static", parts=tuple(values))
+        keep(walk, "ctx.saved", saved)
+        walk.state.variables[SAVED] = saved
+        walk.saves.append(made)
+        return Term(made, Value("static", literal=None))
+    return Term(made, walk.state.variables.get(key, UNKNOWN))
+
+
+@expression(cst.Attribute)
+def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`x.requires_grad` of an input."""
+    if node.attr.value != "requires_grad" or walk.name_of(node):
+        return None
+    if walk.routine.role == "helper":
+        walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    first = walk.routine.first
+    names = [p.name.value for p in walk.routine.parameters[first:]]
+    inputs = {f"arg:{n}": i for i, n in enumerate(names)}
+    term = walk.expr(node.value)
+    place = term.value.place
+    if (
+        place
+        and len(place.storage) == 1
+        and (index := inputs.get(next(iter(place.storage)))) is not None
+        and walk.routine.role == "forward"
+    ):
+        ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
+        if ctx:
+            return Term(parse(f"{ctx}.needs_input_grad[{index}]"), Value("static", "bool"))
+    if walk.routine.role in {"backward", "jvp", "vjp"}:
+        owner = walk.routine.owner
+        saved = walk.program.input_saved(owner, place) if owner and place else None
+        if saved is not None:
+            ctx = walk.routine.parameters[first - 1].name.value
+            return Term(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
+        walk.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+    return Term(parse("True"), Value("static", "bool", literal=True))
+
+
+__all__ = ["STATIC", "Stop", "call", "is_ctx", "keep", "literal", "path", "replace"]

@@ -1,0 +1,119 @@
+"""Decorators.
+
+What: staticmethod and classmethod stay; once_differentiable, custom_fwd and custom_bwd become fnjax's; compilers,
+gradient
+modes and profilers go away, also behind a name of the file's own (`jit_fuser = torch.jit.script`).
+Before: `@torch.cuda.amp.custom_fwd(cast_inputs=torch.float16)`
+After: `@fnjax.custom_fwd`
+Safety: a decorator of the file that only wraps another in torch's compilers or a profiler is known by what it reads.
+Limits: a decorator of another library is a finding.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from fnjax.port.operations import code
+from fnjax.port.program import nodes
+from fnjax.port.walk import Stop, Walk, parse
+
+_MAPPED = {
+    "torch.autograd.once_differentiable": "fnjax.once_differentiable",
+    "torch.amp.custom_fwd": "fnjax.custom_fwd",
+    "torch.amp.custom_bwd": "fnjax.custom_bwd",
+}
+_GONE = (
+    "torch.jit.",
+    "torch.compile",
+    "torch.compiler.",
+    "torch._dynamo.",
+    "torch.no_grad",
+    "torch.inference_mode",
+    "torch.enable_grad",
+    "torch.cuda.nvtx.",
+    "torch.profiler.",
+    "torch.autograd.profiler.",
+    "nvtx.",
+    "torch.fx.",
+    "torch.utils._contextlib",
+    "torch.set_grad_enabled",
+    "torch.autograd.no_grad",
+    "torch._disable_dynamo",
+    "torch.fx.wrap",
+)
+
+
+def infrastructure(walk: Walk, name: str) -> bool:
+    """Whether a name is one of torch's compilers, gradient modes or profilers."""
+    return name.startswith(_GONE)
+
+
+def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
+    """The decorators that stay, translated."""
+    kept = []
+    for decorator in decorators:
+        node = decorator.decorator
+        called = node.func if isinstance(node, cst.Call) else node
+        name = walk.program.resolve(called) or walk.name_of(called)
+        options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
+        if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
+            continue
+        if name in _MAPPED:
+            kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
+            walk.sink.imports.add("fnjax")
+            continue
+        root = name.split(".")[0]
+        if (
+            name
+            and not name.startswith(("file:", "builtins.", "fnjax."))
+            and root not in sys.stdlib_module_names
+            and not hasattr(__builtins__, name)
+            and name not in {"staticmethod", "classmethod", "property"}
+        ):
+            raise Stop(decorator, "supply", f"the decorator {name} is of another module")
+        if isinstance(called, cst.Name) and not name and called.value not in walk.state.variables:
+            raise Stop(decorator, "unknown", f"the file does not say what the decorator {called.value!r} is")
+        if isinstance(node, cst.Call):
+            kept.append(decorator.with_changes(decorator=walk.rebuilt(node).with_changes(func=node.func)))
+        else:
+            kept.append(decorator)
+        if name.startswith("file:"):
+            walk.called.add(name)
+    return kept
+
+
+def _mapped(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
+    made = parse(_MAPPED[name])
+    if not isinstance(node, cst.Call):
+        return made
+    if any(a.keyword and a.keyword.value == "cast_inputs" and code(a.value) != "None" for a in node.args):
+        walk.note(
+            node,
+            "dropped",
+            "cast_inputs is dropped: PyTorch casts inside autocast only, fnjax.custom_fwd(cast_inputs=...) would "
+            "cast always",
+        )
+    return made
+
+
+def _wraps(walk: Walk, name: str) -> bool:
+    """Whether a decorator of the file only reaches for torch's compilers or a profiler."""
+    if not name.startswith("file:"):
+        return False
+    found = walk.program.source.last(name.removeprefix("file:"))
+    function = found.function if found else None
+    if function is None:
+        return False
+    foreign = set()
+    for inner in nodes(function.body):
+        if isinstance(inner, (cst.Attribute, cst.Name)):
+            full = walk.program.resolve(inner)
+            root = full.split(".")[0]
+            if "." in full and not full.startswith(("file:", "builtins.")) and root not in sys.stdlib_module_names:
+                foreign.add(full)
+        if isinstance(inner, cst.Attribute) and (text := code(inner)).split(".")[0] == "nvtx":
+            foreign.add(text)
+    wanted = {f for f in foreign if f not in {"torch", "torch.jit", "torch.cuda", "torch.cuda.nvtx", "nvtx"}}
+    return bool(wanted) and all(infrastructure(walk, f) for f in wanted)

@@ -1,0 +1,359 @@
+"""Functions and classes.
+
+What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; annotations lose their torch
+types; ONNX's `symbolic` is dropped; Functions inside functions and classes stay where they are.
+Before: `class Cube(Function):` with `from torch.autograd import Function`
+After: `class Cube(fnjax.Function):`
+Safety: what a class inherits from classes of the file is ported along.
+Limits: bases from other libraries are findings.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.facts import UNKNOWN, State, Value, join_values
+from fnjax.port.naming import targets
+from fnjax.port.operations import MISSING, code, literal
+from fnjax.port.program import FUNCTION_BASES, METHODS, Class, Program, Routine
+from fnjax.port.rules.decorators import decorated
+from fnjax.port.rules.registry import statement
+from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, raising
+
+
+def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Sink, Walk]:
+    """The translation of a function; what its body tells goes into the routine."""
+    try:
+        return _ported(program, routine, compress=True)
+    except Uncompressed:
+        return _ported(program, routine, compress=False)
+
+
+def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Sink, Walk]:
+    node = routine.node
+    walk = Walk(program, routine, program.start(routine), compress)
+    outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
+    outer.sink = walk.sink
+    try:
+        kept = decorated(outer, list(node.decorators))
+    except Stop as e:
+        walk.report(e.node, e.kind, e.message)
+        kept = [d for d in node.decorators if code(d.decorator) in {"staticmethod", "classmethod"}]
+    params = _parameters(outer, node.params)
+    body = walk.body(node.body)
+    walk.called |= outer.called
+    for value in walk.returns:
+        routine.result = value if routine.result is None else join_values(routine.result, value)
+    if routine.owner is not None and walk.kept:
+        for key, value in walk.kept.items():
+            routine.owner.facts[key] = value
+    if routine.role in {"forward", "helper"}:
+        _written_inputs(walk, routine)
+    changes: dict[str, Any] = {}
+    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
+        changes["decorators"] = kept
+        if node.decorators and not kept:
+            changes["lines_after_decorators"] = []
+            changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
+    if params is not node.params:
+        changes["params"] = params
+    if body is not node.body:
+        changes["body"] = body
+    if node.returns is not None:
+        annotation = program.annotation(node.returns.annotation, walk)
+        if annotation is None:
+            changes["returns"] = None
+        elif annotation is not node.returns.annotation:
+            changes["returns"] = node.returns.with_changes(annotation=annotation)
+    made = node.with_changes(**changes) if changes else node
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)):
+        made = _with_key(walk, program, routine, made)
+    return made, walk.sink, walk
+
+
+def _written_inputs(walk: Walk, routine: Routine) -> None:
+    """A note or a finding for inputs of forward that PyTorch would have changed for the caller."""
+    if routine.role != "forward":
+        return
+    for name in sorted(routine.writes):
+        param = next((p for p in routine.parameters if p.name.value == name), None)
+        if param is None:
+            continue
+        places = [p for v in walk.returns for p in _places(v)]
+        if any(f"arg:{name}" in p.storage for p in places):
+            walk.note(
+                param,
+                "in-place",
+                f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
+                "stays as it was",
+            )
+        else:
+            walk.report(
+                param,
+                "in-place",
+                f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
+                "return the new array too",
+            )
+
+
+def _places(value: Value) -> list[Any]:
+    from fnjax.port.facts import places
+
+    return places(value)
+
+
+def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
+    changes: dict[str, Any] = {}
+    for group in ("params", "posonly_params", "kwonly_params", "star_arg", "star_kwarg"):
+        value = getattr(params, group)
+        if isinstance(value, cst.Param):
+            new: Any = _parameter(walk, value)
+        elif isinstance(value, (tuple, list)):
+            new = [_parameter(walk, p) for p in value]
+            new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        else:
+            continue
+        if new is not value:
+            changes[group] = new
+    return params.with_changes(**changes) if changes else params
+
+
+def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
+    changes: dict[str, Any] = {}
+    if param.annotation is not None:
+        annotation = walk.program.annotation(param.annotation.annotation, walk)
+        if annotation is None:
+            changes["annotation"] = None
+        elif annotation is not param.annotation.annotation:
+            changes["annotation"] = param.annotation.with_changes(annotation=annotation)
+    if param.default is not None:
+        try:
+            default = walk.expr(param.default).node
+        except Stop as e:
+            walk.report(e.node, e.kind, e.message)
+            default = cst.Name("None")
+        if default is not param.default:
+            changes["default"] = default
+    return param.with_changes(**changes) if changes else param
+
+
+def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+    """The function with its new argument."""
+    key = program.key_name
+    if routine.role in {"backward", "vjp", "jvp"}:
+        if routine.draws:
+            ctx = routine.parameters[routine.first - 1].name.value
+            return _opening(made, f"{key} = {ctx}.{key}")
+        return made
+    if routine.role == "vmap":
+        walk.report(
+            routine.node, "random", "a vmap method of a Function that draws random numbers has to split its key by hand"
+        )
+        return made
+    if routine.role == "setup_context":
+        backward = program.method(routine.owner, "backward") if routine.owner else None
+        if backward is not None and backward.draws:
+            walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
+        return made
+    params = made.params
+    if routine.role == "helper":
+        comma = (
+            cst.ParamStar()
+            if not params.kwonly_params and not isinstance(params.star_arg, cst.Param)
+            else params.star_arg
+        )
+        new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=comma)
+        return made.with_changes(params=new)
+    if isinstance(params.star_arg, cst.Param):
+        walk.report(
+            routine.node, "random", "forward draws random numbers, and no key can follow *args: give it a key by hand"
+        )
+        return made
+    default = cst.Name("None") if any(p.default for p in params.params) else None
+    last = cst.Param(cst.Name(key), default=default)
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    old = list(params.params)
+    if old and isinstance(old[-1].comma, cst.Comma):
+        last = last.with_changes(comma=old[-1].comma)
+        old[-1] = old[-1].with_changes(comma=old[-2].comma if len(old) > 1 else space)
+    made = made.with_changes(params=params.with_changes(params=[*old, last]))
+    walk.note(
+        routine.node,
+        "random-key",
+        f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
+        "backward returns one more None",
+    )
+    backward = program.method(routine.owner, "backward") if routine.owner else None
+    if backward is not None and backward.draws and not routine.has_setup:
+        ctx = routine.parameters[routine.first - 1].name.value
+        made = _opening(made, f"{ctx}.{key} = {key}")
+    return made
+
+
+def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
+    body = list(node.body.body)
+    at = 1 if node.get_docstring() is not None else 0
+    return node.with_changes(body=node.body.with_changes(body=[*body[:at], line(text), *body[at:]]))
+
+
+@statement(cst.FunctionDef)
+def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
+    """A function inside a function."""
+    routine = walk.program.routine(node, node.name.value)
+    routine.closure = walk.state.copy()
+    made, sink, inner = port_routine(walk.program, routine)
+    _take(walk, sink, inner)
+    walk.bind(node.name.value, Value("object", element=routine.result or UNKNOWN), node)
+    return [made]
+
+
+def _take(walk: Walk, sink: Sink, inner: Walk) -> None:
+    for finding in sink.findings:
+        if finding not in walk.sink.findings:
+            walk.sink.findings.append(finding)
+    walk.sink.imports |= sink.imports
+    walk.sink.needs |= sink.needs
+    walk.called |= inner.called
+
+
+@statement(cst.ClassDef)
+def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
+    """A class inside a function, or at the top level."""
+    cls = walk.program.by_node.get(node)
+    if cls is None:
+        raise Stop(node, "unknown", f"the porter does not see the class {node.name.value!r} from here")
+    closure = walk.state.copy() if walk.routine.role != "module" else None
+    if closure is not None:
+        closure.variables[node.name.value] = Value("object", name=f"file:{cls.name}")
+    made = port_class(walk, cls, closure)
+    if closure is not None:
+        walk.bind(node.name.value, Value("object", name=f"file:{cls.name}"), node)
+    return [made]
+
+
+def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
+    """The translation of a class."""
+    node = cls.node
+    program = walk.program
+    body: list[Any] = []
+    container = not cls.is_function and any(
+        c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
+    )
+    order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
+    made: dict[int, list[Any]] = {}
+    for i in order:
+        made[i] = _member(walk, cls, node.body.body[i], closure, container)
+    for i in range(len(node.body.body)):
+        body += made[i]
+    bases = []
+    for arg in node.bases:
+        name = program.resolve(arg.value, [])
+        index = list(node.bases).index(arg)
+        name = cls.bases[index] if index < len(cls.bases) else name
+        if name in FUNCTION_BASES:
+            walk.sink.imports.add("fnjax")
+            bases.append(
+                arg
+                if code(arg.value) == "fnjax.Function"
+                else arg.with_changes(value=cst.parse_expression("fnjax.Function"))
+            )
+        elif (
+            name.startswith("file:")
+            or name.split(".")[0] in sys.stdlib_module_names
+            or name in {"object", "builtins.object"}
+            or name in dir(__import__("builtins"))
+            or name == "fnjax.Function"
+        ):
+            if name.startswith("file:"):
+                walk.called.add(name)
+            bases.append(arg)
+        elif not container:
+            walk.report(
+                arg,
+                "supply",
+                f"the base class {code(arg.value)} is not of this file; put a class of that name in its place",
+            )
+    changes: dict[str, Any] = {}
+    if len(bases) != len(node.bases) or any(a is not b for a, b in zip(bases, node.bases, strict=True)):
+        changes["bases"] = [
+            *(b.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for b in bases[:-1]),
+            *(b.with_changes(comma=cst.MaybeSentinel.DEFAULT) for b in bases[-1:]),
+        ]
+        if not bases:
+            changes |= {"lpar": cst.MaybeSentinel.DEFAULT, "rpar": cst.MaybeSentinel.DEFAULT}
+    same = len(body) == len(node.body.body) and all(a is b for a, b in zip(body, node.body.body, strict=True))
+    if not same:
+        if not body:
+            body = [line("pass")]
+        changes["body"] = (
+            node.body.with_changes(body=body) if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock(body)
+        )
+    try:
+        kept = decorated(walk, list(node.decorators))
+    except Stop as e:
+        walk.report(e.node, e.kind, e.message)
+        kept = []
+    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
+        changes["decorators"] = kept
+    result = node.with_changes(**changes) if changes else node
+    program.ported[cls.name] = result
+    return result
+
+
+def _turn(node: cst.CSTNode) -> int:
+    """Forward first, then what reads what it leaves on ctx."""
+    name = node.name.value if isinstance(node, cst.FunctionDef) else ""
+    return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
+
+
+def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool) -> list[Any]:
+    program = walk.program
+    if isinstance(node, cst.FunctionDef):
+        if container:
+            return []
+        if cls.is_function and node.name.value == "symbolic":
+            walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
+            return []
+        routine = program.routine(node, f"{cls.name}.{node.name.value}", cls)
+        routine.closure = closure
+        made, sink, inner = port_routine(program, routine)
+        _take(walk, sink, inner)
+        return [made]
+    if isinstance(node, cst.ClassDef):
+        inner_cls = program.by_node[node]
+        wanted = (
+            not container
+            or inner_cls.is_function
+            or any(c.is_function and c.name.startswith(f"{inner_cls.name}.") for c in program.classes.values())
+        )
+        return [port_class(walk, inner_cls, closure)] if wanted else []
+    if container:
+        is_text = (
+            isinstance(node, cst.SimpleStatementLine)
+            and isinstance(node.body[0], cst.Expr)
+            and isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
+        )
+        return [node] if is_text else []
+    inner_walk = Walk(program, walk.routine, closure.copy() if closure else State())
+    lines: list[Any] = list(inner_walk.statement(node))
+    if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
+        lines = [line(f"{name} = None") for name in sorted(_bound(node))]
+    _take(walk, inner_walk.sink, inner_walk)
+    return lines
+
+
+def _bound(node: cst.CSTNode) -> set[str]:
+    found: set[str] = set()
+    for small in getattr(node, "body", ()):
+        if isinstance(small, cst.Assign):
+            for t in small.targets:
+                found.update(targets(t.target))
+        elif isinstance(small, cst.AnnAssign):
+            found.update(targets(small.target))
+    return found
+
+
+__all__ = ["MISSING", "literal", "port_class", "port_routine", "raising"]

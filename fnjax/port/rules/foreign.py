@@ -1,0 +1,48 @@
+"""Names of other libraries, and calls of which nothing is known.
+
+What: what the porter does not know stays as it is, if the output can have it: the user's own objects, functions that
+are
+arguments, the standard library.
+Before: `y = activation(x)`
+After: `y = activation(x)`
+Safety: nothing is assumed of the result.
+Limits: what another library provides is a finding, as the output cannot import it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, Value
+from fnjax.port.rules.registry import expression
+from fnjax.port.walk import Stop, Term, Walk
+
+
+@expression(cst.Name, cst.Attribute)
+def names(walk: Walk, node: cst.BaseExpression) -> Term | None:
+    """Names of other libraries that are not called."""
+    name = walk.name_of(node)
+    if name and not name.startswith("torch."):
+        known(walk, node, name)
+        if name.startswith("file:"):
+            walk.called.add(name)
+            routine = walk.program.called(name)
+            if routine is not None:
+                walk.program.reached.add(routine.node)
+        if isinstance(node, cst.Attribute):
+            return Term(node, Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC)
+    return None
+
+
+def known(walk: Walk, node: cst.CSTNode, name: str) -> None:
+    """A name of another library is a finding: the output cannot import it."""
+    root = name.split(".", maxsplit=1)[0]
+    if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):
+        return
+    if name.startswith("?"):
+        raise Stop(node, "unknown", f"the file does not say what {name[1:]!r} is")
+    if root in {"numpy", "fnjax", "jax", "torch"} or root in sys.stdlib_module_names:
+        return
+    raise Stop(node, "supply", f"{name} is of another module; put a JAX function of that name in its place")

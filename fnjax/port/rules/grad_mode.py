@@ -1,0 +1,281 @@
+"""Gradient mode: no_grad, enable_grad, and gradients that backward takes itself.
+
+What: `with torch.no_grad():` and its like lose their head; what such a block in backward computes is constant to
+further
+derivatives. A forward that backward computes once more under `torch.enable_grad()` and differentiates with
+torch.autograd.grad becomes a function and its jax.vjp.
+Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
+After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
+Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
+Limits: create_graph, graphs kept on ctx, and gradients that are read from `.grad` of several tensors are findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.facts import TENSOR, UNKNOWN, Value
+from fnjax.port.operations import code, fit
+from fnjax.port.rules.registry import expression, statement
+from fnjax.port.walk import Statements, Stop, Term, Walk, line, parse
+
+NO_GRAD = frozenset(
+    {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
+)
+_PLAIN = frozenset(
+    {
+        "torch.enable_grad",
+        "torch.autograd.enable_grad",
+        "torch.set_grad_enabled",
+        "torch.autograd.set_grad_enabled",
+        "torch.autocast",
+        "torch.amp.autocast",
+        "torch.cuda.device",
+        "torch.cuda.device_of",
+        "torch.cuda.stream",
+        "torch.profiler.record_function",
+        "torch.cuda.nvtx.range",
+        "torch.autograd.profiler.record_function",
+        "torch.random.fork_rng",
+        "torch.device",
+        "torch.cuda.amp.autocast",
+        "contextlib.nullcontext",
+    }
+)
+
+
+# Questions about PyTorch's machinery, which ported code is not run by.
+_FALSE = frozenset(
+    {
+        "torch.compiler.is_compiling",
+        "torch.compiler.is_dynamo_compiling",
+        "torch.jit.is_scripting",
+        "torch.jit.is_tracing",
+        "torch._dynamo.is_compiling",
+        "torch.onnx.is_in_onnx_export",
+        "torch.is_autocast_enabled",
+        "torch.is_inference_mode_enabled",
+        "torch.is_autocast_cpu_enabled",
+        "torch._dynamo.external_utils.is_compiling",
+        "torch.cuda.is_available",
+        "torch._get_tracing_state",
+        "torch.is_deterministic_algorithms_enabled",
+        "torch.are_deterministic_algorithms_enabled",
+        "torch.is_anomaly_enabled",
+    }
+)
+_TRUE = frozenset({"torch.is_grad_enabled"})
+
+
+@statement(cst.With)
+def mode(walk: Walk, node: cst.With) -> Statements | None:
+    """`with torch.no_grad():`."""
+    kept, gone = [], []
+    for item in node.items:
+        call = item.item
+        name = walk.name_of(call.func) if isinstance(call, cst.Call) else walk.name_of(call)
+        if name in NO_GRAD | _PLAIN:
+            gone.append(name)
+            if "autocast" in name:
+                enabled = (
+                    [a for a in call.args if a.keyword and a.keyword.value == "enabled"]
+                    if isinstance(call, cst.Call)
+                    else []
+                )
+                if not enabled or code(enabled[0].value) != "False":
+                    walk.note(
+                        item,
+                        "dropped",
+                        "autocast is dropped: JAX has no autocast regions, the block computes in the dtypes of "
+                        "its inputs",
+                    )
+        else:
+            kept.append(item.with_changes(item=walk.expr(item.item).node))
+            if item.asname is not None:
+                for bound in walk.program.bound_in(item):
+                    walk.bind(bound, UNKNOWN, item)
+    silent = any(g in NO_GRAD for g in gone) and walk.routine.role in {"backward", "vjp", "jvp"}
+    before = set(walk.program.bound_in(node.body))
+    outer, walk.stop_gradients = walk.stop_gradients, walk.stop_gradients or silent
+    body = walk.body(node.body)
+    walk.stop_gradients = outer
+    if kept:
+        return [node.with_changes(items=kept, body=body)]
+    made = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+    if silent:
+        for name in sorted(before):
+            value = walk.state.variables.get(name, UNKNOWN)
+            if value.is_tensor and walk.live(name):
+                walk.sink.imports.add("jax")
+                made.append(line(f"{name} = jax.lax.stop_gradient({name})"))
+    return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
+
+
+@expression(cst.Call)
+def gradient(walk: Walk, node: cst.Call) -> Term | None:
+    """A call of torch.autograd.grad that no pattern has taken."""
+    name = walk.name_of(node.func)
+    if name in {"torch.autograd.grad", "torch.autograd.backward"}:
+        raise Stop(
+            node,
+            "autograd",
+            f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
+        )
+    if name in _FALSE or name in _TRUE:
+        return Term(parse(str(name in _TRUE)), Value("static", "bool", literal=name in _TRUE))
+    if name == "torch.autograd.Variable" and node.args:
+        return walk.expr(node.args[0].value)
+    if name in {"torch.enable_grad", "torch.no_grad"}:
+        raise Stop(node, "autograd", f"{name} as a value has no meaning in JAX")
+    return None
+
+
+def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+    """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
+    first = body[index]
+    if not isinstance(first, cst.With) or walk.routine.role not in {"backward", "vjp", "helper"}:
+        return None
+    names = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
+    if not names & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
+        return None
+    inner: list[Any] = list(first.body.body)
+    found = next(((j, s) for j, s in enumerate(inner) if _grad_call(walk, s)), None)
+    if found:
+        steps, grad, used = inner[: found[0]], found[1], 1
+        rest = inner[found[0] + 1 :]
+    else:
+        follow = next(((j, s) for j, s in enumerate(body[index + 1 : index + 6]) if _grad_call(walk, s)), None)
+        if follow is None:
+            return None
+        steps, grad, used = inner, follow[1], follow[0] + 2
+        rest = []
+    between = list(body[index + 1 : index + used - 1]) if not found else []
+    call = _grad_call(walk, grad)
+    assert call is not None
+    made = _pullback(walk, first, steps, grad, call)
+    if made is None:
+        return None
+    tail = walk.block(rest)
+    return [*walk.block(between), *made, *tail], used
+
+
+def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
+    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
+        return None
+    small = node.body[0]
+    value = small.value if isinstance(small, (cst.Assign, cst.Return)) else None
+    if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Call):
+        value = value.value
+    if isinstance(value, cst.Call) and walk.name_of(value.func) == "torch.autograd.grad":
+        return value
+    return None
+
+
+def _pullback(
+    walk: Walk, head: cst.With, steps: list[cst.BaseStatement], grad: Any, call: cst.Call
+) -> Statements | None:
+    arguments = {
+        ("outputs", "inputs", "grad_outputs")[i] if a.keyword is None else a.keyword.value: a.value
+        for i, a in enumerate(call.args[:3])
+    } | {a.keyword.value: a.value for a in call.args if a.keyword}
+    if {"create_graph", "is_grads_batched"} & {k for k, v in arguments.items() if code(v) != "False"}:
+        return None
+    outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
+    if outputs is None or inputs is None:
+        return None
+    several = isinstance(inputs, (cst.Tuple, cst.List))
+    names = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
+    if not all(isinstance(n, cst.Name) for n in names):
+        return None
+    wanted = [n.value for n in names if isinstance(n, cst.Name)]
+    outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
+    opening: list[cst.BaseStatement] = []
+    computing: list[cst.BaseStatement] = []
+    for s in steps:
+        (opening if not computing and _is_detaching(s, wanted) else computing).append(s)
+    made: Statements = []
+    made += walk.block([_opened(s) for s in opening])
+    if any(w not in walk.state.variables for w in wanted):
+        return None
+    outer = walk.state.copy()
+    for w in wanted:
+        walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
+    block = walk.block(computing)
+    terms = [walk.expr(o) for o in outs]
+    inside = walk.state.variables
+    walk.state = outer
+    walk.sink.imports.add("jax")
+    result = code(fit(terms[0].node, 1)) if len(terms) == 1 else f"({', '.join(code(fit(t.node, 1)) for t in terms)})"
+    given = arguments.get("grad_outputs")
+    cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({result})"
+    if isinstance(given, cst.List):
+        cotangent = f"({cotangent.strip('[]')},)"
+    if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
+        cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
+    function = cst.parse_statement(f"def recomputed({', '.join(wanted)}):\n    return {result}\n")
+    assert isinstance(function, cst.FunctionDef)
+    empty = [cst.EmptyLine(indent=False)]
+    function = function.with_changes(body=cst.IndentedBlock([*block, *function.body.body]), leading_lines=empty)
+    made.append(function)
+    plain = [code(t.node) for t in terms]
+    later = {
+        n
+        for n in walk.program.bound_in(cst.IndentedBlock(computing))
+        if n not in wanted and _later(walk, n, head, grad)
+    }
+    if given is None:
+        walk.sink.imports.add("jnp")
+        made.append(line(f"recomputed_output, pullback = jax.vjp(recomputed, {', '.join(wanted)})"))
+        cotangent = "jnp.ones_like(recomputed_output)"
+    else:
+        kept = plain[0] if later == {plain[0]} else "_"
+        if later - {kept}:
+            return None
+        made.append(line(f"{kept}, pullback = jax.vjp(recomputed, {', '.join(wanted)})"))
+        if kept != "_":
+            walk.bind(kept, inside.get(kept, UNKNOWN), head)
+    made[-1] = made[-1].with_changes(leading_lines=empty)
+    small = grad.body[0]
+    assert isinstance(small, (cst.Assign, cst.Return))
+    value: cst.BaseExpression = parse(f"pullback({cotangent})")
+    tuple_value = Value("static", parts=(TENSOR,) * len(wanted))
+    subscripted = isinstance(small.value, cst.Subscript)
+    if subscripted:
+        assert isinstance(small.value, cst.Subscript)
+        value = small.value.with_changes(value=value)
+        tuple_value = TENSOR
+    del several
+    if isinstance(small, cst.Return):
+        walk.returns.append(tuple_value)
+        made.append(grad.with_changes(body=[small.with_changes(value=value)]))
+    else:
+        from fnjax.port.rules.statements import bind_target
+
+        for target in small.targets:
+            bind_target(walk, target.target, tuple_value, small)
+        made.append(grad.with_changes(body=[small.with_changes(value=value)]))
+    return made
+
+
+def _later(walk: Walk, name: str, head: cst.With, grad: cst.BaseStatement) -> bool:
+    inside = walk.routine.nodes_in(head) | walk.routine.nodes_in(grad)
+    here = walk.program.source.position(head)
+    return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
+
+
+def _is_detaching(node: cst.BaseStatement, wanted: list[str]) -> bool:
+    """`x = x.detach().requires_grad_()`, or `x.requires_grad_()`."""
+    text = code(node).strip()
+    return "detach" in text or "requires_grad" in text or text.startswith(('"""', "#"))
+
+
+def _opened(node: cst.BaseStatement) -> cst.BaseStatement:
+    """Without the marks that only PyTorch's graph needs."""
+    return node
+
+
+__all__ = ["gradient", "mode", "recomputation"]

@@ -1,0 +1,202 @@
+"""Reads at indices.
+
+What: `x[i, a:b]`, `x[..., None]` and `x[index]` stay; a list as index becomes an array. A read with a boolean mask is
+stood for by all entries as long as only entrywise operations and reductions follow (see masks).
+Before: `x[[0, 2]]`
+After: `x[jnp.array([0, 2])]`
+Safety: slices are views, and are followed as such; an index out of bounds, an error in PyTorch, is clamped in JAX.
+Limits: a mask whose entries are taken out for good has a shape that depends on values: it runs un-jitted only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import UNKNOWN, Place, Step, Value
+from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.rules.registry import expression
+from fnjax.port.walk import Term, Uncompressed, Walk, parse
+
+
+def elements(node: cst.Subscript) -> list[cst.BaseExpression | None]:
+    """The indices, None for slices."""
+    found: list[cst.BaseExpression | None] = []
+    for e in node.slice:
+        if isinstance(e.slice, cst.Slice) or not isinstance(e.slice, cst.Index):
+            found.append(None)
+        elif isinstance(e.slice.value, cst.Tuple):
+            found += [x.value for x in e.slice.value.elements]
+        else:
+            found.append(e.slice.value)
+    return found
+
+
+def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
+    """The one boolean mask that a subscript consists of."""
+    indices = elements(node)
+    if len(indices) != 1 or indices[0] is None:
+        return None
+    term = walk.expr(indices[0])
+    if term.value.kind not in {"tensor", "unknown"}:
+        return None
+    if term.value.dtype == "bool":
+        return term
+    if term.value.dtype == "unknown" and _called_mask(indices[0]):  # _mask looks at the dtype when the port runs
+        return Term(term.node, replace(term.value, dtype="bool", like="", rank=None, number=walk.number(indices[0])))
+    return None
+
+
+def _called_mask(node: cst.BaseExpression) -> bool:
+    """Whether an index of unknown dtype is a mask by its name, or is `~index`."""
+    if isinstance(node, cst.UnaryOperation):
+        return isinstance(node.operator, cst.BitInvert)
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    return isinstance(name, cst.Name) and "mask" in name.value.lower()
+
+
+def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
+    """The subscript with translated indices, lists made arrays."""
+    made = []
+    changed = False
+    for e in node.slice:
+        if isinstance(e.slice, cst.Index):
+            index = walk.expr(e.slice.value)
+            new = _index(walk, index)
+            changed = changed or new is not e.slice.value
+            made.append(e.with_changes(slice=e.slice.with_changes(value=fit(new, 1))))
+        else:
+            parts = {f: walk.expr(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
+            for f in parts:
+                if walk.expr(getattr(e.slice, f)).value.is_tensor:
+                    walk.report(
+                        node,
+                        "untraced",
+                        "a slice whose bounds are tensors has no fixed shape; this runs un-jitted only",
+                    )
+            changed = changed or any(parts[f] is not getattr(e.slice, f) for f in parts)
+            made.append(e.with_changes(slice=e.slice.with_changes(**parts)))
+    if not changed and base is node.value:
+        return node
+    return cst.Subscript(
+        fit(base), made, lbracket=node.lbracket, rbracket=node.rbracket, lpar=node.lpar, rpar=node.rpar
+    )
+
+
+def _index(walk: Walk, term: Term) -> cst.BaseExpression:
+    node = term.node
+    if isinstance(node, (cst.List, cst.ListComp)):
+        walk.sink.imports.add("jnp")
+        return parse(f"jnp.array({code(node)})")
+    if isinstance(node, cst.Tuple):
+        parts = [
+            e.with_changes(value=_index(walk, Term(e.value))) if isinstance(e, cst.Element) else e
+            for e in node.elements
+        ]
+        same = all(a.value is b.value for a, b in zip(parts, node.elements, strict=True))
+        return node if same else node.with_changes(elements=parts)
+    return node
+
+
+@expression(cst.Subscript)
+def read(walk: Walk, node: cst.Subscript) -> Term | None:
+    """`x[i]`."""
+    if walk.name_of(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
+        return Term(node, UNKNOWN)
+    base = walk.expr(node.value)
+    value = base.value
+    if value.mask:
+        raise Uncompressed
+    if value.kind in {"static", "object"}:
+        return Term(_changed(walk, node, base), _part(walk, node, value))
+    mask = mask_of(walk, node)
+    if mask is not None and value.kind in {"tensor", "unknown"}:
+        return _compressed(walk, node, base, mask)
+    made = _changed(walk, node, base)
+    indices = elements(node)
+    values = [walk.expr(i).value if i is not None else None for i in indices]
+    if any(v is not None and v.is_tensor and v.dtype == "bool" for v in values):
+        walk.report(
+            node,
+            "untraced",
+            "a boolean mask among other indices selects a number of entries that depends on values; this runs "
+            "un-jitted only",
+        )
+    basic = all(
+        v is None
+        or (
+            v.kind == "static"
+            and v.element is None
+            and not (v.parts and len(indices) == 1 and isinstance(indices[0], cst.List))
+        )
+        for v in values
+    )
+    rank = None
+    if value.rank is not None and basic:
+        new = sum(i is not None and code(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
+        gone = sum(
+            i is not None and code(i) not in {"None", "...", "Ellipsis", "np.newaxis", "torch.newaxis"} for i in indices
+        )
+        rank = value.rank + new - gone
+    place = walk.fresh(node)
+    doubtful = not basic and not any(v is not None and (v.is_tensor or v.element is not None) for v in values)
+    if (basic or doubtful) and value.place is not None:
+        hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
+        taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
+        place = Place(value.place.storage, (*value.place.steps, taken), value.place.certain and basic)
+    kind = value.kind if value.kind == "tensor" else "unknown"
+    return Term(made, Value(kind, value.dtype, rank, place=place))
+
+
+def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
+    return subscript(walk, node, base.node)
+
+
+def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
+    indices = elements(node)
+    index = walk.expr(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
+    if value.parts is not None and type(index) is int and -len(value.parts) <= index < len(value.parts):
+        return value.parts[index]
+    if len(indices) == 1 and indices[0] is None and value.parts is not None:
+        bounds = node.slice[0].slice
+        assert isinstance(bounds, cst.Slice)
+        ends = [literal(b) if b is not None else None for b in (bounds.lower, bounds.upper, bounds.step)]
+        if all(e is None or type(e) is int for e in ends):
+            return Value("static", parts=value.parts[slice(*ends)], element=value.element)  # type: ignore[arg-type] # all are ints
+    if len(indices) == 1 and indices[0] is None:
+        return Value("static", element=value.element)
+    if value.element is not None:
+        if value.place is not None and type(index) is int and index >= 0 and value.element.is_tensor:
+            return replace(value.element, place=value.place.entry(index))
+        return value.element
+    if value.parts:
+        from fnjax.port.facts import join_values
+
+        joined = value.parts[0]
+        for part in value.parts[1:]:
+            joined = join_values(joined, part)
+        return joined
+    return UNKNOWN
+
+
+def _compressed(walk: Walk, node: cst.Subscript, base: Term, mask: Term) -> Term:
+    """All entries stand for those that the mask selects, or the selection runs un-jitted only."""
+    if not walk.compress or not mask.value.number:
+        walk.report(
+            node,
+            "untraced",
+            "x[mask] selects a number of entries that depends on values; write it with jnp.where, or it runs "
+            "un-jitted only",
+        )
+        return Term(_changed(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.fresh(node)))
+    number = mask.value.number
+    same = (bool(mask.value.like) and mask.value.like == base.value.like) or (
+        mask.value.rank is not None and mask.value.rank == base.value.rank
+    )
+    code_ = mask.node
+    if not same:
+        walk.sink.needs.add("_mask")
+        code_ = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
+    walk.masks[number] = code_
+    return Term(base.node, replace(base.value, mask=number, place=walk.fresh(node), number=""))

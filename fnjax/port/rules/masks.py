@@ -1,0 +1,59 @@
+"""Boolean masks become jnp.where.
+
+What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`.
+Before: `x[m] = y[m] * 2`
+After: `x = jnp.where(m, y * 2, x)`
+Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
+and
+the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means and the like of `y[m]` take `where=m`.
+Limits: entries at which f is not defined are computed too, and not taken.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.operations import code, fit
+from fnjax.port.walk import Term, Uncompressed, Walk, parse
+
+
+def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
+    """The new value of all of `base` when the entries that `mask` selects take `new`."""
+    if new.value.mask:
+        if new.value.mask != mask.value.number:
+            raise Uncompressed
+    elif new.value.is_tensor and new.value.rank != 0:
+        walk.report(
+            node,
+            "untraced",
+            "the entries for x[mask] are as many as the mask selects; write it with jnp.where(mask, all entries, "
+            "x), or it runs un-jitted only",
+        )
+        return parse(f"{code(fit(base.node))}.at[{code(fit(mask.node, 1))}].set({code(fit(new.node, 1))})")
+    walk.sink.imports.add("jnp")
+    condition = code(fit(mask.node, 1))
+    if not _same_rank(base, mask):
+        walk.sink.needs.add("_mask")
+        condition = f"_mask({condition}, {code(fit(base.node, 1))})"
+    value = code(fit(new.node, 1))
+    text = f"jnp.where({condition}, {value}, {code(fit(base.node, 1))})"
+    if _may_promote(base, new):
+        text += f".astype({code(fit(base.node))}.dtype)"
+    return parse(text)
+
+
+def _same_rank(base: Term, mask: Term) -> bool:
+    same_shape = bool(mask.value.like) and mask.value.like == base.value.like
+    return same_shape or (mask.value.rank is not None and mask.value.rank == base.value.rank)
+
+
+def _may_promote(base: Term, new: Term) -> bool:
+    """Whether jnp.where might give another dtype than that of x, which keeps its own in PyTorch."""
+    if new.value.mask:
+        return False  # PyTorch demands the same dtype here
+    if new.value.kind == "static":
+        order = {"bool": 0, "int": 1, "float": 2, "complex": 3}
+        if base.value.dtype in order and new.value.dtype in order:
+            return order[new.value.dtype] > order[base.value.dtype]
+        return new.value.dtype not in {"int", "bool"} and base.value.dtype != "float" and not base.value.is_tensor
+    return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)

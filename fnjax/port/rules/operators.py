@@ -1,0 +1,268 @@
+"""Operators stay as they are.
+
+What: arithmetic, comparisons and `not`, `and`, `or`; only what is known of their values is worked out here.
+Before: `(x > 0) & m`
+After: `(x > 0) & m`
+Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
+Limits: `and`, `or`, `not` and chained comparisons of tensors ask for a Python bool, which runs un-jitted only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import UNKNOWN, Value, join_values
+from fnjax.port.operations import MISSING, literal
+from fnjax.port.rules.registry import expression
+from fnjax.port.walk import Term, Uncompressed, Walk, parse
+
+
+def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
+    """What is known of the result of an elementwise operator."""
+    values = [o.value for o in operands]
+    tensors = [v for v in values if v.is_tensor]
+    masks = {v.mask for v in values if v.mask}
+    if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
+        raise Uncompressed
+    open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
+    if not tensors and not open_:
+        kind = "unknown" if any(v.kind == "object" for v in values) else "static"
+        known = {v.dtype for v in values}
+        return Value(kind, dtype or (known.pop() if len(known) == 1 else "unknown"))
+    # A Python value in a parameter of unknown kind has no shape; an array there that would change this one is no
+    # mask of it.
+    likes = {v.like for v in tensors or open_ if v.rank != 0}
+    line, column = walk.program.source.position(node)
+    like = likes.pop() if len(likes) == 1 else f"@{line}:{column}"
+    big = [v for v in open_ if v.like == like]
+    rank = (
+        0
+        if all(v.rank == 0 for v in tensors) and len(tensors) == len([v for v in values if v.kind != "static"])
+        else big[0].rank
+        if big
+        else None
+    )
+    if not dtype:
+        kinds = [v.dtype for v in values]
+        dtype = next((d for d in ("complex", "float") if d in kinds), "") or (
+            kinds[0] if len(set(kinds)) == 1 else "unknown"
+        )
+        if dtype == "unknown" and "unknown" not in kinds:
+            dtype = "int"
+    place = walk.fresh(node)
+    kind = "tensor" if tensors else "unknown"
+    return Value(kind, dtype, rank, place=place, like=like, mask=masks.pop() if masks else "")
+
+
+@expression(cst.BinaryOperation)
+def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
+    """`a + b`."""
+    left, right = walk.expr(node.left), walk.expr(node.right)
+    dtype = ""
+    if isinstance(node.operator, cst.Divide):
+        dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
+    made = walk.rebuilt(node)
+    if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
+        return Term(made, Value("static", parts=left.value.parts + right.value.parts))
+    if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
+        return Term(made, Value("static", element=left.value.element))
+    if left.value.kind == right.value.kind == "static":
+        found = literal(made)
+        if found is MISSING:
+            found = _computed(node, left.value, right.value)
+        return Term(made, Value("static", combined(walk, node, [left, right], dtype).dtype, literal=found))
+    if isinstance(node.operator, cst.MatrixMultiply):
+        if left.value.mask or right.value.mask:
+            raise Uncompressed
+        known = {left.value.dtype, right.value.dtype}
+        return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
+    value = combined(walk, node, [left, right], dtype)
+    if value.dtype == "bool":
+        value = replace(value, number=walk.number(node))
+    return Term(made, value)
+
+
+def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
+    """The value of simple sums of known whole numbers, as `ndim - 1`."""
+    a, b = left.literal, right.literal
+    if type(a) is int and type(b) is int:
+        if isinstance(node.operator, cst.Add):
+            return a + b
+        if isinstance(node.operator, cst.Subtract):
+            return a - b
+    return MISSING
+
+
+@expression(cst.UnaryOperation)
+def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
+    """`-x`, `~m`, `not flag`."""
+    term = walk.expr(node.expression)
+    made = walk.rebuilt(node)
+    if isinstance(node.operator, cst.Not):
+        if term.value.is_tensor:
+            return Term(
+                parse(f"~({_text(term.node)})") if term.value.dtype == "bool" else made,
+                Value("tensor", "bool", term.value.rank, number=walk.number(node)),
+            )
+        return Term(made, Value("static", "bool"))
+    if not term.value.is_tensor:
+        value = Value(
+            term.value.kind,
+            term.value.dtype,
+            literal=literal(made),
+            place=walk.fresh(node) if term.value.kind == "unknown" else None,
+        )
+        return Term(made, value)
+    return Term(
+        made,
+        replace(term.value, place=walk.fresh(node), number=walk.number(node) if term.value.dtype == "bool" else ""),
+    )
+
+
+def _text(node: cst.BaseExpression) -> str:
+    from fnjax.port.operations import code
+
+    return code(node)
+
+
+@expression(cst.Comparison)
+def comparison(walk: Walk, node: cst.Comparison) -> Term:
+    """`x > 0`."""
+    operands = [walk.expr(node.left), *(walk.expr(t.comparator) for t in node.comparisons)]
+    made = walk.rebuilt(node)
+    operators = [type(t.operator) for t in node.comparisons]
+    if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
+        return Term(made, Value("static", "bool"))
+    if len(operators) > 1 and any(o.value.is_tensor for o in operands):
+        walk.report(
+            node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
+        )
+    value = combined(walk, node, operands, "bool")
+    if value.kind in {"tensor", "unknown"}:
+        value = replace(value, number=walk.number(node))
+    return Term(made, value)
+
+
+@expression(cst.BooleanOperation)
+def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
+    """`a and b`."""
+    left = walk.expr(node.left)
+    walk.conditional += 1
+    right = walk.expr(node.right)
+    walk.conditional -= 1
+    if (
+        left.value.is_tensor
+        and left.value.rank == 0
+        and left.value.dtype == right.value.dtype == "bool"
+        and right.value.kind in {"tensor", "static"}
+    ):
+        sign = "&" if isinstance(node.operator, cst.And) else "|"
+        return Term(parse(f"({_text(left.node)}) {sign} ({_text(right.node)})"), Value("tensor", "bool", 0))
+    if left.value.is_tensor:
+        walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
+    value = right.value if left.value.kind == right.value.kind else join_values(left.value, right.value)
+    if right.value.is_tensor and left.value.kind == "static" and right.value.dtype == "bool":
+        value = replace(right.value, number="")
+    return Term(walk.rebuilt(node), replace(value, literal=MISSING))
+
+
+@expression(cst.Tuple, cst.List)
+def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
+    """`(a, b)` and `[a, b]`."""
+    made = walk.rebuilt(node)
+    values: list[Value] = []
+    for element in node.elements:
+        value = walk.expr(element.value).value
+        if value.mask:
+            raise Uncompressed
+        if isinstance(element, cst.StarredElement):
+            if value.parts is None:
+                return Term(made, Value("static", element=value.element or UNKNOWN))
+            values += value.parts
+        else:
+            values.append(value)
+    return Term(made, Value("static", literal=literal(node), parts=tuple(values)))
+
+
+@expression(cst.Dict, cst.Set)
+def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
+    """`{"a": x}`."""
+    return Term(walk.rebuilt(node), Value("static", element=UNKNOWN))
+
+
+@expression(cst.Lambda)
+def function(walk: Walk, node: cst.Lambda) -> Term:
+    """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
+    outer = walk.state.copy()
+    for param in node.params.params:
+        walk.state.variables[param.name.value] = UNKNOWN
+    walk.conditional += 1
+    body = walk.expr(node.body)
+    walk.conditional -= 1
+    walk.state = outer
+    made = node if body.node is node.body else node.with_changes(body=body.node)
+    return Term(made, Value("object", element=body.value))
+
+
+@expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)
+def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
+    """`[f(x) for x in xs]`."""
+    from fnjax.port.rules.statements import bind_target, element_of
+
+    outer = walk.state.copy()
+    walk.conditional += 1
+    changes: cst.CompFor = node.for_in
+    made_for = _comp_for(walk, changes, bind_target, element_of)
+    if isinstance(node, cst.DictComp):
+        key, value = walk.expr(node.key), walk.expr(node.value)
+        made: cst.BaseExpression = node.with_changes(key=key.node, value=value.node, for_in=made_for)
+        element = value.value
+    else:
+        assert isinstance(node, cst.BaseSimpleComp)
+        term = walk.expr(node.elt)
+        made = node.with_changes(elt=term.node, for_in=made_for)
+        element = term.value
+    walk.conditional -= 1
+    walk.state = outer
+    return Term(made, Value("static", element=replace(element, literal=MISSING)))
+
+
+def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: object) -> cst.CompFor:
+    items = walk.expr(node.iter)
+    bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)  # type: ignore[operator]
+    ifs = [i.with_changes(test=walk.expr(i.test).node) for i in node.ifs]
+    inner = _comp_for(walk, node.inner_for_in, bind_target, element_of) if node.inner_for_in else None
+    return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
+
+
+@expression(cst.NamedExpr)
+def named(walk: Walk, node: cst.NamedExpr) -> Term:
+    """`(n := len(x))`."""
+    term = walk.expr(node.value)
+    if isinstance(node.target, cst.Name):
+        walk.bind(node.target.value, term.value, node)
+    return Term(node if term.node is node.value else node.with_changes(value=term.node), term.value)
+
+
+@expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary)
+def constant(walk: Walk, node: cst.BaseExpression) -> Term:
+    """Numbers and strings."""
+    value = literal(node)
+    kind = (
+        "float"
+        if isinstance(value, float)
+        else "int"
+        if isinstance(value, int)
+        else "complex"
+        if isinstance(value, complex)
+        else "unknown"
+    )
+    return Term(node, Value("static", kind, literal=value))
+
+
+@expression(cst.FormattedString, cst.ConcatenatedString)
+def text(walk: Walk, node: cst.BaseExpression) -> Term:
+    """Strings with values in them."""
+    return Term(walk.rebuilt(node), Value("static"))

@@ -1,0 +1,51 @@
+"""Which rule has a say on which node.
+
+A rule is a function `(walk, node) -> Term | None` for expressions, `(walk, node) -> list of statements | None` for
+statements; None means that the next one is asked. The files are asked in ORDER, the rules of a file in their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+ORDER = (
+    "context",
+    "python_calls",
+    "foreign",
+    "grad_mode",
+    "operations",
+    "operators",
+    "indexing",
+    "control",
+    "statements",
+    "definitions",
+    "others",
+)
+Rule = Callable[..., Any]
+EXPRESSIONS: dict[type[cst.CSTNode], list[Callable[..., Any]]] = {}
+STATEMENTS: dict[type[cst.CSTNode], list[Callable[..., Any]]] = {}
+
+
+def expression(*types: type[cst.CSTNode]) -> Callable[[Rule], Rule]:
+    """Enter a rule for expressions of these types."""
+    return _into(EXPRESSIONS, types)
+
+
+def statement(*types: type[cst.CSTNode]) -> Callable[[Rule], Rule]:
+    """Enter a rule for statements of these types."""
+    return _into(STATEMENTS, types)
+
+
+def _into(
+    table: dict[type[cst.CSTNode], list[Callable[..., Any]]], types: tuple[type[cst.CSTNode], ...]
+) -> Callable[[Rule], Rule]:
+    def enter(rule: Rule) -> Rule:
+        for kind in types:
+            table.setdefault(kind, []).append(rule)
+            table[kind].sort(key=lambda r: ORDER.index(r.__module__.rpartition(".")[2]))
+        return rule
+
+    return enter

@@ -1,0 +1,456 @@
+"""Assignments, loops and returns.
+
+What: assignments to variables, to entries (`x[i, a:b] = v`), to attributes of ctx, to `x.data`, augmented ones, and
+what
+unpacking gives.
+Before: `x[i, 1:] += v`
+After: `x = x.at[i, 1:].add(v)`
+Safety: whatever shares memory with x is written as well (see writing); PyTorch's `x[i] += v` with an index tensor
+counts
+each entry once, so it becomes `.set(x[i] + v)`.
+Limits: entries of tensors in containers; attributes of tensors other than `.data`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.rules.context import is_ctx, keep, path
+from fnjax.port.rules.indexing import elements, mask_of, subscript
+from fnjax.port.rules.masks import masked_write
+from fnjax.port.rules.registry import statement
+from fnjax.port.rules.writing import write
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+
+_UPDATES = {
+    "AddAssign": "add",
+    "SubtractAssign": "subtract",
+    "MultiplyAssign": "multiply",
+    "DivideAssign": "divide",
+    "PowerAssign": "power",
+}
+
+
+def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
+    """What one finds when iterating."""
+    if value.mask:
+        raise Uncompressed
+    if value.parts:
+        from fnjax.port.facts import join_values
+
+        joined = value.parts[0]
+        for part in value.parts[1:]:
+            joined = join_values(joined, part)
+        return replace(joined, literal=MISSING, number="", like="")
+    if value.is_tensor:
+        return Value(
+            "tensor",
+            value.dtype,
+            value.rank - 1 if value.rank else None,
+            place=replace(value.place, certain=False) if value.place else None,
+        )
+    return value.element or UNKNOWN
+
+
+def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
+    """Variables take values, also by unpacking."""
+    if isinstance(target, cst.Name):
+        walk.bind(target.value, value, node)
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        if value.mask:
+            raise Uncompressed
+        plain = all(isinstance(e, cst.Element) for e in target.elements)
+        parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
+        element = value.element or (element_of(walk, target, value) if value.kind != "unknown" else UNKNOWN)
+        for i, e in enumerate(target.elements):
+            one = parts[i] if parts is not None else element
+            if parts is None and plain and value.place is not None and value.kind == "static" and one.is_tensor:
+                one = replace(one, place=value.place.entry(i))
+            bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
+    elif isinstance(target, cst.Attribute):
+        bind_attribute(walk, target, value, node)
+
+
+def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
+    """`ctx.alpha = alpha`."""
+    key = path(walk, target)
+    if key:
+        if value.mask:
+            raise Uncompressed
+        walk.bind(key, value, node)
+        keep(walk, key, value)
+
+
+@statement(cst.Assign)
+def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
+    """`a = b = value`."""
+    term = walk.expr(node.value)
+    if any(isinstance(t.target, cst.Subscript) for t in node.targets) or any(
+        _is_data(walk, t.target) for t in node.targets
+    ):
+        if len(node.targets) > 1:
+            raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
+        made = _into(walk, node, node.targets[0].target, term)
+        if made is not None:
+            return made
+    if _torch_attribute(walk, node.targets[0].target):
+        return []
+    _noted_aliases(walk, node, term)
+    if (
+        term.value.kind == "object"
+        and term.value.name.startswith("torch.")
+        and all(isinstance(t.target, cst.Name) for t in node.targets)
+        and walk.routine.role != "module"
+    ):
+        for target in node.targets:
+            bind_target(walk, target.target, replace(term.value, number=""), node)
+        return []
+    value = term.value
+    if value.name.startswith("?"):
+        value = UNKNOWN
+    for target in node.targets:
+        bind_target(walk, target.target, value, node)
+    targets = [_retarget(walk, t) for t in node.targets]
+    if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
+        targets = [_with_key(walk, node, t) for t in targets]
+    if len(targets) == 1 and code(targets[0].target) == code(term.node) and term.node is not node.value:
+        return []
+    if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
+        return [cst.SimpleStatementLine([node])]
+    return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
+
+
+def _with_key(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
+    """`x, n = inputs` where the inputs have a key as well."""
+    inner = target.target
+    inputs = walk.routine.parameters[walk.routine.first].name.value
+    if not isinstance(inner, cst.Tuple) or code(node.value) != inputs:
+        return target
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    elements = [*(e.with_changes(comma=comma) for e in inner.elements), cst.Element(cst.Name("_"))]
+    return target.with_changes(target=inner.with_changes(elements=elements))
+
+
+def _noted_aliases(walk: Walk, node: cst.Assign, term: Term) -> None:
+    if term.value.mask and walk.routine.role == "module":
+        raise Uncompressed
+
+
+def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
+    inner = target.target
+    if isinstance(inner, cst.Subscript):
+        made = walk.rebuilt(inner)
+        return target if made is inner else target.with_changes(target=made)
+    return target
+
+
+def _is_data(walk: Walk, target: cst.BaseExpression) -> bool:
+    return isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(walk, target.value)
+
+
+_IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
+
+
+def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
+    """Attributes of tensors that mean something to PyTorch's machinery only."""
+    if not isinstance(target, cst.Attribute) or is_ctx(walk, target.value):
+        return False
+    value = walk.expr(target.value).value
+    if value.is_tensor or (value.kind == "unknown" and target.attr.value in _IGNORED):
+        walk.note(
+            target, "dropped", f"the attribute {target.attr.value!r} of a tensor is dropped: JAX's arrays carry none"
+        )
+        return True
+    return False
+
+
+def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
+    """`x[i] = v` and `x.data = v`; None for what is no tensor."""
+    if isinstance(target, cst.Attribute):
+        base = walk.expr(target.value)
+        if base.value.kind in {"static", "object"}:
+            return None
+        write(walk, node, base, term.node, replace(base.value, number=""))
+        return []
+    assert isinstance(target, cst.Subscript)
+    base = walk.expr(target.value)
+    if base.value.kind in {"static", "object"}:
+        value = term.value
+        if isinstance(target.value, cst.Name) and (old := walk.state.variables.get(target.value.value)):
+            from fnjax.port.facts import join_values
+
+            indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
+            element = value if old.element is None else join_values(old.element, value)
+            parts = old.parts
+            if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
+                parts = tuple(value if i == indices[0] % len(parts) else p for i, p in enumerate(parts))
+            elif parts and not all(p.kind == "static" for p in parts):
+                parts = None
+            elif parts:
+                parts = tuple(Value("static", p.dtype) for p in parts)
+            walk.state.variables[target.value.value] = replace(
+                old, parts=parts, element=element, literal=MISSING, number=""
+            )
+        return None
+    if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
+        return None
+    mask = mask_of(walk, target)
+    if mask is not None:
+        new = masked_write(walk, node, base, mask, term)
+    else:
+        if term.value.mask:
+            raise Uncompressed
+        walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
+        value_code = code(fit(term.node, 1))
+        if _open_index(walk, target):
+            walk.sink.needs.add("_set")
+            index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
+            new = parse(f"_set({code(fit(base.node, 1))}, {index}, {value_code})")
+            write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+            return []
+        if isinstance(term.node, (cst.List, cst.Tuple)):
+            value_code = f"jnp.array({value_code})"
+        place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+        _mask_among(walk, target)
+        new = parse(f"{code(place)}.set({value_code})")
+    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+    return []
+
+
+def _open_index(walk: Walk, target: cst.Subscript) -> bool:
+    """Whether the one index is a tensor that may be a mask or whole numbers."""
+    indices = elements(target)
+    if len(indices) != 1 or indices[0] is None:
+        return False
+    value = walk.expr(indices[0]).value
+    return value.is_tensor and value.dtype == "unknown"
+
+
+def _mask_among(walk: Walk, target: cst.Subscript) -> None:
+    for index in elements(target):
+        if index is not None and walk.expr(index).value.is_tensor and walk.expr(index).value.dtype == "bool":
+            walk.report(
+                target,
+                "untraced",
+                "a boolean mask among other indices; write it with jnp.where, or it runs un-jitted only",
+            )
+
+
+def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
+    """Whether what is indexed like this is a tensor, though nothing else says so."""
+    indices = elements(target)
+    return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)
+
+
+@statement(cst.AugAssign)
+def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
+    """`x += v`, `x[i] += v`."""
+    operator = type(node.operator).__name__
+    symbol = code(node.operator).strip().removesuffix("=")
+    target = node.target
+    if isinstance(target, cst.Subscript):
+        base = walk.expr(target.value)
+        if base.value.kind not in {"static", "object"}:
+            return _augmented_entries(walk, node, target, base, operator, symbol)
+        walk.rebuilt(target)
+    term = walk.expr(node.value)
+    same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
+    if isinstance(target, cst.Subscript):
+        element = base.value.element or (element_of(walk, target, base.value))
+        if element.is_tensor:
+            raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
+        return [cst.SimpleStatementLine([same])]
+    held = walk.expr(target)
+    key = (
+        target.value
+        if isinstance(target, cst.Name)
+        else path(walk, target)
+        if isinstance(target, cst.Attribute)
+        else ""
+    )
+    if _is_data(walk, target):
+        assert isinstance(target, cst.Attribute)
+        held = walk.expr(target.value)
+    new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
+    if held.value.kind == "static":
+        value = STATIC if term.value.kind == "static" else replace(term.value, number="")
+        if held.value.parts is not None or held.value.element is not None:
+            value = Value(
+                "static", element=element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
+            )
+        if key:
+            walk.bind(key, replace(value, literal=MISSING), node)
+            if key.startswith("ctx."):
+                keep(walk, key, value)
+        return [cst.SimpleStatementLine([same])]
+    if term.value.mask and term.value.mask != held.value.mask:
+        raise Uncompressed
+    alone = len(walk.before)
+    write(walk, node, held, new, replace(held.value, number=""))
+    written = walk.before[alone:]
+    if key and len(written) == 1 and not isinstance(node.target, cst.Subscript) and not _is_data(walk, target):
+        del walk.before[alone:]
+        return [cst.SimpleStatementLine([same])]
+    if not written and key:
+        walk.bind(key, replace(held.value, number=""), node)
+        return [cst.SimpleStatementLine([same])]
+    return []
+
+
+def _augmented_entries(
+    walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
+) -> Statements:
+    mask = mask_of(walk, target)
+    term = walk.expr(node.value)
+    if mask is not None:
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
+        )
+        if term.value.mask not in {"", mask.value.number} or (
+            not term.value.mask and term.value.is_tensor and term.value.rank != 0
+        ):
+            raise Uncompressed
+        write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
+        return []
+    if term.value.mask:
+        raise Uncompressed
+    indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
+    place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+    _mask_among(walk, target)
+    plain = all(v.kind == "static" and v.element is None for v in indices)
+    if plain and operator in _UPDATES:
+        new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
+    else:
+        entry = subscript(walk, target, base.node)
+        new = parse(f"{code(place)}.set({code(entry)} {symbol} {code(fit(term.node, 13))})")
+    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+    return []
+
+
+@statement(cst.AnnAssign)
+def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
+    """`x: Tensor = value`."""
+    annotation = walk.program.annotation(node.annotation.annotation, walk)
+    made: dict[str, Any] = {}
+    if annotation is not None and annotation is not node.annotation.annotation:
+        made["annotation"] = node.annotation.with_changes(annotation=annotation)
+    if node.value is not None:
+        term = walk.expr(node.value)
+        bind_target(walk, node.target, term.value, node)
+        if term.node is not node.value:
+            made["value"] = fit(term.node, 0)
+    if annotation is None:  # nothing is left of the type
+        value = made.get("value", node.value)
+        return [] if value is None else [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(node.target)], value)])]
+    return [cst.SimpleStatementLine([node.with_changes(**made) if made else node])]
+
+
+@statement(cst.Expr)
+def bare(walk: Walk, node: cst.Expr) -> Statements | None:
+    """`x.add_(1)`, `print(x)`."""
+    term = walk.expr(node.value)
+    if term.node is node.value:
+        return [cst.SimpleStatementLine([node])]
+    if isinstance(term.node, (cst.Name, cst.Attribute, cst.Subscript)) and not isinstance(
+        node.value, (cst.Name, cst.SimpleString)
+    ):
+        return []
+    if walk.before and not isinstance(node.value, (cst.Await, cst.Yield)) and term.value.place is not None:
+        return []
+    return [cst.SimpleStatementLine([node.with_changes(value=fit(term.node, 0))])]
+
+
+@statement(cst.Return)
+def returned(walk: Walk, node: cst.Return) -> Statements | None:
+    """`return y`."""
+    if node.value is None:
+        walk.returns.append(Value("static", literal=None))
+        return [cst.SimpleStatementLine([node])]
+    term = walk.expr(node.value)
+    if term.value.mask:
+        raise Uncompressed
+    walk.returns.append(term.value)
+    made = term.node
+    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
+        made = _one_more(made, term.value)
+    if walk.stop_gradients and walk.routine.role in {"backward", "vjp", "jvp"} and term.value.kind != "object":
+        walk.sink.imports.add("jax")
+        made = _stopped(made, term.value)
+    if made is node.value:
+        return [cst.SimpleStatementLine([node])]
+    space = cst.SimpleWhitespace(" ")
+    return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
+
+
+def _one_more(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    """One more None at the end of what backward returns, for the key."""
+    if isinstance(node, cst.Tuple):
+        last = [
+            *(e.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for e in node.elements),
+            cst.Element(cst.Name("None")),
+        ]
+        return node.with_changes(elements=last)
+    if value.parts is not None or value.element is not None or value.kind == "static":
+        return parse(f"(*{code(fit(node))}, None)")
+    return parse(f"{code(fit(node, 1))}, None")
+
+
+def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    if isinstance(node, cst.Tuple):
+        return node.with_changes(
+            elements=[
+                e if code(e.value) == "None" else e.with_changes(value=_stopped(e.value, TENSOR)) for e in node.elements
+            ]
+        )
+    if value.literal is None:
+        return node
+    return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
+
+
+@statement(cst.For)
+def for_loop(walk: Walk, node: cst.For) -> Statements | None:
+    """`for i in range(n):`."""
+    items = walk.expr(node.iter)
+    one = element_of(walk, node.iter, items.value)
+    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
+    orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
+    if body is node.body and items.node is node.iter and orelse is node.orelse:
+        return [node]
+    return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
+
+
+@statement(cst.Import, cst.ImportFrom)
+def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
+    """Imports inside functions: those of torch go."""
+    import sys
+
+    from fnjax.port.naming import imported
+
+    kept = False
+    for name, full in imported(node):
+        walk.bind(name, Value("object", name=full), node)
+        root = full.split(".")[0]
+        kept = kept or root in sys.stdlib_module_names or root in {"numpy", "jax", "fnjax"}
+    return [cst.SimpleStatementLine([node])] if kept else []
+
+
+@statement(cst.Del)
+def deletion(walk: Walk, node: cst.Del) -> Statements | None:
+    """`del x`."""
+    found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
+    if any(not isinstance(t, cst.Name) for t in found):
+        return [cst.SimpleStatementLine([node])]
+    return [cst.SimpleStatementLine([node])]
+
+
+@statement(cst.Raise)
+def raised(walk: Walk, node: cst.Raise) -> Statements | None:
+    """`raise ValueError(x.shape)`."""
+    made = walk.rebuilt(node)
+    return [cst.SimpleStatementLine([made])]

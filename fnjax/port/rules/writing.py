@@ -1,0 +1,207 @@
+"""Writes to memory become new values of the variables that see it.
+
+What: in-place methods, alone, in chains and inside expressions; `out=`, `inplace=True`; every variable that shares the
+memory (a view, another name, a saved tensor) takes its new value too.
+Before: `d = A.diagonal(); d.mul_(2)` with A read afterwards
+After: `d = d * 2` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
+Safety: PyTorch's views are known from the table of operations. Where it cannot be told whether two variables share
+memory, and the answer matters, that is a finding.
+Limits: writes inside conditional expressions, lambdas and comprehensions; views taken with an index that has changed
+since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import HOLE, Place, Step, Value, places
+from fnjax.port.operations import code, fit
+from fnjax.port.operations.expressions import Fill
+from fnjax.port.walk import Stop, Term, Walk, assign, names, parse
+
+SAVED = "ctx.save_for_backward()"
+
+
+def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+    """The memory of `target` takes `new`; the statements for that go in front of the present one.
+
+    Returns:
+        The term that stands for the written tensor afterwards.
+    """
+    place = target.value.place
+    value = replace(value, place=place, number="")
+    holders = holding(walk, place) if place else {}
+    if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to {code(target.node)}, which outlives the call; let the function return the new array",
+        )
+    if place and not holders and any(s.startswith("global ") for s in place.storage):
+        raise Stop(
+            node, "alias", f"this writes to the global {code(target.node)}; let the function return the new array"
+        )
+    if not holders or place is None:
+        return Term(new, value)
+    if walk.conditional:
+        raise Stop(
+            node,
+            "alias",
+            "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
+        )
+    own = code(target.node)
+    if isinstance(target.node, cst.Subscript) and place.steps:  # written to, so it is a view whatever the index is
+        owner = walk.state.variables.get(code(target.node.value))
+        place = replace(place, certain=place.certain or bool(owner and owner.place and owner.place.certain))
+    if not place.certain and own not in holders:
+        live = [n for n in holders if walk.live(n)]
+        if live:
+            raise Stop(
+                node,
+                "alias",
+                f"whether this write changes {live[0]!r} cannot be told (the one may be a view of the other)",
+            )
+        return Term(new, value)
+    holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
+    inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
+    if not inner:
+        raise Stop(
+            node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
+        )
+    first = own if own in inner else max(inner, key=lambda n: (len(holders[n].steps), n in names(target.node)))
+    held = holders[first]
+    _certain(walk, node, place, holders, first)
+    rest = place.steps[len(held.steps) :]
+    _write_to(walk, node, first, written(walk, first, rest, new), replace(value, place=held) if not rest else None)
+    spread(walk, node, first, holders)
+    made = parse(first)
+    for step in rest:
+        made = viewed(made, step)
+    return Term(made, value)
+
+
+def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
+    if code(new) != name:
+        walk.before.append(assign(name, new))
+    old = walk.state.variables[name]
+    walk.bind(
+        name, replace(value or old, place=old.place, number="", mask=old.mask if value is None else value.mask), node
+    )
+    for storage in old.place.storage if old.place else ():
+        if storage.startswith("arg:"):
+            walk.routine.writes |= {storage.removeprefix("arg:")}
+
+
+def holding(walk: Walk, place: Place) -> dict[str, Place]:
+    """The variables that share memory with a place."""
+    return {
+        name: value.place
+        for name, value in walk.state.variables.items()
+        if value.place and value.place.storage & place.storage
+    }
+
+
+def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
+    """A doubt that matters is a finding: whether the write is seen through another variable."""
+    doubtful = [n for n, p in holders.items() if n != first and not (p.certain and place.certain) and walk.live(n)]
+    if doubtful:
+        raise Stop(
+            node,
+            "alias",
+            f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
+        )
+    for name, value in walk.state.variables.items():
+        if name in holders or value.place or name == SAVED:
+            continue
+        shared = any(p.storage & place.storage for p in places(value))
+        if shared and walk.live(name) and not _unpacked(walk, value, holders):
+            raise Stop(
+                node,
+                "alias",
+                f"this writes to a tensor that {name!r} holds as well; take a copy with .clone() first",
+            )
+
+
+def _unpacked(walk: Walk, value: Value, holders: dict[str, Place]) -> bool:
+    """Whether a container is only the one that variables were unpacked from, as `inputs` of setup_context."""
+    return value.parts is not None and all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
+
+
+def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
+    """The new value of a variable of which a view takes new entries."""
+    if not steps:
+        return new
+    if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
+        index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
+        return parse(f"{code(index)}.set({code(fit(new, 1))})")
+    view: cst.BaseExpression = cst.Name("a")
+    for step in steps:
+        view = viewed(view, step)
+    walk.sink.needs.add("_write")
+    return parse(f"_write({name}, lambda a: {code(view)}, {code(fit(new, 1))})")
+
+
+def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
+    """The view that a step takes of an expression."""
+    made = step.expression.visit(Fill({HOLE: node}, frozenset()))
+    assert isinstance(made, cst.BaseExpression)
+    return made
+
+
+def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
+    """The other variables that see the memory take its new entries."""
+    source = holders[first]
+    done = {first: source}
+    others = {n: p for n, p in holders.items() if n != first and walk.live(n)}
+    kinds = {n: walk.state.variables[n].kind for n in others}
+    wholes = sorted(
+        (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
+    )
+    for name in wholes:
+        place = others.pop(name)
+        rest = source.steps[len(place.steps) :]
+        _write_to(
+            walk, node, name, written(walk, name, rest, parse(first)), None if rest else walk.state.variables[first]
+        )
+        done[name] = place
+    for name, place in others.items():
+        roots = [d for d in done if done[d].starts(place)]
+        if not roots:
+            whole = next(
+                (
+                    n
+                    for n, p in holders.items()
+                    if p.starts(place) and p.starts(source) and walk.state.variables[n].kind != "static"
+                ),
+                None,
+            )
+            if whole is None:
+                raise Stop(
+                    node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
+                )
+            rest = source.steps[len(holders[whole].steps) :]
+            _write_to(walk, node, whole, written(walk, whole, rest, parse(first)), None)
+            done[whole], roots = holders[whole], [whole]
+        root = max(roots, key=lambda d: len(done[d].steps))
+        made: cst.BaseExpression = parse(root)
+        for step in place.steps[len(done[root].steps) :]:
+            made = viewed(made, step)
+        _write_to(walk, node, name, made, None)
+    _saved_again(walk, node, holders)
+
+
+def _saved_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
+    """What was saved before the write is saved again: PyTorch saves the tensor, not its entries at that time."""
+    saved = walk.state.variables.get(SAVED)
+    if saved is None:
+        return
+    storages = {s for p in holders.values() for s in p.storage}
+    if not any(p.storage & storages for p in places(saved)):
+        return
+    call = walk.saves[-1]
+    assert isinstance(call, cst.Call)
+    if any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
+        raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
+    walk.before.append(cst.SimpleStatementLine([cst.Expr(call)]))

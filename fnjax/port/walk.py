@@ -1,0 +1,427 @@
+"""The walk through one function: what each value is, and the code that takes its place.
+
+Statements are walked in order. The state says what each variable is, where it lies and what it shares; rules (rules/)
+give each expression its translation and its value at once. Loops are walked until the state no longer changes, in
+rehearsal (nothing is kept), then once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, UNKNOWN, Place, State, Value, join_values, merged, renamed
+from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.operations.expressions import Fill
+from fnjax.port.result import Finding
+from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
+
+if TYPE_CHECKING:
+    from fnjax.port.program import Program, Routine
+
+_FIT = Fill({}, frozenset())
+_ROUNDS = 5  # of a loop, until its state must have settled
+Statements = list[cst.BaseStatement]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An expression's translation, and what is known of its value."""
+
+    node: cst.BaseExpression
+    value: Value = UNKNOWN
+
+
+class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
+    """Raised where a statement cannot be translated: it becomes a finding, and a `raise` in the output."""
+
+    def __init__(self, node: cst.CSTNode, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.node, self.kind, self.message = node, kind, message
+
+
+class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew without full-size stand-ins
+    """Raised where entries that a mask selects cannot be stood for by all entries."""
+
+
+@dataclass(slots=True)
+class Sink:
+    """What a walk leaves beside the code."""
+
+    findings: list[Finding] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+    needs: set[str] = field(default_factory=set)
+    keys: int = 0
+
+
+def names(node: cst.CSTNode) -> set[str]:
+    """The names in an expression, those after a dot and keywords left out."""
+    if isinstance(node, cst.Name):
+        return {node.value}
+    skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
+    return {n for child in node.children if child is not skipped for n in names(child)}
+
+
+def parse(text: str) -> cst.BaseExpression:
+    """An expression from its text."""
+    return cst.parse_expression(text)
+
+
+def line(text: str) -> cst.SimpleStatementLine:
+    """A statement from its text."""
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    return statement
+
+
+def assign(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
+    """`target = value`."""
+    node = cst.Assign([cst.AssignTarget(parse(target))], fit(value, 0))  # type: ignore[arg-type] # a name or attribute
+    return cst.SimpleStatementLine([node])
+
+
+def raising(message: str) -> cst.SimpleStatementLine:
+    """The statement that stands where a translation is missing."""
+    return line(f"raise NotImplementedError({message!r})".replace("\n", " "))
+
+
+class Walk:
+    """One walk through one routine."""
+
+    def __init__(self, program: Program, routine: Routine, state: State, compress: bool = True) -> None:
+        self.program, self.routine, self.state = program, routine, state
+        self.sink = Sink()
+        self.compress = compress  # whether a read `x[mask]` may be stood for by all of x
+        self.before: Statements = []  # what goes in front of the statement that is being walked
+        self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
+        self.conditional = 0  # inside an expression that may not be evaluated, or more than once
+        self.loops: list[cst.CSTNode] = []
+        self.current: cst.CSTNode = routine.node
+        self.returns: list[Value] = []
+        self.stop_gradients = False  # inside `with torch.no_grad()` in backward
+        self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
+        self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
+        self.called: set[str] = set()  # the names of the file that it reads
+        self.masks: dict[str, cst.BaseExpression] = {}  # the code of each mask, by its number
+
+    # -------------------------------------------------------------------------------------------- findings
+
+    def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
+        """A finding at the node."""
+        finding = Finding(*self.program.source.position(node), kind, message, severity)
+        if finding not in self.sink.findings:
+            self.sink.findings.append(finding)
+
+    def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
+        """A finding that leaves the class ported."""
+        self.report(node, kind, message, "note")
+
+    @contextlib.contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Nothing that is walked here leaves a trace, except in the state."""
+        sink, self.sink = self.sink, Sink()
+        before, self.before = self.before, []
+        try:
+            yield
+        finally:
+            self.sink, self.before = sink, before
+
+    # ----------------------------------------------------------------------------------------- expressions
+
+    def expr(self, node: cst.BaseExpression) -> Term:
+        """The translation and the value of an expression; once for each walk through its statement."""
+        if id(node) in self.memo:
+            return self.memo[id(node)][1]
+        for rule in EXPRESSIONS.get(type(node), ()):
+            term: Term | None = rule(self, node)
+            if term is not None:
+                break
+        else:
+            term = Term(
+                self.rebuilt(node),
+                Value(kind="static", literal=literal(node)) if literal(node) is not MISSING else UNKNOWN,
+            )
+        self.memo[id(node)] = (node, term)
+        return term
+
+    def rebuilt(self, node: Any) -> Any:
+        """The node with its expressions translated."""
+        changes: dict[str, Any] = {}
+        for f in dataclasses.fields(node):
+            value = getattr(node, f.name)
+            if f.name in {"attr", "keyword", "lpar", "rpar", "operator", "annotation"}:
+                continue
+            new = self._rebuilt_part(value)
+            if new is not value:
+                changes[f.name] = new
+        return self.fitted(node.with_changes(**changes)) if changes else node
+
+    def _rebuilt_part(self, value: Any) -> Any:
+        if isinstance(value, cst.BaseExpression):
+            return self.expr(value).node
+        if isinstance(value, cst.CSTNode):
+            return (
+                self.rebuilt(value) if not isinstance(value, (cst.BaseParenthesizableWhitespace, cst.Comma)) else value
+            )
+        if isinstance(value, (tuple, list)):
+            parts = [self._rebuilt_part(v) for v in value]
+            return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+        return value
+
+    @staticmethod
+    def fitted(node: Any) -> Any:
+        """The node with parentheses around what needs them."""
+        if isinstance(node, cst.Call):
+            return node.with_changes(func=fit(node.func))
+        leave = getattr(_FIT, f"leave_{type(node).__name__}", None)
+        return leave(node, node) if leave and not isinstance(node, (cst.Name, cst.NamedExpr, cst.Param)) else node
+
+    def name_of(self, node: cst.BaseExpression) -> str:
+        """The qualified name that a dotted name stands for, or the empty string."""
+        if isinstance(node, cst.Name):
+            return self.lookup(node.value).name
+        if isinstance(node, cst.Attribute):
+            base = self.name_of(node.value)
+            if not base or base.startswith(("instance:", "ctx")):
+                return ""
+            return self.program.attribute(base, node.attr.value)
+        return ""
+
+    def lookup(self, name: str) -> Value:
+        """What a name stands for here."""
+        found = self.state.variables.get(name)
+        return found if found is not None else self.program.lookup(name)
+
+    def number(self, node: cst.BaseExpression) -> str:
+        """A text that two expressions share only if they have the same value."""
+        read = sorted(n for n in names(node) if n in self.state.variables)
+        return code(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
+
+    def reads(self, node: cst.BaseExpression) -> frozenset[tuple[str, int]]:
+        """The variables in an expression, with their versions."""
+        return frozenset((n, self.state.version(n)) for n in names(node) if n in self.state.variables)
+
+    def fresh(self, node: cst.CSTNode, part: str = "") -> Place:
+        """New memory, named after the node that takes it, and the part of its value."""
+        line, column = self.program.source.position(node)
+        name = f"{line}:{column}:{type(node).__name__}{part}"
+        older = {name: name + "'"}
+        for variable, value in self.state.variables.items():
+            self.state.variables[variable] = renamed(value, older)
+        return Place(frozenset({name}))
+
+    # ----------------------------------------------------------------------------------------- variables
+
+    def bind(self, name: str, value: Value, node: cst.CSTNode) -> None:
+        """A variable takes a value."""
+        line, column = self.program.source.position(node)
+        if value.place is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
+            value = replace(value, place=self.fresh(node, f" {name}"))
+        self.state.variables[name] = value
+        self.bump(name, line * 1000 + column)
+
+    def bump(self, name: str, version: int) -> None:
+        """What was derived from the variable's old value no longer tells of its new one."""
+        mark = f"|{name}:{version}|"
+        self.state.versions[name] = version
+        for other, value in self.state.variables.items():
+            if mark in value.number:
+                self.state.variables[other] = replace(value, number="")
+            place = value.place
+            if place and any((name, version) in s.reads for s in place.steps):
+                self.state.variables[other] = replace(value, place=replace(place, certain=False))
+
+    def live(self, name: str) -> bool:
+        """Whether the variable may be read after the statement that is being walked."""
+        if name.startswith("ctx"):
+            return True
+        here = self.program.source.position(self.current)
+        inside = self.routine.nodes_in(self.current)
+        loops = [self.routine.nodes_in(loop) for loop in self.loops]
+        return any(
+            (id(n) not in inside and (self.program.source.position(n) > here or any(id(n) in loop for loop in loops)))
+            or (
+                id(n) in inside
+                and any(id(n) in loop for loop in loops)
+                and not isinstance(self.current, cst.SimpleStatementLine)
+            )
+            for n in self.routine.reads.get(name, ())
+        )
+
+    # ------------------------------------------------------------------------------------------ statements
+
+    def body(self, body: cst.BaseSuite) -> cst.BaseSuite:
+        """The translation of a block."""
+        if isinstance(body, cst.SimpleStatementSuite):
+            lines: Statements = self.simple(cst.SimpleStatementLine(body.body), body)
+            small = [s for stmt in lines if isinstance(stmt, cst.SimpleStatementLine) for s in stmt.body]
+            if len(lines) == 1 and len(small) == len(body.body):
+                return (
+                    body
+                    if all(a is b for a, b in zip(small, body.body, strict=True))
+                    else body.with_changes(body=small)
+                )
+            return cst.IndentedBlock(lines or [line("pass")])
+        statements = self.block(body.body)  # type: ignore[arg-type] # an indented block
+        if not statements:
+            statements = [line("pass")]
+        return body.with_changes(body=statements)
+
+    def block(self, body: Sequence[cst.BaseStatement]) -> Statements:
+        """The translation of statements that follow each other."""
+        result: Statements = []
+        index = 0
+        while index < len(body):
+            statement = body[index]
+            taken = self.program.patterns(self, body, index)
+            if taken is not None:
+                statements, used = taken
+                result += statements
+                index += used
+                continue
+            result += self.statement(statement)
+            index += 1
+        return result
+
+    def statement(self, node: cst.BaseStatement) -> Statements:
+        """The translation of one statement."""
+        outer, self.current = self.current, node
+        outside, self.before = self.before, []
+        self.memo.clear()
+        try:
+            if isinstance(node, cst.SimpleStatementLine):
+                return self.simple(node, node)
+            result: Statements = [node]
+            for rule in STATEMENTS.get(type(node), ()):
+                made: Statements | None = rule(self, node)
+                if made is not None:
+                    result = made
+                    break
+            return self.headed(node, [*self.before, *result])
+        except Stop as e:
+            self.report(e.node, e.kind, e.message)
+            self.forget(node)
+            return self.headed(node, [raising(e.message)])
+        finally:
+            self.current, self.before = outer, outside
+            self.memo.clear()
+
+    def simple(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
+        """The translation of a line of small statements."""
+        made: Statements = []
+        same = True
+        for small in node.body:
+            self.before = []
+            self.memo.clear()
+            try:
+                new = self.small(small)
+            except Stop as e:
+                self.report(e.node, e.kind, e.message)
+                self.forget(small)
+                new, self.before = [raising(e.message)], []
+            new = [*self.before, *new]
+            same = (
+                same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
+            )
+            made += new
+        self.before = []
+        if same:
+            return [node]
+        if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
+            only = made[0].body[-1].with_changes(semicolon=node.body[0].semicolon)
+            return [node.with_changes(body=[*made[0].body[:-1], only])]
+        return self.headed(node, made)
+
+    def small(self, node: cst.BaseSmallStatement) -> Statements:
+        """The translation of a small statement."""
+        for rule in STATEMENTS.get(type(node), ()):
+            made: Statements | None = rule(self, node)
+            if made is not None:
+                return made
+        return [cst.SimpleStatementLine([node])]
+
+    def headed(self, origin: cst.CSTNode, made: Statements) -> Statements:
+        """The statements with the comments of what they were made of."""
+        if not made:
+            comments = [e for e in getattr(origin, "leading_lines", ()) if e.comment]
+            self.program.orphans.extend(comments)
+            return made
+        leading = getattr(origin, "leading_lines", ())
+        if leading and made[0] is not origin and not getattr(made[0], "leading_lines", ()):
+            made[0] = made[0].with_changes(leading_lines=leading)
+        trailing = getattr(origin, "trailing_whitespace", None)
+        last = made[-1]
+        if trailing is not None and trailing.comment and isinstance(last, cst.SimpleStatementLine):
+            made[-1] = last.with_changes(trailing_whitespace=trailing)
+        return made
+
+    def forget(self, node: cst.CSTNode) -> None:
+        """After what could not be translated nothing is known of the variables that it binds."""
+        for name in self.program.bound_in(node):
+            self.bind(name, UNKNOWN, node)
+
+    def branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
+        """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
+        start = self.state
+        ends, made = [], []
+        for body in bodies:
+            self.state = start.copy()
+            made.append(None if body is None else self.body(body))
+            if body is None or not leaves(body):
+                ends.append(self.state)
+        self.state = merged(ends) if ends else start
+        return made
+
+    def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:
+        """Walk the block of a loop; `enter` binds what each round begins with."""
+        start = self.state.copy()
+        self.loops.append(node)
+        for _ in range(_ROUNDS):
+            known = start.copy()
+            self.state = start.copy()
+            with self.rehearsal():
+                enter()
+                self.body(body)
+            start.join(self.state)
+            if start.variables == known.variables:
+                break
+        self.state = start.copy()
+        enter()
+        made = self.body(body)
+        self.loops.pop()
+        self.state.join(start)
+        return made
+
+
+def leaves(body: cst.BaseSuite) -> bool:
+    """Whether a block surely ends with return, raise, continue or break."""
+    last = body.body[-1] if body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    if isinstance(last, cst.If):
+        orelse = last.orelse
+        if isinstance(orelse, cst.Else):
+            return leaves(last.body) and leaves(orelse.body)
+        return isinstance(orelse, cst.If) and leaves(last.body) and leaves(cst.IndentedBlock([orelse]))
+    return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+
+
+__all__ = [
+    "STATIC",
+    "Sink",
+    "Stop",
+    "Term",
+    "Uncompressed",
+    "Walk",
+    "assign",
+    "join_values",
+    "leaves",
+    "line",
+    "parse",
+    "raising",
+]

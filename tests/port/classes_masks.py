@@ -1,0 +1,235 @@
+"""Functions that select entries or branch on values: masks, checks, scalars."""
+
+CASES = {
+    "MaskChain": (
+        "randn(5, 6), -0.5, 0.5",
+        """
+class MaskChain(Function):
+    @staticmethod
+    def forward(ctx, x, lo, hi):
+        out = x.clone()
+        small = x < lo
+        large = x > hi
+        picked = x[large]
+        scaled = torch.log1p(picked - hi) + hi
+        out[large] = scaled
+        out[small] = lo
+        ctx.save_for_backward(x, small | large)
+        ctx.hi = hi
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        x, mask = ctx.saved_tensors
+        gi = g.clone()
+        gi[mask] *= 0.5
+        gi[~mask] += x[~mask] * 0.1
+        gi[x.abs() > 2] = 0
+        return gi, None, None
+""",
+    ),
+    "MaskedMean": (
+        "randn(4, 5), rand(4, 5) > 0.5",
+        """
+class MaskedMean(Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        mask = mask.bool()
+        n = mask.sum().clamp(min=1)
+        ctx.save_for_backward(mask)
+        ctx.n = n
+        return x[mask].sum() / n
+
+    @staticmethod
+    def backward(ctx, g):
+        mask, = ctx.saved_tensors
+        out = torch.zeros(mask.shape, dtype=g.dtype)
+        out[mask] = g / ctx.n
+        return out, None
+""",
+    ),
+    "RowMask": (
+        "randn(2, 4, 3), array([2, 4])",
+        """
+class RowMask(Function):
+    @staticmethod
+    def forward(ctx, x, lengths):
+        b, t, d = x.shape
+        keep = torch.arange(t, device=x.device)[None, :] < lengths[:, None]
+        y = x.masked_fill(~keep.unsqueeze(-1), float("-inf"))
+        y[~keep] = 0
+        ctx.save_for_backward(keep)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        keep, = ctx.saved_tensors
+        g = g.clone()
+        g[~keep] = 0.
+        return g, None
+""",
+    ),
+    "TopK": (
+        "randn(4, 7), 3",
+        """
+class TopK(Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        vals, idx = x.topk(k, dim=1)
+        mask = torch.zeros_like(x, dtype=torch.bool).scatter_(1, idx, True)
+        ctx.save_for_backward(mask)
+        return torch.where(mask, x, torch.zeros_like(x)), idx
+
+    @staticmethod
+    def backward(ctx, g, _):
+        mask, = ctx.saved_tensors
+        return g.masked_fill(~mask, 0.0), None
+""",
+    ),
+    "CondScale": (
+        "randn(4, 5), 1.0",
+        """
+class CondScale(Function):
+    @staticmethod
+    def forward(ctx, x, limit):
+        norm = x.norm()
+        if norm > limit:
+            scale = limit / norm
+        else:
+            scale = torch.ones_like(norm)
+        ctx.save_for_backward(scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        scale, = ctx.saved_tensors
+        if torch.isnan(g).any():
+            g = torch.zeros_like(g)
+        return g * scale, None
+""",
+    ),
+    "Item": (
+        "randn(4, 5), 4",
+        """
+class Item(Function):
+    @staticmethod
+    def forward(ctx, x, bits):
+        qmax = 2 ** (bits - 1) - 1
+        scale = x.abs().max().item() / qmax
+        q = torch.clamp(torch.round(x / scale), -qmax - 1, qmax).to(torch.int8)
+        ctx.mask = (x.abs() <= scale * qmax)
+        return q.float() * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.mask.type_as(g), None
+""",
+    ),
+    "Checks": (
+        "randn(3, 4), rand(3, 4)+0.1",
+        """
+class Checks(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        assert x.shape == y.shape, f"shapes differ: {x.shape} and {y.shape}"
+        assert torch.all(y > 0), "y must be positive"
+        if not torch.isfinite(x).all():
+            raise ValueError("x is not finite")
+        if x.dim() not in (1, 2):
+            raise ValueError("x has {} dimensions".format(x.dim()))
+        ctx.save_for_backward(x, y)
+        return torch.xlogy(x.abs(), y)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * x.sign() * y.log(), g * x.abs() / y
+""",
+    ),
+    "Bins": (
+        "rand(3, 4), linspace(0, 1, 6)",
+        """
+class Bins(Function):
+    @staticmethod
+    def forward(ctx, x, edges):
+        idx = torch.bucketize(x, edges).clamp_(1, edges.numel() - 1)
+        lo, hi = edges[idx - 1], edges[idx]
+        ctx.save_for_backward(hi - lo, idx)
+        ctx.n = edges.numel()
+        return (x - lo).div_(hi - lo)
+
+    @staticmethod
+    def backward(ctx, g):
+        w, idx = ctx.saved_tensors
+        return g / w, None
+""",
+    ),
+    "Proj": (
+        "randn(3, 5), 1.0",
+        """
+class Proj(Function):
+    @staticmethod
+    def forward(ctx, v, z=1.0):
+        u, _ = v.sort(descending=True, dim=1)
+        css = u.cumsum(1) - z
+        ind = torch.arange(1, v.size(1) + 1, dtype=v.dtype, device=v.device)
+        cond = u - css / ind > 0
+        rho = cond.long().sum(1, keepdim=True)
+        theta = css.gather(1, rho - 1) / rho.to(v.dtype)
+        w = (v - theta).clamp_min_(0)
+        ctx.save_for_backward(w)
+        return w
+
+    @staticmethod
+    def backward(ctx, g):
+        w, = ctx.saved_tensors
+        s = (w > 0).type(g.dtype)
+        n = s.sum(1, keepdim=True)
+        d = torch.baddbmm(torch.zeros(1, 1, 1), g.unsqueeze(1), s.unsqueeze(2)).squeeze(2) / n
+        return s * (g - d), None
+""",
+    ),
+    "DiceLoss": (
+        "rand(3, 4), 1.0 * (rand(3, 4) > 0.5)",
+        """
+class DiceLoss(Function):
+    @staticmethod
+    def forward(ctx, input, target, eps=1.0):
+        ctx.save_for_backward(input, target)
+        ctx.inter = torch.dot(input.view(-1), target.view(-1))
+        ctx.union = torch.sum(input) + torch.sum(target) + eps
+        return (2 * ctx.inter.float() + eps) / ctx.union.float()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target = ctx.saved_tensors
+        grad_input = grad_target = None
+        if ctx.needs_input_grad[0]:
+            grad_input = grad_output * 2 * (target * ctx.union - ctx.inter) / (ctx.union * ctx.union)
+        if ctx.needs_input_grad[1]:
+            grad_target = None
+        return grad_input, grad_target, None
+""",
+    ),
+    "Gumbel": (
+        "randn(3, 5), 0.5, True",
+        """
+class Gumbel(Function):
+    @staticmethod
+    def forward(ctx, logits, tau: float = 1.0, hard: bool = False):
+        u = torch.zeros_like(logits)
+        y = F.softmax((logits + u) / tau, dim=-1)
+        ctx.save_for_backward(y)
+        ctx.tau = tau
+        if hard:
+            index = y.max(dim=-1, keepdim=True)[1]
+            return torch.zeros_like(logits).scatter_(-1, index, 1.0)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_variables
+        return (g * y - (g * y).sum(-1, True) * y) / ctx.tau, None, None
+""",
+    ),
+}

@@ -1,0 +1,282 @@
+"""Functions that write to memory: views, chains, saved tensors, `out=`."""
+
+CASES = {
+    "Tri": (
+        "randn(4, 4), randn(4, 2)",
+        """
+class Tri(Function):
+    @staticmethod
+    def forward(ctx, A, b):
+        L = torch.linalg.cholesky(A @ A.mT + 3 * torch.eye(A.size(-1), dtype=A.dtype))
+        x = torch.cholesky_solve(b, L)
+        ctx.save_for_backward(L, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        L, x = ctx.saved_tensors
+        Ag = None
+        bg = torch.cholesky_solve(g, L)
+        S = -bg @ x.mT
+        S.tril_().diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        return S, bg
+""",
+    ),
+    "NarrowCopy": (
+        "randn(3, 4), 2",
+        """
+class NarrowCopy(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y = torch.zeros(x.size(0), x.size(1) + n)
+        y.narrow(1, n, x.size(1)).copy_(x)
+        ctx.n = n
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = torch.empty_like(g[:, ctx.n:])
+        gx.copy_(g.narrow(1, ctx.n, g.size(1) - ctx.n)).mul_(2)
+        return gx, None
+""",
+    ),
+    "Cumul": (
+        "randn(3, 5, 2), 1",
+        """
+class Cumul(Function):
+    @staticmethod
+    def forward(ctx, x, dim):
+        ctx.dim = dim
+        out = torch.empty_like(x)
+        h = torch.zeros_like(x.select(dim, 0))
+        for t in range(x.size(dim)):
+            h = 0.9 * h + x.select(dim, t)
+            out.select(dim, t).copy_(h)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = torch.zeros_like(g)
+        acc = torch.zeros_like(g.select(ctx.dim, 0))
+        for t in reversed(range(g.size(ctx.dim))):
+            acc *= 0.9
+            acc += g.select(ctx.dim, t)
+            gx.select(ctx.dim, t).add_(acc)
+        return gx, None
+""",
+    ),
+    "InPlace": (
+        "randn(4, 3)",
+        """
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        x.clamp_(min=0)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        g = g.clone()
+        g[y == 0] = 0
+        return g
+""",
+    ),
+    "SaveThenWrite": (
+        "randn(4, 3)",
+        """
+class SaveThenWrite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        z = y.view(-1)
+        y.add_(1)
+        return z.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g * (y - 1)
+""",
+    ),
+    "ViewWrite": (
+        "randn(4, 5)",
+        """
+class ViewWrite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        top = y[0]
+        col = y[:, 1:3]
+        top.mul_(3)
+        col += 1
+        y.t()[0].zero_()
+        return y, top * 1
+
+    @staticmethod
+    def backward(ctx, g, gt):
+        gx = g.clone()
+        gx[0] += gt
+        gx[0] *= 3
+        gx[:, 0] = 0
+        return gx
+""",
+    ),
+    "OutArg": (
+        "randn(4, 5), randn(4, 5)",
+        """
+class OutArg(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        out = torch.empty_like(x)
+        torch.mul(x, y, out=out)
+        torch.add(out, 1, alpha=2, out=out)
+        buf = out.data
+        buf.clamp_(max=3.0)
+        ctx.save_for_backward(x, y, out < 3.0)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y, m = ctx.saved_tensors
+        g = torch.where(m, g, torch.tensor(0.0))
+        return torch.mul(g, y), torch.mul(x, g)
+""",
+    ),
+    "Scan": (
+        "rand(2, 5), randn(2, 5)",
+        """
+class Scan(Function):
+    @staticmethod
+    def forward(ctx, a, x):
+        B, L = x.shape
+        h = x.new_zeros(B)
+        hs = []
+        for t in range(L):
+            h = a[:, t] * h + x[:, t]
+            hs.append(h)
+        hs = torch.stack(hs, dim=1)
+        ctx.save_for_backward(a, hs)
+        return hs
+
+    @staticmethod
+    def backward(ctx, g):
+        a, hs = ctx.saved_tensors
+        ga = torch.zeros_like(a)
+        gx = torch.zeros_like(g)
+        carry = torch.zeros_like(g[:, 0])
+        L = g.shape[1]
+        for t in range(L - 1, -1, -1):
+            carry = carry + g[:, t]
+            gx[:, t] = carry
+            if t > 0:
+                ga[:, t] = carry * hs[:, t - 1]
+            carry = carry * a[:, t]
+        return ga, gx
+""",
+    ),
+    "Rank": (
+        "randn(2, 5)",
+        """
+class Rank(Function):
+    @staticmethod
+    def forward(ctx, s):
+        r = torch.argsort(torch.argsort(s, dim=-1), dim=-1).to(s.dtype) + 1
+        ctx.save_for_backward(s)
+        return r.div_(s.size(-1))
+
+    @staticmethod
+    def backward(ctx, g):
+        s, = ctx.saved_tensors
+        d = s.unsqueeze(-1) - s.unsqueeze(-2)
+        k = torch.reciprocal(1 + d.square_()).div(s.numel() // s.shape[0])
+        k.diagonal(dim1=-2, dim2=-1).zero_()
+        return torch.bmm(k, g.unsqueeze(-1)).squeeze(-1)
+""",
+    ),
+    "Expm": (
+        "randn(3, 3)",
+        """
+class Expm(Function):
+    @staticmethod
+    def forward(ctx, A):
+        E = torch.linalg.matrix_exp(A)
+        ctx.save_for_backward(A)
+        return E
+
+    @staticmethod
+    def backward(ctx, G):
+        A, = ctx.saved_tensors
+        n = A.size(-1)
+        M = A.new_zeros(2 * n, 2 * n)
+        M[:n, :n] = A.t()
+        M[n:, n:] = A.t()
+        M[:n, n:] = G
+        return torch.matrix_exp(M)[:n, n:]
+""",
+    ),
+    "IndexAdd": (
+        "randn(5, 3), array([0, 1, 1, 2, 0]), 4",
+        """
+class IndexAdd(Function):
+    @staticmethod
+    def forward(ctx, src, index, n):
+        ctx.save_for_backward(index)
+        out = src.new_zeros((n,) + tuple(src.shape[1:]))
+        out.index_add_(0, index, src)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        index, = ctx.saved_tensors
+        return g.index_select(0, index), None, None
+""",
+    ),
+    "Embedding": (
+        "randn(6, 3), array([[0, 1], [1, 5]]), 1",
+        """
+class Embedding(Function):
+    @staticmethod
+    def forward(ctx, weight, ids, pad=None):
+        ctx.save_for_backward(ids)
+        ctx.shape = weight.shape
+        ctx.pad = pad
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    def backward(ctx, g):
+        ids, = ctx.saved_tensors
+        gw = torch.zeros(ctx.shape, dtype=g.dtype, device=g.device)
+        flat = ids.view(-1)
+        gw.index_put_((flat,), g.reshape(-1, g.size(-1)), accumulate=True)
+        if ctx.pad is not None:
+            gw[ctx.pad].fill_(0)
+        return gw, None, None
+""",
+    ),
+    "Gather3": (
+        "randn(2, 5, 3), randint(0, 5, (2, 4, 2))",
+        """
+class Gather3(Function):
+    @staticmethod
+    def forward(ctx, points, idx):
+        B, N, C = points.shape
+        _, M, K = idx.shape
+        batch = torch.arange(B, device=points.device).view(B, 1, 1).expand(-1, M, K)
+        out = points[batch, idx]
+        ctx.for_backwards = (batch, idx, N)
+        return out.permute(0, 3, 1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx, g):
+        batch, idx, N = ctx.for_backwards
+        B, C, M, K = g.size()
+        gp = torch.zeros([B, N, C], dtype=g.dtype)
+        gp.index_put_((batch, idx), g.permute(0, 2, 3, 1), accumulate=True)
+        return gp, None
+""",
+    ),
+}

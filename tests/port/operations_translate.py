@@ -1,0 +1,139 @@
+"""A small porter of single expressions, by the table alone, and the running of both sides."""
+
+import jax
+import jax.numpy as jnp
+import libcst as cst
+import numpy as np
+
+from fnjax.port.operations import Absent, Context, Operation, Problem, code, find, support
+from tests.port.operations_inputs import INPUTS
+
+MODULES = {"F": "torch.nn.functional", "torch": "torch"}
+
+
+class Untranslated(Exception):
+    """The table has no translation for a call."""
+
+
+class Names(Context):
+    """Knows which names are tensors."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def kind(self, node):
+        if isinstance(node, cst.Name) and node.value in self.tensors:
+            return "tensor"
+        return super().kind(node)
+
+
+def dotted(node):
+    """The qualified name of `torch.linalg.norm` or `F.relu`, or None."""
+    if isinstance(node, cst.Name):
+        return MODULES.get(node.value)
+    if isinstance(node, cst.Attribute):
+        before = dotted(node.value)
+        return before and f"{before}.{node.attr.value}"
+    return None
+
+
+class Port(cst.CSTTransformer):
+    """Rewrites calls and attributes from the inside out."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.context, self.needs, self.used, self.traced = Names(tensors), set(), [], True
+        self.fields = {}
+
+    def render(self, name, args, called):
+        operation = find(name)
+        if operation is None or isinstance(operation, Absent):
+            raise Untranslated(f"{name}: {operation}")
+        assert operation.called == called, name
+        bound = operation.bind(args, self.context)
+        if isinstance(bound, Problem):
+            raise Untranslated(bound.message)
+        rendered = bound.render()
+        if isinstance(rendered, Problem):
+            raise Untranslated(rendered.message)
+        self.needs |= rendered.needs
+        self.used.append(name)
+        self.traced &= bound.overload.traced
+        return rendered.expression
+
+    def leave_Call(self, original_node, updated_node):
+        name = dotted(original_node.func)
+        if name:
+            if isinstance(found := find(name), Operation):
+                self.fields[code(original_node.func)] = next((o.fields for o in found.overloads if o.fields), ())
+            return self.render(name, updated_node.args, True)
+        if isinstance(original_node.func, cst.Attribute):
+            name = f"torch.Tensor.{original_node.func.attr.value}"
+            if isinstance(find(name), (Operation, Absent)):
+                return self.render(name, [cst.Arg(updated_node.func.value), *updated_node.args], True)
+        return updated_node
+
+    def leave_Attribute(self, original_node, updated_node):
+        name = dotted(original_node)
+        called = code(original_node.value.func) if isinstance(original_node.value, cst.Call) else ""
+        if original_node.attr.value in (field := self.fields.get(called, ())):
+            index = cst.Index(cst.Integer(str(field.index(original_node.attr.value))))
+            return cst.Subscript(updated_node.value, [cst.SubscriptElement(index)])
+        before = code(original_node.value)
+        if before.endswith(".dtype") or before.startswith(("torch.finfo", "torch.iinfo")):
+            name = f"torch.{'dtype' if before.endswith('.dtype') else before[6:11]}.{original_node.attr.value}"
+            return self.render(name, [cst.Arg(updated_node.value)], False)
+        if before.endswith(".device"):
+            name = f"torch.device.{original_node.attr.value}"
+            return self.render(name, [cst.Arg(updated_node.value)], False)
+        if name:
+            found = find(name)
+            return self.render(name, [], False) if isinstance(found, Operation) and not found.called else updated_node
+        name = f"torch.Tensor.{original_node.attr.value}"
+        found = find(name)
+        if isinstance(found, Operation) and not found.called:
+            return self.render(name, [cst.Arg(updated_node.value)], False)
+        return updated_node
+
+
+class Translated:
+    """The JAX code of an expression in PyTorch."""
+
+    def __init__(self, text, tensors):
+        port = Port(tensors)
+        self.text = code(cst.parse_expression(text).visit(port))
+        self.used, self.traced = port.used, port.traced
+        texts, _ = support(port.needs)
+        self.names = {"jax": jax, "jnp": jnp, "np": np, "key": jax.random.key(0)}
+        sources = {"math": __import__("math"), "itertools": __import__("itertools")}
+        self.names |= sources
+        exec("\n\n".join(texts.values()), self.names)
+
+    def run(self, arrays):
+        return eval(self.text, {**self.names, **arrays})
+
+    def run_jit(self, arrays):
+        return jax.jit(lambda given: eval(self.text, {**self.names, **given}))(arrays)
+
+
+def respelled(text):
+    """The same call under the operation's other names, as a method, in place; and with keywords by position."""
+    call = cst.parse_expression(text)
+    if not isinstance(call, cst.Call) or not call.args or call.args[0].keyword or call.args[0].star:
+        return
+    name = dotted(call.func)
+    found = find(name) if name else None
+    if not isinstance(found, Operation):
+        return
+    first = code(call.args[0].value)
+    rest = [code(a.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for a in call.args[1:]]
+    for other in dict.fromkeys((*found.names, *(f"{n}_" for n in found.names))):
+        same = find(other)
+        if other != name and isinstance(same, Operation) and same.called and same.overloads[0] in found.overloads:
+            method = other.startswith("torch.Tensor.")
+            head = f"({first}).{other.rpartition('.')[2]}" if method else other.replace("torch.nn.functional", "F")
+            yield f"{head}({', '.join(rest if method else [first, *rest])})"
+    bound = found.bind(call.args, Names(INPUTS))
+    if not any(p.variadic for p in bound.overload.parameters) and any("=" not in a for a in rest):
+        named = [f"{k}={code(v)}" for k, v in bound.values.items()][1:]
+        yield f"{code(call.func)}({', '.join([first, *named])})"

@@ -1,0 +1,83 @@
+"""Whole classes, ported and run against PyTorch."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from fnjax.port import port_source
+from tests.port import classes_layers, classes_masks, classes_memory, classes_structure
+
+CASES = classes_memory.CASES | classes_masks.CASES | classes_layers.CASES | classes_structure.CASES
+HEAD = """\
+import math
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+"""
+
+
+def source(name):
+    """The text of a file with the class of that name."""
+    return HEAD + CASES[name][1].strip() + "\n"
+
+
+def arguments(name):
+    """Its inputs."""
+    rng = np.random.default_rng(0)
+    names = {
+        "randn": lambda *shape: rng.normal(size=shape),
+        "rand": lambda *shape: rng.uniform(size=shape),
+        "randint": rng.integers,
+        "linspace": np.linspace,
+        "array": np.array,  # of whole numbers, or 0s and 1s
+    }
+    return eval(f"[{CASES[name][0]}]", names)
+
+
+def module(folder, name, text):
+    """The module of a text."""
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ported_whole(name, tmp_path):
+    """Every class is ported without an error, can be imported, and stays as it is when it is ported again."""
+    ported = port_source(source(name), f"{name}.py")
+    assert {c.name: c.status for c in ported.classes}[name] == "ported", ported.findings
+    assert hasattr(module(tmp_path, f"imported_{name}", ported.code), name)
+    again = port_source(ported.code, f"{name}.py")
+    assert again.code == ported.code
+    assert {c.status for c in again.classes} == {"ported"}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.cuda.amp.custom_fwd
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script, saved_variables
+def test_numbers(name, dtype, tmp_path):
+    """The port gives PyTorch's outputs and gradients, eager and under jit."""
+    pytest.importorskip("torch")
+    from fnjax.port.compare import compare
+
+    original = module(tmp_path, f"original_{name}", source(name))
+    ported = module(tmp_path, f"ported_{name}", port_source(source(name)).code)
+    result = compare(getattr(original, name).apply, getattr(ported, name).apply, arguments(name), dtype=dtype)
+    wrong = [str(e) for e in result.entries if not e.equal and not e.what.startswith("second")]
+    assert not wrong
+    assert {e.mode for e in result.entries} == {"eager", "jit"}

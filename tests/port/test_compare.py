@@ -1,0 +1,203 @@
+"""`fnjax compare`, and the function behind it."""
+
+import importlib.util
+import textwrap
+
+import numpy as np
+import pytest
+
+from fnjax.__main__ import main
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with PyTorch")
+
+ORIGINAL = """
+import torch
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.save_for_backward(x)
+        ctx.power = power
+        return x ** power, (x > 0).sum(0)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        x, = ctx.saved_tensors
+        return grad * ctx.power * x ** (ctx.power - 1), None
+
+class Turn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * z * 1j
+
+    @staticmethod
+    def backward(ctx, grad):
+        z, = ctx.saved_tensors
+        return grad * (2j * z).conj()
+"""
+PORTED = """
+import jax.numpy as jnp
+import fnjax
+
+class Cube(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.save_for_backward(x)
+        ctx.power = power
+        return x ** power, jnp.sum(x > 0, axis=0)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        x, = ctx.saved_tensors
+        return grad * ctx.power * x ** (ctx.power - 1), None
+
+class Turn(fnjax.Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * z * 1j
+
+    @staticmethod
+    def backward(ctx, grad):
+        z, = ctx.saved_tensors
+        return grad * jnp.conj(2j * z)
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(ported=PORTED, original=ORIGINAL):
+        (tmp_path / "in_torch.py").write_text(textwrap.dedent(original))
+        (tmp_path / "in_jax.py").write_text(textwrap.dedent(ported))
+        return [str(tmp_path / "in_torch.py"), str(tmp_path / "in_jax.py")]
+
+    return write
+
+
+def compared(capsys, files, *options):
+    status = main(["compare", *files, *options])
+    return status, capsys.readouterr()
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_right_port_is_equal(files, capsys, dtype):
+    """A right port agrees in outputs, gradients and second derivatives, eager and under jit, and exits 0."""
+    status, printed = compared(capsys, files(), "--class", "Cube", "--args", "randn(3, 2), 3", "--dtype", dtype)
+    assert status == 0, printed
+    lines = printed.out.splitlines()
+    assert lines[0] == "Cube: equal"
+    assert [line[:10] for line in lines[1:]] == ["ok   eager"] * 4 + ["ok   jit  "] * 4
+    assert "second derivative of argument 0: worst at [" in lines[4]
+
+
+@pytest.mark.parity
+@needs_torch
+def test_complex_gradients_are_compared_in_pytorchs_convention(files, capsys):
+    """A holomorphic Function's gradient is conjugated once, on both sides alike, in both derivatives."""
+    args = "randn(3) + 1j * randn(3)"
+    assert compared(capsys, files(), "--class", "Turn", "--args", args)[0] == 0
+    wrong = PORTED.replace("jnp.conj(2j * z)", "(2j * z)")
+    status, printed = compared(capsys, files(wrong), "--class", "Turn", "--args", args)
+    assert status == 1
+    assert "FAIL eager gradient of argument 0" in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(
+    ("old", "new", "failing"),
+    [
+        ("x ** power, jnp", "x ** power + 1e-3, jnp", "FAIL eager output 0: worst at"),
+        ("grad * ctx.power * x", "grad * 1.001 * ctx.power * x", "FAIL jit   gradient of argument 0: worst at"),
+        ("jnp.sum(x > 0, axis=0)", "jnp.sum(x > 0)", "has the shape (2,), JAX's ()"),
+        ("jnp.sum(x > 0, axis=0)", "jnp.sum(x > 0., axis=0) + 0.0", "has the dtype int64, JAX's float32"),
+        (
+            "return x ** power, jnp",
+            "return x ** power + 0 * float(x[0, 0]), jnp",
+            "FAIL jit   outputs: ConcretizationTypeError",
+        ),
+        ("x, = ctx.saved_tensors", "x = fnjax.nothing", "FAIL eager gradients: AttributeError"),
+        (
+            "@staticmethod\n    def backward",
+            "@staticmethod\n    @fnjax.once_differentiable\n    def backward",
+            "FAIL eager second derivatives:",
+        ),
+        (", jnp.sum(x > 0, axis=0)", "", "FAIL eager outputs: the port gives 1 arrays, the original 2"),
+    ],
+    ids=["output", "gradient", "shape", "dtype", "jit", "exception", "once-differentiable", "count"],
+)
+def test_a_wrong_port_differs(files, capsys, old, new, failing):
+    """Whatever is wrong with the port is named, and the status is 1."""
+    assert old in PORTED
+    status, printed = compared(
+        capsys, files(PORTED.replace(old, new, 1)), "--class", "Cube", "--args", "randn(3, 2), 3"
+    )
+    assert status == 1
+    assert failing in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
+def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):
+    """Where PyTorch has no second derivative, none is compared, and that is said."""
+    once = ORIGINAL.replace(
+        "@staticmethod\n    def backward",
+        "@staticmethod\n    @torch.autograd.function.once_differentiable\n    def backward",
+    )
+    status, printed = compared(capsys, files(original=once), "--class", "Cube", "--args", "randn(3, 2), 3")
+    assert status == 0
+    assert "note: PyTorch gives no derivatives here: RuntimeError" in printed.out
+    assert "second" not in printed.out
+    ported = PORTED.replace(
+        "@staticmethod\n    def backward", "@staticmethod\n    @fnjax.once_differentiable\n    def backward"
+    )
+    assert compared(capsys, files(ported, once), "--class", "Cube", "--args", "randn(3, 2), 3")[0] == 0
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "choose one with --class: Cube, Turn"),
+        (["--class", "Sphere"], "there is no Function class 'Sphere'"),
+        (["--class", "Cube", "--args", "randn(3)"], "cannot be called with randn(3): TypeError"),
+        (["--class", "Cube", "--args", "rand n"], "cannot read --args"),
+    ],
+    ids=["which", "none", "call", "args"],
+)
+def test_unusable_input(files, capsys, options, message):
+    """What cannot be used ends with status 2 and one line that says why."""
+    status, printed = compared(capsys, files(), *options)
+    assert status == 2
+    assert message in printed.err
+
+
+@pytest.mark.parity
+@needs_torch
+def test_no_such_file(files, capsys):
+    """A file that does not exist is named, with status 2."""
+    original, ported = files()
+    assert main(["compare", original + "x.py", ported]) == 2
+    assert "cannot import" in capsys.readouterr().err
+
+
+@pytest.mark.parity
+@needs_torch
+def test_as_an_api():
+    """Compare returns a record with every array's worst entry and both numbers there."""
+    import torch
+
+    from fnjax.port.compare import compare
+
+    found = compare(torch.sin, lambda x: np.float32(1.5) * x, [np.array([0.0, 2.0])])
+    assert not found.equal
+    first = found.entries[0]
+    assert (first.what, first.mode, first.equal, first.worst) == ("output 0", "eager", False, (1,))
+    assert first.original == pytest.approx(np.sin(2.0))
+    assert first.ported == pytest.approx(3.0)
+    with pytest.raises(ValueError, match="dtype must be"):
+        compare(torch.sin, lambda x: x, [np.ones(2)], dtype="float16")

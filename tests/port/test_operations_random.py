@@ -1,0 +1,110 @@
+"""The random lines of the table: shapes, dtypes and moments, which are all that two generators share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax.port.operations import TABLE, Operation
+from tests.port.operations_translate import Translated
+
+ARRAYS = {
+    "x": jnp.zeros((200, 300), jnp.float32),
+    "h": jnp.zeros((200, 300), jnp.float16),
+    "p": jnp.full((200, 300), 0.3),
+    "m": jnp.full((200, 300), 2.0),
+    "n": jnp.full((200, 300), 20.0),
+    "w": jnp.broadcast_to(jnp.array([1.0, 0.0, 3.0]), (20000, 3)),
+}
+# call, mean, standard deviation, dtype: closed forms of the distributions that PyTorch documents
+CASES = [
+    ("torch.rand(200, 300)", 0.5, 12**-0.5, "float32"),
+    ("torch.rand((200, 300), dtype=torch.float16)", 0.5, 12**-0.5, "float16"),
+    ("torch.randn(200, 300, device='cpu')", 0.0, 1.0, "float32"),
+    ("torch.rand_like(x)", 0.5, 12**-0.5, "float32"),
+    ("torch.rand_like(h)", 0.5, 12**-0.5, "float16"),
+    ("torch.randn_like(x)", 0.0, 1.0, "float32"),
+    ("torch.randn_like(x, dtype=torch.float16)", 0.0, 1.0, "float16"),
+    ("torch.randint(5, (200, 300))", 2.0, 2**0.5, "int32"),
+    ("torch.randint(-2, 3, (200, 300))", 0.0, 2**0.5, "int32"),
+    ("torch.randint(high=5, size=(200, 300))", 2.0, 2**0.5, "int32"),
+    ("torch.randint_like(x, 5)", 2.0, 2**0.5, "float32"),
+    ("torch.randint_like(x, -2, 3)", 0.0, 2**0.5, "float32"),
+    ("torch.bernoulli(p)", 0.3, 0.21**0.5, "float32"),
+    ("p.bernoulli()", 0.3, 0.21**0.5, "float32"),
+    ("h.bernoulli(0.3)", 0.3, 0.21**0.5, "float16"),
+    ("x.bernoulli_()", 0.5, 0.5, "float32"),
+    ("x.bernoulli_(0.3)", 0.3, 0.21**0.5, "float32"),
+    ("torch.normal(2.0, 3.0, (200, 300))", 2.0, 3.0, "float32"),
+    ("torch.normal(m, 3.0)", 2.0, 3.0, "float32"),
+    ("torch.normal(m, m)", 2.0, 2.0, "float32"),
+    ("torch.normal(1.0, m)", 1.0, 2.0, "float32"),
+    ("torch.poisson(m)", 2.0, 2**0.5, "float32"),
+    ("torch.binomial(n, p)", 6.0, 4.2**0.5, "float32"),
+    ("x.normal_()", 0.0, 1.0, "float32"),
+    ("h.normal_(1, 2)", 1.0, 2.0, "float16"),
+    ("x.uniform_()", 0.5, 12**-0.5, "float32"),
+    ("x.uniform_(-1, 3)", 1.0, 4 * 12**-0.5, "float32"),
+    ("x.uniform_(to=2)", 1.0, 2 * 12**-0.5, "float32"),
+    ("x.exponential_()", 1.0, 1.0, "float32"),
+    ("x.exponential_(2.0)", 0.5, 0.5, "float32"),
+    ("x.log_normal_(0.0, 0.25)", np.exp(1 / 32), np.exp(1 / 32) * np.expm1(1 / 16) ** 0.5, "float32"),
+    ("x.geometric_(0.5)", 2.0, 2**0.5, "float32"),
+    ("F.dropout(m, 0.25)", 2.0, (8 / 3 * 2 - 4) ** 0.5, "float32"),
+    ("F.dropout(m, training=True)", 2.0, 2.0, "float32"),
+    ("F.dropout(m, training=False)", 2.0, 0.0, "float32"),
+    ("torch.dropout(m, 0.5, True)", 2.0, 2.0, "float32"),
+    ("torch.multinomial(w, 1)", 1.5, 0.75**0.5, "int32"),
+    ("w.multinomial(4, True)", 1.5, 0.75**0.5, "int32"),
+    ("torch.multinomial(w, 2)", 1.0, 1.0, "int32"),
+    ("F.gumbel_softmax(w, hard=True)", 1 / 3, (2 / 9) ** 0.5, "float32"),
+    ("F.gumbel_softmax(w, tau=0.5, dim=-1)", 1 / 3, None, "float32"),
+    ("x.cauchy_()", None, None, "float32"),
+    ("torch.randperm(1000)", 499.5, (1000**2 / 12) ** 0.5, "int32"),
+    ("F.dropout1d(m, 0.5)", 2.0, 2.0, "float32"),
+    ("F.dropout2d(m, 0.5)", 2.0, 2.0, "float32"),
+    ("F.dropout3d(m, 0.5)", 2.0, 2.0, "float32"),
+    ("torch.feature_dropout(m, 0.5, True)", 2.0, 2.0, "float32"),
+]
+IN_PLACE = {"torch.dropout_", "torch.feature_dropout_"}  # of the operations of the same name
+
+
+def run(text, seed=0):
+    translated = Translated(text, ARRAYS)
+    names = {**translated.names, **ARRAYS}
+    return jax.jit(lambda key: eval(translated.text, {**names, "key": key}))(jax.random.key(seed)), translated
+
+
+@pytest.mark.parametrize(("text", "mean", "deviation", "dtype"), CASES, ids=[c[0] for c in CASES])
+def test_moments(text, mean, deviation, dtype):
+    """A draw has the distribution's mean and standard deviation, its dtype, and differs from key to key."""
+    drawn, _ = run(text)
+    assert drawn.dtype == dtype
+    values = np.asarray(drawn, np.float64)
+    error = 5 * (deviation or 1) / 150  # five standard errors of means over 20000 entries or more
+    if mean is not None:
+        assert values.mean() == pytest.approx(mean, abs=error + 1e-6)
+    if deviation is not None:
+        assert values.std() == pytest.approx(deviation, abs=0.05 * deviation + 1e-3)
+    if deviation != 0.0:
+        assert not np.array_equal(values, np.asarray(run(text, 1)[0]))
+
+
+def test_cauchy_quartiles():
+    """A Cauchy draw has no moments, but its quartiles are median plus and minus sigma."""
+    drawn = np.asarray(run("x.cauchy_(1, 2)")[0])
+    assert np.quantile(drawn, [0.25, 0.5, 0.75]) == pytest.approx([-1.0, 1.0, 3.0], abs=0.1)
+
+
+def test_draws_without_replacement_are_distinct():
+    """Without replacement no index comes twice in a row, and none of weight zero at all; a permutation is one."""
+    drawn = np.sort(np.asarray(run("torch.multinomial(w, 2)")[0]), axis=-1)
+    assert (drawn == [0, 2]).all()
+    assert sorted(np.asarray(run("torch.randperm(50)")[0]).tolist()) == list(range(50))
+
+
+def test_every_random_name_has_a_case():
+    """Each random operation of the table is drawn from in some case."""
+    used = {name for case in CASES for name in run(case[0])[1].used} | IN_PLACE
+    lines = {n for n, o in TABLE.items() if isinstance(o, Operation) and any(v.random for v in o.overloads)}
+    assert lines - used == set()

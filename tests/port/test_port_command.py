@@ -1,0 +1,128 @@
+"""`fnjax port` from the command line."""
+
+import io
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from fnjax.__main__ import main
+from fnjax.port import port_source
+from tests.port import classes_masks, classes_memory
+
+WHOLE = """\
+import torch
+
+
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.exp()
+"""
+PARTIAL = WHOLE.replace("Whole", "Partial").replace("x.exp()", "torch.ops.mine.kernel(x)")
+
+
+@pytest.fixture
+def whole(tmp_path):
+    path = tmp_path / "whole.py"
+    path.write_text(WHOLE)
+    return path
+
+
+def test_prints_the_port(whole, capsys):
+    """A class that is ported whole is printed, with status 0 and no word on stderr."""
+    assert main(["port", str(whole)]) == 0
+    out, err = capsys.readouterr()
+    assert "class Whole(fnjax.Function)" in out
+    assert "torch" not in out
+    assert not err
+
+
+def test_findings_on_stderr(tmp_path, capsys):
+    """What is left for the hand stands on stderr with file, line, column and code; the status is 1."""
+    path = tmp_path / "partial.py"
+    path.write_text(PARTIAL)
+    report = tmp_path / "report.json"
+    assert main(["port", str(path), "--report", str(report)]) == 1
+    assert f"{path}:7:" in capsys.readouterr().err
+    (cls,) = json.loads(report.read_text())["classes"]
+    assert (cls["name"], cls["status"]) == ("Partial", "partial")
+    assert set(cls["findings"][0]) == {"line", "col", "code", "severity", "message"}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("def f(:", "no Python"), ("x = 1", "no torch.autograd.Function"), (None, "cannot read")],
+    ids=["no Python", "no Function", "no file"],
+)
+def test_unusable_input(text, word, tmp_path, capsys):
+    """Input that cannot be used gives one line and status 2."""
+    path = tmp_path / "input.py"
+    if text is not None:
+        path.write_text(text)
+    assert main(["port", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert word in err
+    assert err.count("\n") == 1
+
+
+def test_never_over_an_input(whole, capsys):
+    """The output cannot be the source itself."""
+    assert main(["port", str(whole), "-o", str(whole)]) == 2
+    assert "does not write over its input" in capsys.readouterr().err
+    assert whole.read_text() == WHOLE
+
+
+def test_standard_input(monkeypatch, capsys):
+    """`-` reads standard input."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(WHOLE))
+    assert main(["port", "-"]) == 0
+    assert "jnp.exp(x)" in capsys.readouterr().out
+
+
+def test_folders(tmp_path):
+    """A folder is ported file by file into a folder; files without a Function are passed over."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a.py").write_text(WHOLE)
+    (tmp_path / "in" / "b.py").write_text("x = 1\n")
+    assert main(["port", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    assert [p.name for p in (tmp_path / "out").rglob("*.py")] == ["a.py"]
+
+
+def test_diff_and_class(tmp_path, capsys):
+    """`--class` limits the port to one class, `--diff` shows what changes."""
+    path = tmp_path / "two.py"
+    path.write_text(WHOLE + "\n\n" + PARTIAL.partition("\n\n\n")[2])
+    assert main(["port", str(path), "--class", "Whole", "--diff"]) == 0
+    out = capsys.readouterr().out
+    assert "-class Whole(torch.autograd.Function):" in out
+    assert "+class Whole(fnjax.Function):" in out
+    assert main(["port", str(path), "--class", "None"]) == 2
+
+
+def test_libcst_is_loaded_only_to_port():
+    """Other commands do not load libcst."""
+    code = "import sys, fnjax.__main__, fnjax.port; print('libcst' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+SOURCES = [
+    "import torch\nimport torch.nn.functional as F\nfrom torch.autograd import Function\n" + text
+    for _, text in (*classes_memory.CASES.values(), *classes_masks.CASES.values())
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mutilated_sources_never_raise(seed):
+    """Whatever stands in the file, the porter gives a record; what it claims to be code is Python."""
+    draw = random.Random(seed)
+    words = draw.choice(SOURCES).split(" ")
+    for _ in range(draw.randint(1, 6)):
+        i, j = draw.randrange(len(words)), draw.randrange(len(words))
+        words[i], words[j] = draw.choice([(words[j], words[i]), (words[i], words[i]), ("", words[j]), ("x", words[j])])
+    result = port_source(" ".join(words))
+    assert result.problem or result.classes
+    compile(result.code, "port", "exec")
+    assert not [f for f in result.findings if f.code == "internal"]

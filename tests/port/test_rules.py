@@ -1,0 +1,122 @@
+"""What single statements become, and what stays as it is."""
+
+import pytest
+
+from fnjax.port import port_source
+
+HEAD = """\
+import numpy as np
+import torch
+import torch.nn.functional as F
+from other import kernel
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, n: int, flag: bool):
+        x = x * y
+"""
+TAIL = "\n        return x, y\n"
+
+
+def ported(body):
+    """The lines of a forward with this body, and the findings."""
+    text = HEAD + "".join(f"        {line}\n" for line in body.strip("\n").split("\n")) + TAIL
+    result = port_source(text)
+    lines = result.code.partition("x = x * y\n")[2].rpartition("        return x, y")[0]
+    return "\n".join(line.removeprefix("        ") for line in lines.rstrip().split("\n")), result.findings
+
+
+REWRITES = {
+    "a method": ("z = x.exp()", "z = jnp.exp(x)"),
+    "an alias of a module": ("z = F.relu(x)", "z = jax.nn.relu(x)"),
+    "a chain": ("z = x.abs().sum(1, keepdim=True)", "z = jnp.sum(jnp.abs(x), axis=1, keepdims=True)"),
+    "an entry": ("x[0, 1:] = y[0, 1:]", "x = x.at[0, 1:].set(y[0, 1:])"),
+    "an entry, augmented": ("x[n] += 2", "x = x.at[n].add(2)"),
+    "an in-place method": ("x.mul_(2)", "x = x * 2"),
+    "a chain of in-place methods": ("x.mul_(2).add_(1)", "x = x * 2\nx = x + 1"),
+    "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
+    "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
+    "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),
+    "a mask": ("x[x < 0] = 0", "x = jnp.where(x < 0, 0, x)"),
+    "a mask through a variable": ("m = x < 0\nz = x[m]\nx[m] = z * 2", "m = x < 0\nz = x\nx = jnp.where(m, z * 2, x)"),
+    "a mask, augmented": ("x[x > 1] *= 0.5", "x = jnp.where(x > 1, x * 0.5, x)"),
+    "a list as index": ("z = x[[0, 2]]", "z = x[jnp.array([0, 2])]"),
+    "a type": ("z = isinstance(x, torch.Tensor)", "z = isinstance(x, jax.Array)"),
+    "a field of a pair": ("z = x.max(dim=1).values", "z = _max(x, axis=1)[0]"),
+    "no_grad": ("with torch.no_grad():\n    z = x.sin()", "z = jnp.sin(x)"),
+    "NumPy of a tensor": ("z = np.exp(x.detach().cpu().numpy())", "z = jnp.exp(jax.lax.stop_gradient(x))"),
+    "an annotation with a type of torch's": ("z: torch.Tensor = x.exp()", "z: jax.Array = jnp.exp(x)"),
+    "an annotation with a foreign type": ("z: kernel.Result = x.exp()", "z = jnp.exp(x)"),
+    "a scalar": ("z = x.max().item() * 2", "z = jnp.max(x) * 2"),
+    "a branch on a value": (
+        "z = x\nif x.sum() > 0:\n    z = x * 2",
+        "z = x\nz = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: z)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REWRITES)
+def test_rewrites(case):
+    """Each kind of statement becomes what a JAX engineer would write, and nothing is left for the hand."""
+    before, after = REWRITES[case]
+    made, findings = ported(before)
+    assert made == after
+    assert not [f for f in findings if f.severity == "error"]
+
+
+NO_OPS = {
+    "a Python number is no tensor": "k = n\nk += 1",
+    "a branch on a Python value": "if flag:\n    k = n + 1",
+    "arithmetic has JAX's meaning": "z = (x + 1) / 2 - y ** 2",
+    "a slice has JAX's meaning": "z = x[..., 1:, None]",
+    "the user's own object": "z = ctx.engine.run(x)",
+    "NumPy of Python numbers": "k = np.sqrt(n)",
+    "a string's method": 'k = "a,b".split(",")',
+    "a loop over numbers": "for i in range(n):\n    x = x + i",
+    "ctx keeps its ways": "ctx.save_for_backward(x, y)\nctx.n = n",
+}
+
+
+@pytest.mark.parametrize("reason", NO_OPS)
+def test_no_ops(reason):
+    """What means the same in JAX stays, to the letter."""
+    made, findings = ported(NO_OPS[reason])
+    assert made == NO_OPS[reason]
+    assert not findings
+
+
+FINDINGS = {
+    "unknown name": ("z = mystery(x)", "unknown"),
+    "another module": ("z = kernel(x)", "supply"),
+    "a collective": ("torch.distributed.all_reduce(x)", "absent"),
+    "a loop that ends on a value": ("while x.sum() > 0:\n    x = x - 1", "untraced"),
+    "a selection that is kept": ("z = x[x > 0]\nctx.z = z", "untraced"),
+    "a Python number of a value": ("k = int(x.sum())", "untraced"),
+    "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
+    "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
+    "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
+}
+
+
+@pytest.mark.parametrize("case", FINDINGS)
+def test_findings(case):
+    """What cannot be translated is said, with its place, and the class counts as partial."""
+    body, code = FINDINGS[case]
+    _, findings = ported(body)
+    errors = [f for f in findings if f.severity == "error"]
+    assert [f.code for f in errors] == [code]
+    assert errors[0].line > 0
+
+
+def test_a_partial_class_leaves_its_neighbours():
+    """The file of a partial class can be imported, and its other class works."""
+    text = HEAD + "        z = kernel(x)" + TAIL + HEAD.partition("\n\n\n")[2].replace("class C", "class D") + TAIL
+    result = port_source(text)
+    assert [c.status for c in result.classes] == ["partial", "ported"]
+    names = {}
+    exec(compile(result.code, "port", "exec"), names)
+    x, y = names["D"].apply(2.0, 3.0, 1, True)
+    assert (x, y) == (6.0, 3.0)
+    with pytest.raises(NotImplementedError, match="kernel"):
+        names["C"].apply(2.0, 3.0, 1, True)
