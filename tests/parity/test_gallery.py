@@ -1,5 +1,8 @@
 """Each example of the gallery gives PyTorch's numbers: values, gradients and, where PyTorch is right, second ones."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,6 +216,64 @@ def test_two_outputs(name, uses, normal):
     jax.grad(loss(here))(normal(5), normal(5))
     loss(there)(torch.tensor(normal(5), requires_grad=True), torch.tensor(normal(5))).backward()
     assert here.was_none == there.was_none != []
+
+
+RANK = """
+import sys
+import numpy as np, torch, torch.distributed as dist
+from pathlib import Path
+from tests.test_examples import load
+
+form, rank, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
+arrays = [torch.tensor(x) for x in np.load(folder / "arrays.npz").values()]
+np.savez(folder / f"{rank}.npz", *load(Path(form)).gradients(*arrays))
+dist.destroy_process_group()
+"""
+
+
+def by_two_processes(name, arrays, folder):
+    """The gradients that two processes of PyTorch find, one list for each process."""
+    np.savez(folder / "arrays.npz", *arrays)
+    form = ROOT / "examples" / "torch_forms" / f"{name}.py"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, form, str(rank), folder], cwd=ROOT, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    try:
+        for process in ranks:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err.decode()
+    finally:
+        for process in ranks:
+            process.kill()
+    return [list(np.load(folder / f"{rank}.npz").values()) for rank in range(2)]
+
+
+@pytest.mark.slow
+def test_tensor_parallel(tmp_path, x64):
+    """Two processes of PyTorch, each with its part of the weights, and the devices of JAX find the same gradients."""
+    here, _ = forms("tensor_parallel")
+    arrays = here.data(np.float64)
+    first, second = by_two_processes("tensor_parallel", arrays, tmp_path)
+    theirs = [first[0], np.concatenate([first[1], second[1]], 1), np.concatenate([first[2], second[2]], 0)]
+    np.testing.assert_array_equal(first[0], second[0])
+    for check_vma in (True, False):
+        _, ours = here.on_devices(check_vma)(*arrays)
+        for got, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_sequence_parallel(tmp_path, x64):
+    """The same for the parts of a sequence."""
+    here, _ = forms("sequence_parallel")
+    arrays = here.data(np.float64)
+    parts = by_two_processes("sequence_parallel", arrays, tmp_path)
+    theirs = [np.concatenate(pair, axis) for pair, axis in zip(zip(*parts, strict=True), (0, 1, 0), strict=True)]
+    ours = jax.grad(here.loss(here.on_devices()), (0, 1, 2))(*arrays)
+    for got, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_every_example_is_compared():

@@ -1,0 +1,153 @@
+"""make_dot: the picture of a function and its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fnjax.graph._dot import to_dot
+from fnjax.graph._graph import Graph, draw
+from fnjax.graph._program import is_array
+
+
+class Picture:
+    """A picture that notebooks show; `make_dot` makes it.
+
+    Attributes:
+        graph: its nodes and edges.
+        source: the text for graphviz.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.source = to_dot(graph)
+
+    def __str__(self) -> str:
+        return self.source
+
+    def render(self, path: str | Path) -> str:
+        """Write the picture into a file.
+
+        Args:
+            path: its ending says the format: `.svg`, `.png`, `.pdf`, … or `.dot` for the text alone, which needs no
+                graphviz.
+
+        Returns:
+            The path.
+
+        Raises:
+            ImportError: without the package graphviz.
+            RuntimeError: without the program dot, or where it fails.
+            ValueError: for an ending that is no format.
+        """
+        path = Path(path)
+        kind = path.suffix.lstrip(".")
+        if kind in {"dot", "gv"}:
+            path.write_text(self.source, encoding="utf-8")
+        else:
+            path.write_bytes(self._pipe(kind, path))
+        return str(path)
+
+    def _repr_svg_(self) -> str:
+        return self._pipe("svg").decode()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        try:
+            return {"image/svg+xml": self._repr_svg_(), "text/plain": "fnjax picture"}
+        except (ImportError, RuntimeError) as e:  # a notebook shows at least what is missing
+            return {"text/plain": f"{e}\n\n{self.source}"}
+
+    def _pipe(self, kind: str, path: Path | None = None) -> bytes:
+        try:
+            import graphviz
+        except ImportError as e:
+            raise ImportError(
+                "pictures are drawn with the package graphviz: pip install 'fnjax[graph]' (picture.source is the text "
+                "that it takes)"
+            ) from e
+        if kind not in graphviz.FORMATS:
+            raise ValueError(f"{str(path)!r} does not end in a format that graphviz writes: .svg, .png, .pdf, .dot, …")
+        try:
+            return bytes(graphviz.Source(self.source).pipe(format=kind))
+        except graphviz.ExecutableNotFound as e:
+            raise RuntimeError(
+                "the program dot of graphviz is not installed, or not on the path: apt install graphviz, brew install "
+                "graphviz, or https://graphviz.org/download (picture.source is the text that it takes)"
+            ) from e
+
+
+def make_dot(
+    func: Callable[..., Any],
+    *args: Any,
+    order: int = 1,
+    params: Mapping[str, Any] | None = None,
+    opened: bool | Iterable[str] = False,
+    argnums: int | Sequence[int] | None = None,
+) -> Picture:
+    """Draw what reverse mode does with a function: what runs forward, what backward, and what is saved in between.
+
+    Forward runs down on the left, backward up on the right. The function is traced on types, nothing is computed.
+    The words and the call are those of torchviz.
+
+    Args:
+        func: any JAX function, `F.apply` among them.
+        *args: what to call it with: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
+        order: 2 opens every backward and says of each saved array where its second derivative goes, or why there
+            is none.
+        params: names for arrays among the arguments, by identity; the others go by the function's signature.
+        opened: True, or names of Functions, to show the operations in them. All else is one box for each.
+        argnums: the arguments to differentiate; by default all with floating point or complex numbers.
+
+    Returns:
+        An object with `.source`, `.render(path)` and what notebooks ask for.
+
+    Raises:
+        ValueError: for an `order` that is neither 1 nor 2, a name that is not there, or nothing to differentiate.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, fnjax
+        >>> class Exp(fnjax.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         y = jnp.exp(x)
+        ...         ctx.save_for_backward(y)
+        ...         return y
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         y, = ctx.saved_tensors
+        ...         return grad_output * y
+        >>> picture = fnjax.make_dot(Exp.apply, jnp.ones((32, 8)))
+        >>> [edge.label for edge in picture.graph.edges if edge.kind == "saved"]
+        ['output']
+        >>> print(picture.source.splitlines()[0])
+        digraph {
+    """
+    if order not in {1, 2}:
+        raise ValueError(f"order must be 1 or 2, got {order!r}")
+    given = {id(array): name for name, array in (params or {}).items()}
+    leaves = [x for x in jax.tree.leaves(list(args)) if is_array(x)]
+    missing = set(given.values()) - {given.get(id(x)) for x in leaves}
+    if missing:
+        raise ValueError(f"params names {', '.join(sorted(map(repr, missing)))}, which is no array among the arguments")
+    chosen = set() if isinstance(opened, bool) else {opened} if isinstance(opened, str) else set(opened)
+    met: set[str] = set()
+
+    def is_opened(name: str) -> bool:
+        met.add(name)
+        return opened is True or name in chosen
+
+    graph = draw(
+        func,
+        args,
+        order=order,
+        opened=is_opened,
+        names=lambda names: [given.get(id(x), name) for x, name in zip(leaves, names, strict=True)],
+        argnums=argnums,
+    )
+    if chosen - met:
+        known = ", ".join(sorted(met)) or "none"
+        raise ValueError(f"opened names {', '.join(sorted(chosen - met))}; the Functions that are called: {known}")
+    return Picture(graph)

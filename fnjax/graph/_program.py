@@ -1,0 +1,355 @@
+"""A function and its derivative as one flat list of operations, jit and loops opened.
+
+The program is that of `jax.jvp`. In it every operation is either one of the function's own or linear in the tangents;
+reverse mode runs the transposes of the linear ones in the opposite order, and what these need of the others is saved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Literal, jaxprs_in_params
+
+from fnjax._tree import is_inexact, is_tensor
+from fnjax.graph._calls import BACKWARD, FORWARD, Call, read_backward, read_call
+
+
+class Value:
+    """An array of the program.
+
+    Attributes:
+        aval: its type.
+        times: how often it is made, where it lies in a scan.
+        linear: whether it depends on a tangent.
+        used: whether a result of the program depends on it.
+        varies: whether it depends on an input.
+    """
+
+    def __init__(self, aval: Any, times: int = 1) -> None:
+        self.aval, self.times = aval, times
+        self.linear = self.used = self.varies = False
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of it, or of all that a scan makes."""
+        return int(self.aval.size * self.aval.dtype.itemsize) * self.times
+
+    @property
+    def type(self) -> str:
+        """Dtype and shape: `float32[32, 8]`, a scan's length in front."""
+        times = f"{self.times} × " if self.times > 1 else ""
+        return f"{times}{self.aval.dtype.name}[{', '.join(map(str, self.aval.shape))}]"
+
+
+@dataclasses.dataclass(eq=False)
+class Scope:
+    """Something with a body: a loop, a branch, a checkpoint, an opened Function.
+
+    Attributes:
+        label: what it is.
+        parent: the scope around it.
+        times: how often all in it is run, the scopes around it included.
+        kind: "function" for an opened Function.
+    """
+
+    label: str
+    parent: Scope | None = None
+    times: int = 1
+    kind: str = ""
+
+
+@dataclasses.dataclass(eq=False)
+class Operation:
+    """An equation.
+
+    Attributes:
+        name: of the primitive.
+        inputs: the values that it takes.
+        outputs: the values that it gives.
+        scope: where it lies.
+        call: the call that it is the forward or the backward of.
+        partner: the forward of a backward.
+        params: of the equation.
+    """
+
+    name: str
+    inputs: list[Value]
+    outputs: list[Value]
+    scope: Scope | None
+    call: Call | None = None
+    partner: Operation | None = None
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def linear(self) -> bool:
+        return any(x.linear for x in self.inputs)
+
+
+@dataclasses.dataclass(eq=False)
+class Program:
+    """The operations of a function and of its derivative.
+
+    Attributes:
+        inputs: its arrays, by name.
+        outputs: its results, by name.
+        tangents: for each input its tangent, None where there is none.
+        out_tangents: for each output its tangent.
+        operations: in the order of the trace; those that no result needs are left out.
+    """
+
+    inputs: dict[str, Value]
+    outputs: dict[str, Value]
+    tangents: list[Value | None]
+    out_tangents: list[Value]
+    operations: list[Operation]
+
+
+Opened = Callable[[Call], bool]
+
+
+def differentiate(func: Callable[..., Any], args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:
+    """Trace `func` and its derivative on arrays (or their types); other arguments are passed as they are."""
+    leaves, tree = jax.tree.flatten(list(args))
+    where = [i for i, x in enumerate(leaves) if is_array(x)]
+    names = [input_names(func, args)[i] for i in where]
+    avals = [jax.eval_shape(lambda x: x, leaves[i]) for i in where]
+    chosen = _positions(args, argnums)
+    moving = [is_inexact(a) and chosen[i] for a, i in zip(avals, where, strict=True)]
+    if not any(moving):
+        raise ValueError(
+            f"{getattr(func, '__qualname__', func)} was given nothing to differentiate: pass at least one floating "
+            "point array, or jax.ShapeDtypeStruct((3, 4), jnp.float32) (a Python number is a static argument; "
+            "jnp.asarray(3.0) is an array)"
+        )
+    out_names: list[str] = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        filled = list(leaves)
+        for i, x in zip(where, arrays, strict=True):
+            filled[i] = x
+        outputs = jax.tree_util.tree_leaves_with_path(func(*jax.tree.unflatten(tree, filled)))
+        out_names[:] = ["output" + _path(path) for path, _ in outputs]
+        return [x for _, x in outputs]
+
+    def jvp(arrays: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        def of_moving(*given: Any) -> list[Any]:
+            values = iter(given)
+            return flat(*[next(values) if m else x for x, m in zip(arrays, moving, strict=True)])
+
+        return jax.jvp(of_moving, tuple(x for x, m in zip(arrays, moving, strict=True) if m), tuple(tangents))
+
+    jaxpr = jax.make_jaxpr(jvp)(avals, [a for a, m in zip(avals, moving, strict=True) if m])
+    inputs = [Value(v.aval) for v in _open(jaxpr).invars]
+    operations: list[Operation] = []
+    results = _flatten(jaxpr, inputs, None, operations, opened)
+    tangents = iter(inputs[len(where) :])
+    program = Program(
+        dict(zip(names, inputs[: len(where)], strict=True)),
+        dict(zip(out_names, results, strict=False)),
+        [next(tangents) if m else None for m in moving],
+        results[len(out_names) :],
+        operations,
+    )
+    _mark(operations, "varies", inputs)
+    _mark(operations, "linear", [t for t in program.tangents if t is not None])
+    _mark_used(operations, results)
+    program.operations = [op for op in operations if any(x.used for x in op.outputs)]
+    return program
+
+
+def open_jaxpr(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tuple[list[Operation], list[Value]]:
+    """The operations of a jaxpr and its results; Functions in it stay closed."""
+    operations: list[Operation] = []
+    results = _flatten(jaxpr, inputs, scope, operations, lambda _: False)
+    _mark(operations, "varies", inputs)
+    _mark_used(operations, results)
+    return [op for op in operations if any(x.used for x in op.outputs)], results
+
+
+def is_array(value: Any) -> bool:
+    return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
+
+
+def input_names(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """For each leaf of the arguments its name, by the signature of the function: `x`, `params.weight`, `layers[0]`."""
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for i, arg in enumerate(args):
+        variadic = next((p.name for p in parameters[: i + 1] if p.kind is p.VAR_POSITIONAL), None)
+        if variadic is not None:
+            name = f"{variadic}[{i - [p.name for p in parameters].index(variadic)}]"
+        else:
+            name = parameters[i].name if i < len(parameters) else f"argument {i}"
+        names += [name + _path(path) for path, _ in jax.tree_util.tree_leaves_with_path(arg)]
+    return names
+
+
+def _path(path: Any) -> str:
+    return "".join(
+        f"[{key.idx}]" if hasattr(key, "idx") else "." + jax.tree_util.keystr((key,), simple=True) for key in path
+    )
+
+
+def _positions(args: Sequence[Any], argnums: Any) -> list[bool]:
+    """For each leaf of the arguments whether its argument is to be differentiated."""
+    numbers = range(len(args)) if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
+    if any(not -len(args) <= n < len(args) for n in numbers):
+        raise ValueError(f"argnums {argnums} names an argument beyond the {len(args)} that are given")
+    wanted = {n % len(args) for n in numbers}
+    return [i in wanted for i, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Equations, and what has a body
+
+
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    """A jaxpr in an equation.
+
+    Attributes:
+        jaxpr: it.
+        operands: which operands of the equation it takes.
+        label: of its scope; none for jit.
+        times: how often it is run, where that is known.
+        mapped: how many of its inputs, from which on, are slices.
+        carried: (first input, number) of what a loop hands on.
+    """
+
+    jaxpr: Any
+    operands: Sequence[int]
+    label: str = ""
+    times: int = 1
+    first_mapped: int | None = None
+    carried: tuple[int, int] = (0, 0)
+
+    @property
+    def loops(self) -> bool:
+        return self.first_mapped is not None or self.carried[1] > 0
+
+
+def _bodies(eqn: Any) -> Iterator[_Body]:
+    params, name, n = eqn.params, eqn.primitive.name, len(eqn.invars)
+    if name == "scan":
+        # Constants, carry, slices → carry, stacked results: what is sliced or stacked has an axis more outside.
+        body, times = _open(params["jaxpr"]), params["length"]
+        mapped = sum(x.aval.ndim > v.aval.ndim for x, v in zip(eqn.invars, body.invars, strict=True))
+        carry = sum(x.aval.ndim == v.aval.ndim for x, v in zip(eqn.outvars, body.outvars, strict=True))
+        yield _Body(body, range(n), f"scan, {times} times", times, n - mapped, (n - mapped - carry, carry))
+    elif name == "while":
+        skipped, consts = params["cond_nconsts"], params["body_nconsts"]
+        yield _Body(params["body_jaxpr"], range(skipped, n), "while", carried=(consts, n - skipped - consts))
+    elif name == "cond":
+        for i, branch in enumerate(params["branches"]):
+            yield _Body(branch, range(1, n), f"cond, branch {i}")
+    else:
+        found = [
+            j
+            for j in jaxprs_in_params(params)
+            if len(_open(j).invars) == n and len(_open(j).outvars) == len(eqn.outvars)
+        ]
+        if len(found) == 1:
+            label = "" if name in {"jit", "pjit", "custom_jvp_call", "custom_vjp_call"} else name
+            yield _Body(found[0], range(n), label)
+
+
+def _flatten(
+    jaxpr: Any, inputs: Sequence[Value], scope: Scope | None, operations: list[Operation], opened: Opened
+) -> list[Value]:
+    body, times = _open(jaxpr), 1 if scope is None else scope.times
+    env: dict[Any, Value] = dict(zip(body.invars, inputs, strict=True))
+    env |= {v: Value(v.aval) for v in body.constvars}
+    last: Operation | None = None
+
+    def read(atom: Any) -> Value:
+        return Value(atom.aval) if isinstance(atom, Literal) else env[atom]
+
+    for eqn in body.eqns:
+        given, name = [read(x) for x in eqn.invars], eqn.primitive.name
+        if name == "name":
+            env[eqn.outvars[0]] = given[0]
+            continue
+        outputs = [Value(v.aval, times) for v in eqn.outvars]
+        env |= dict(zip(eqn.outvars, outputs, strict=True))
+        operation = Operation(name, given, outputs, scope, params=eqn.params)
+        if name == FORWARD:
+            operation.call, last = read_call(eqn), operation
+            if opened(operation.call):
+                inner = Scope(f"{operation.call.name}.forward", scope, times, "function")
+                results = _flatten(operation.call.jaxpr, given, inner, operations, lambda _: False)
+                env |= dict(zip(eqn.outvars, results, strict=True))
+                operation.outputs = results
+                continue
+        elif name == BACKWARD and last is not None and last.call is not None:
+            operation.call = last.call = read_backward(last.call, eqn)
+            operation.partner = last
+        elif bodies := list(_bodies(eqn)):
+            made = [_enter(b, given, scope, operations, opened) for b in bodies]
+            if len(bodies) == 1 and not bodies[0].loops:  # the very same arrays
+                env |= dict(zip(eqn.outvars, made[0], strict=True))
+            else:
+                pairs = [pair for results in made for pair in zip(results, outputs, strict=True)]
+                operations += [Operation("copy", [result], [output], scope) for result, output in pairs]
+            continue
+        operations.append(operation)
+    return [read(v) for v in body.outvars]
+
+
+def _enter(
+    body: _Body,
+    given: Sequence[Value],
+    scope: Scope | None,
+    operations: list[Operation],
+    opened: Opened,
+) -> list[Value]:
+    """Put the operations of a body into the list, and what leads into it; return its results."""
+    inner = scope
+    if body.label:
+        inner = Scope(body.label, scope, body.times * (1 if scope is None else scope.times))
+    inputs = [given[i] for i in body.operands]
+    first, n = body.carried
+    for i, v in enumerate(_open(body.jaxpr).invars):
+        if first <= i < first + n or (body.first_mapped is not None and i >= body.first_mapped):
+            outer, inputs[i] = inputs[i], Value(v.aval, 1 if inner is None else inner.times)
+            operations.append(Operation("copy", [outer], [inputs[i]], inner))
+    results = _flatten(body.jaxpr, inputs, inner, operations, opened)
+    operations += [Operation("loop", [results[i]], [inputs[first + i]], inner) for i in range(n)]
+    return results
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)  # one class instead of two since JAX 0.12
+
+
+def _mark(operations: Sequence[Operation], what: str, start: Iterable[Value]) -> None:
+    """Set a flag on the given values and all that depends on them, also round loops."""
+    for value in start:
+        setattr(value, what, True)
+    changed = True
+    while changed:
+        changed = False
+        for op in operations:
+            if any(getattr(x, what) for x in op.inputs):
+                for x in op.outputs:
+                    changed |= not getattr(x, what)
+                    setattr(x, what, True)
+
+
+def _mark_used(operations: Sequence[Operation], results: Iterable[Value]) -> None:
+    for value in results:
+        value.used = True
+    changed = True
+    while changed:
+        changed = False
+        for op in reversed(operations):
+            if any(x.used for x in op.outputs):
+                for x in op.inputs:
+                    changed |= not x.used
+                    x.used = True

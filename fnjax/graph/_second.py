@@ -1,0 +1,103 @@
+"""What a second derivative does with the values that a Function saved: found by trying, on types alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from fnjax._errors import OnceDifferentiableError
+from fnjax._rule import Kept
+from fnjax._tree import is_inexact
+from fnjax.graph._calls import Call
+from fnjax.graph._program import differentiate
+
+UNBOUND = "not known: backward names an axis of what is around it"
+
+
+class Route(NamedTuple):
+    """Where the second derivative in a saved value goes.
+
+    Attributes:
+        goes: whether it goes anywhere; False also where there is nothing to differentiate.
+        text: the way, or why there is none.
+        stops: whether asking for it raises.
+    """
+
+    goes: bool
+    text: str
+    stops: bool = False
+
+
+def routes(call: Call) -> tuple[list[Route], str]:
+    """For each residual its route, and why double backward stops ("" if it does not, `UNBOUND` if that is unknown)."""
+    avals = list(call.residuals)
+    found = [_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
+    stop = next((r.text for r in found if r.stops), "") or _stop_by_gradients(call, avals)
+    return found, stop
+
+
+def _route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
+    if not is_inexact(avals[at]):
+        return Route(False, f"{avals[at].dtype.name} has no derivative")
+    if call.linear is None or call.linear.pull is None:
+        return Route(True, "through the derivative of jvp")
+    n = len(avals)
+    depends, reason = _try(lambda *xs: _backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], at)
+    if reason:
+        return Route(False, reason, stops=reason != UNBOUND)
+    if not depends:
+        return Route(False, f"{call.name}.backward does not vary with it")
+    if kept.source == "operand":
+        return Route(True, f"to the argument {call.argument(kept.at)}")
+    if kept.source == "output":
+        return Route(True, f"through the rule of {call.name} again")
+    return _through_operations(call, kept)
+
+
+def _through_operations(call: Call, kept: Kept) -> Route:
+    operands = [v.aval for v in getattr(call.jaxpr, "jaxpr", call.jaxpr).invars]
+    result = call.n_outputs + kept.at
+    for i in range(call.n_captured, len(operands)):
+        needed = call.needs[i - call.n_captured] if i - call.n_captured < len(call.needs) else True
+        if is_inexact(operands[i]) and needed:
+            _, reason = _try(lambda *xs: jaxpr_as_fun(call.jaxpr)(*xs)[result], operands, i)
+            if reason:
+                return Route(False, f"JAX cannot differentiate what made it: {reason}", stops=True)
+    return Route(True, "through the operations of forward")
+
+
+def _stop_by_gradients(call: Call, avals: Sequence[Any]) -> str:
+    """Why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
+    if call.linear is None or call.linear.pull is None:
+        return ""
+    n = len(avals)
+    for at in range(len(call.outputs)):
+        _, reason = _try(lambda *xs: _backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], n + at)
+        if reason:
+            return reason
+    return ""
+
+
+def _backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
+    assert call.linear is not None
+    assert call.linear.pull is not None
+    given = iter(grads)
+    dense = [next(given) if d else None for d in call.linear.differentiable]
+    return [x for x in call.linear.pull(residuals, dense) if x is not None]
+
+
+def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, str]:
+    """Whether `fun` depends differentiably on its argument at `at`; and why JAX cannot tell ("" if it can)."""
+    types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    try:
+        program = differentiate(fun, types, lambda _: False, argnums=at)
+    except NameError:  # JAX's for an axis that is not bound here
+        return False, UNBOUND
+    except OnceDifferentiableError:
+        return False, "once_differentiable"
+    except Exception as e:  # noqa: BLE001 - whatever the user's backward or JAX says is the answer
+        return False, (str(e).strip() or type(e).__name__).splitlines()[0]
+    return any(t.linear for t in program.out_tangents), ""
