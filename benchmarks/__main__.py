@@ -1,0 +1,93 @@
+"""Run all benchmarks, each in a process of its own, and write benchmarks/REPORT.md with its plots.
+
+python -m benchmarks [--only NAME ...] [--quick]
+
+Exits with 1 if a goal is missed. The machine should have nothing else to do: PyTorch's threads suffer more than
+JAX's from a neighbour.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import plots
+
+HERE = Path(__file__).parent
+SCRIPTS = ("tracing", "running", "eager", "memory", "against_torch", "devices", "import_time")
+QUICK = ["--rounds", "3"]
+
+
+def machine():
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    return f"{cpu}, {os.cpu_count()} cores, {platform.system()}; load at the start {os.getloadavg()[0]:.1f}"
+
+
+def run(name, arguments, folder):
+    """Run a script; return its figures, or a report of its failure."""
+    out = folder / f"{name}.json"
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(out), *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
+    status = subprocess.run(command, cwd=HERE.parent, env=environment, check=False).returncode
+    if out.exists():
+        return json.loads(out.read_text())
+    failed = {"text": f"the script ended with status {status}", "met": False}
+    return {"title": name, "tables": [], "goals": [failed], "notes": []}
+
+
+def markdown(reports, about):
+    lines = ["# Benchmarks", "", *about, ""]
+    missed = sum(not g["met"] for r in reports.values() for g in r["goals"])
+    lines += [f"{sum(len(r['goals']) for r in reports.values())} goals, {missed} missed.", ""]
+    for name, report in reports.items():
+        lines += [f"## {report['title']}", "", f"`python -m benchmarks.{name}`", ""]
+        for table in report["tables"]:
+            lines += [
+                f"**{table['title']}**",
+                "",
+                row(table["columns"]),
+                row(["---"] + ["---:"] * (len(table["columns"]) - 1)),
+            ]
+            lines += [*map(row, table["rows"]), ""]
+        if name in plots.PLOTS and report["tables"]:
+            lines += [f"![{report['title']}](plots/{name}.png)", ""]
+        lines += [f"- {note}" for note in report["notes"]]
+        lines += [f"- {'met' if g['met'] else '**missed**'}: {g['text']}" for g in report["goals"]] + [""]
+    return "\n".join(lines)
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, help="the others are left out")
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that everything runs")
+    parser.add_argument("--output", type=Path, default=HERE, help="folder of REPORT.md and plots/")
+    options = parser.parse_args()
+    start, about = time.monotonic(), [machine() + ".", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}."]
+    reports = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for i, name in enumerate(options.only, 1):
+            print(f"\n=== {i} of {len(options.only)}: {name} ({time.monotonic() - start:.0f} s)", flush=True)
+            reports[name] = run(name, QUICK if options.quick else [], Path(folder))
+    plots.draw(reports, options.output / "plots")
+    (options.output / "REPORT.md").write_text(markdown(reports, about))
+    missed = [goal["text"] for report in reports.values() for goal in report["goals"] if not goal["met"]]
+    print(f"\n{time.monotonic() - start:.0f} s; " + ("missed:" if missed else "all goals met"), *missed, sep="\n  ")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Against PyTorch: training steps with fnjax and hand-written jax.custom_vjp, PyTorch eager and torch.compile.
+
+python -m benchmarks.against_torch [--rounds 15] [--compile 1]
+
+One process, the same numbers, two threads on each side; losses and new parameters are compared before anything is
+timed. "matrix products" is a bare chain of the model's matrix products, forward and backward, on either side: what
+of a ratio is only the faster product. Goals: fnjax is no slower than custom_vjp, and the first five models reach 2.1
+times PyTorch eager and 1.5 times torch.compile, what hand-written custom_vjp reached. torch.compile may run parts of a
+model eagerly (the gradient inside the WGAN-GP critic's loss). Models run on a CUDA device where both sides see one.
+"""
+
+import importlib.util
+import sys
+
+import jax
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.models import FIRST_FIVE, MODELS, RATE, with_custom_vjp, with_fnjax
+
+EAGER, COMPILED = 2.1, 1.5
+SETTLE = 0.05
+
+
+def torch_step(loss, parameters, data):
+    """A training step on PyTorch's side, which changes nothing: a function that returns the loss and new parameters."""
+    import torch
+
+    leaves = [p for group in parameters.values() for p in group]
+
+    def step():
+        value = loss(parameters, *data)
+        grads = torch.autograd.grad(value, leaves)
+        with torch.no_grad():
+            return value.detach(), torch._foreach_add(leaves, grads, alpha=-RATE)
+
+    return step
+
+
+def to_torch(parameters, data, device):
+    import torch
+
+    tensors = {
+        name: [torch.tensor(x, device=device, requires_grad=True) for x in group] for name, group in parameters.items()
+    }
+    return tensors, [torch.tensor(x, device=device) for x in data]
+
+
+def products(model):
+    """The bare matrix products of a model's sizes, forward and the two of backward: for JAX and for PyTorch."""
+    import torch
+
+    rows, times = (model.data[0][-2], model.data[0][0]) if len(model.data[0]) == 3 else (model.data[0][0], 1)
+    draw = np.random.default_rng(0).normal
+    pairs = [
+        (draw(size=(rows, m)).astype(np.float32), draw(size=(m, n)).astype(np.float32) / m)
+        for m, n in zip(model.sizes, model.sizes[1:], strict=False)
+        for _ in range(times if n > 10 else 1)
+    ]
+
+    def chain(pairs):
+        results = []
+        for x, w in pairs:
+            y = x @ w
+            results += [y @ w.T, x.T @ y]
+        return results
+
+    ours = jax.jit(chain).lower(jax.device_put(pairs)).compile()
+    device_pairs = jax.device_put(pairs)
+    tensors = [(torch.tensor(x), torch.tensor(w)) for x, w in pairs]
+    return {"JAX": lambda: jax.block_until_ready(ours(device_pairs)), "PyTorch": lambda: chain(tensors)}
+
+
+def agree(name, ours, theirs):
+    """Whether losses and new parameters are those of the other side, to what 32-bit numbers give."""
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+def compiled(loss):
+    import torch
+
+    torch._dynamo.reset()
+    return torch.compile(loss)
+
+
+def measure(report, options):
+    if importlib.util.find_spec("torch") is None:
+        report.note("PyTorch is not installed: nothing to compare with (make parity installs it)")
+        return
+    import torch
+
+    from benchmarks.torch_models import LOSSES
+
+    torch.set_num_threads(harness.CORES)
+    device = "cuda" if torch.cuda.is_available() and jax.default_backend() == "gpu" else "cpu"
+    report.note(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, device: {device}")
+    found = {}
+
+    def rows():
+        for name, model in MODELS.items():
+            times = compare(name, model, LOSSES[name])
+            bare = harness.interleaved(products(model), options.rounds, settle=SETTLE)
+            found[name] = [harness.ratio(times, other, "fnjax") if other in times else None for other in OTHERS]
+            us = round(harness.median_us(times, "fnjax"))
+            yield (
+                model.title,
+                us,
+                *("-" if r is None else r for r in found[name]),
+                harness.ratio(bare, "PyTorch", "JAX"),
+            )
+
+    def compare(name, model, loss):
+        parameters, data = model.numbers()
+        args = jax.device_put((parameters, *data))
+        steps = {
+            form: jax.jit(model.step(operations)).lower(*args).compile()
+            for form, operations in {"fnjax": with_fnjax(), "custom_vjp": with_custom_vjp()}.items()
+        }
+        cases = {form: lambda f=f: jax.block_until_ready(f(*args)) for form, f in steps.items()}
+        tensors, batches = to_torch(parameters, data, device)
+        theirs = {"eager": torch_step(loss, tensors, batches)}
+        faster = compiled(loss) if options.compile else None
+        if faster is not None:
+            theirs["compile"] = torch_step(faster, tensors, batches)
+        value, new = cases["fnjax"]()
+        ours = [value, *(p for group in parameters for p in new[group])]
+        for form, step in theirs.items():
+            value, new = step()
+            agree(f"{name}, {form}", ours, [x.cpu().numpy() for x in (value, *new)])
+        agree(name, cases["fnjax"](), cases["custom_vjp"]())
+
+        def finished(step):
+            def run():
+                step()
+                if device == "cuda":
+                    torch.cuda.synchronize()
+
+            return run
+
+        cases |= {form: finished(step) for form, step in theirs.items()}
+        return harness.interleaved(cases, options.rounds, settle=SETTLE)
+
+    columns = ("", "fnjax µs", "custom_vjp", "eager", "torch.compile", "PyTorch / JAX, matrix products alone")
+    report.table("Times of the other side, in those of fnjax", columns, rows())
+    for name, (by_hand, eager, faster) in found.items():
+        report.goal(f"{MODELS[name].title}: speed beside custom_vjp", by_hand, 0.95, at_least=True)
+        if name in FIRST_FIVE and device == "cpu":
+            report.goal(f"{MODELS[name].title}: speed beside eager", eager, EAGER, at_least=True)
+            if faster is not None:
+                report.goal(f"{MODELS[name].title}: speed beside torch.compile", faster, COMPILED, at_least=True)
+
+
+OTHERS = ("custom_vjp", "eager", "compile")
+
+if __name__ == "__main__":
+    harness.use_two_cores()
+    sys.exit(harness.run(measure, __doc__, rounds=15, compile=1))
