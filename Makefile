@@ -5,12 +5,14 @@
 #   PIN_JAX      a JAX version for a new environment, else the newest   make test PIN_JAX=0.10.2 VENV=.venv-oldest
 #   WORKERS      processes for the tests                                make test WORKERS=2
 #   PYTEST_ARGS  passed on to pytest                                    make test PYTEST_ARGS='-k swish -x'
+#   BENCH_ARGS   passed on to the benchmarks                            make bench BENCH_ARGS='--only tracing'
 
 PYTHON ?= python3
 VENV ?= .venv
 PIN_JAX ?=
 WORKERS ?= auto
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -22,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
-.PHONY: help demo test parity lint format docs build clean versions
+.PHONY: help demo test parity bench lint format docs build clean versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +38,9 @@ test: $(STAMP)/test versions ## run the tests, doctests among them (without PyTo
 parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
 	@$(BIN)/python -c 'import torch; print("PyTorch", torch.__version__)'
 	$(PYTEST) -m parity $(PYTEST_ARGS)
+
+bench: $(STAMP)/parity $(STAMP)/test versions ## measure, and write benchmarks/REPORT.md (on a machine with nothing else to do)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(STAMP)/lint ## check style, formatting and types
 	$(BIN)/ruff check .

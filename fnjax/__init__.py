@@ -1,9 +1,12 @@
 """PyTorch's custom autograd Functions for JAX."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from fnjax._amp import custom_bwd as custom_bwd
 from fnjax._amp import custom_fwd as custom_fwd
 from fnjax._check.gradcheck import gradcheck as gradcheck
-from fnjax._check.gradcheck import gradgradcheck as gradgradcheck
+from fnjax._check.gradgradcheck import gradgradcheck as gradgradcheck
 from fnjax._check.opcheck import OpcheckError as OpcheckError
 from fnjax._check.opcheck import OpcheckResults as OpcheckResults
 from fnjax._check.opcheck import opcheck as opcheck
@@ -25,3 +28,22 @@ from fnjax._function import once_differentiable as once_differentiable
 from fnjax._hooks import saved_tensors_hooks as saved_tensors_hooks
 
 __version__ = "0.1.0"
+
+if _TYPE_CHECKING:
+    from fnjax.graph import SavedReport as SavedReport
+    from fnjax.graph import make_dot as make_dot
+    from fnjax.graph import saved_report as saved_report
+
+_PICTURES = ("SavedReport", "make_dot", "saved_report")
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _PICTURES:  # imported when they are asked for: few programs draw
+        raise AttributeError(f"module 'fnjax' has no attribute {name!r}")
+    from fnjax import graph
+
+    return getattr(graph, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PICTURES])

@@ -14,12 +14,12 @@ from fnjax._rule import Arrays, Linear, Needs, Rule, Run
 class Batched:
     """A rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
 
+    batch = finish = traces = None
+
     def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
         self.captures_tracers, self.error = rule.captures_tracers, rule.error
-        self.residual_name = rule.residual_name
+        self.name, self.residual_name = rule.name, rule.residual_name
         self._rule, self._axis, self._dims = rule, axis, dims
-
-    batch = finish = None
 
     def run(self, needs: Needs, *operands: Any) -> Run:
         linears: list[Linear] = []

@@ -76,11 +76,11 @@ for _error in list(globals().values()):
 ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
-def message(head: str, anchor: str, *, expected: str = "", got: str = "", fix: str = "") -> str:
+def message(head: str, see: str, *, expected: str = "", got: str = "", fix: str = "") -> str:
     """The text of an error: what is wrong, what was due, what came, the way out, where to read more."""
     lines = [head]
     lines += [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
-    lines.append(f"  see: {ERRORS_PAGE}#{anchor}")
+    lines.append(f"  see: {see}")
     return "\n".join(lines)
 
 
@@ -95,7 +95,7 @@ def error(
     fix: str = "",
 ) -> ErrorT:
     """Build (not raise) the exception `kind`, with a note that says where the user's `method` stands."""
-    exception = kind(message(head, anchor, expected=expected, got=got, fix=fix))
+    exception = kind(message(head, f"{ERRORS_PAGE}#{anchor}", expected=expected, got=got, fix=fix))
     if method is not None:
         exception.add_note(location(method))
     return exception

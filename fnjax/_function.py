@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from fnjax import _lowering
-from fnjax._arguments import parameters_of
 from fnjax._context import FunctionCtx
-from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
+from fnjax._definition import Definition, FunctionMeta
+from fnjax._errors import DefinitionError, MissingMethodError, error
 from fnjax._gradients import call_once
-from fnjax._methods import Methods
+from fnjax._programs import Programs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +26,7 @@ class _Apply:
         return owner._apply
 
 
-class Function:
+class Function(metaclass=FunctionMeta):
     """Base of custom autograd Functions: PyTorch's class, with JAX operations in its methods.
 
     Example:
@@ -67,12 +67,15 @@ class Function:
 
     _ctx: ClassVar[type[FunctionCtx]]
     _apply: ClassVar[Callable[..., Any]]
+    _definition: ClassVar[Definition]
+    _programs: ClassVar[Programs]
     apply = _Apply()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _check_definition(cls)
+        cls._definition = Definition(cls, Function)
         cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), {"__module__": cls.__module__})
+        cls._programs = Programs(cls._definition.facts)
         cls._apply = _make_apply(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -171,91 +174,23 @@ class Function:
 
 
 def _make_apply(cls: type[Function]) -> Callable[..., Any]:
+    definition, programs = cls._definition, cls._programs
+
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return _lowering.apply(_methods(cls), args, kwargs)
+        return _lowering.apply(definition.methods(), programs, args, kwargs)
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
-    forward = _find(cls, "forward")
+    apply.__self__ = cls  # type: ignore[attr-defined]  # as PyTorch's apply, a class method, has it
+    forward = definition.find("forward")
     if forward is not None:  # so that jax.jit(F.apply, static_argnames=...) finds its way
         with contextlib.suppress(ValueError):  # a builtin without a signature
             signature = inspect.signature(forward)
-            skipped = 0 if _find(cls, "setup_context") else 1
+            skipped = 0 if definition.find("setup_context") else 1
             apply.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's own protocol
                 parameters=list(signature.parameters.values())[skipped:]
             )
     return apply
-
-
-def _find(cls: type[Function], name: str) -> Callable[..., Any] | None:
-    """A method of the class, not counting those of `Function` itself (a mixin may stand behind it)."""
-    for base in cls.__mro__:
-        if base is not Function and name in vars(base):
-            method = vars(base)[name]
-            return method.__get__(None, cls) if hasattr(method, "__get__") else method  # type: ignore[no-any-return]
-    return None
-
-
-def _methods(cls: type[Function]) -> Methods:
-    forward = _find(cls, "forward")
-    if forward is None:
-        raise error(
-            MissingMethodError,
-            f"You must implement the forward function for custom autograd.Function. ({cls.__name__})",
-            "no-forward",
-            fix=f"add a static method forward(ctx, *args) to {cls.__name__}",
-        )
-    backward = _find(cls, "backward") or _find(cls, "vjp")
-    return Methods(
-        name=cls.__name__,
-        ctx=cls._ctx,
-        forward=forward,
-        setup_context=_find(cls, "setup_context"),
-        backward=backward,
-        jvp=_find(cls, "jvp"),
-        vmap=_find(cls, "vmap"),
-        pytree=cls.pytree,
-        single_access=cls.clear_saved_tensors_on_access,
-        boxed=cls.boxed_grads_call,
-        generate_vmap_rule=cls.generate_vmap_rule,
-        checkpoint_name=cls.__name__ if cls.checkpoint_name is None else cls.checkpoint_name,
-        derive_jvp=cls.derive_jvp,
-    )
-
-
-def _check_definition(cls: type[Function]) -> None:
-    """Find at class definition what can be found there."""
-    name, forward, setup = cls.__name__, _find(cls, "forward"), _find(cls, "setup_context")
-    if forward is not None and setup is not None:
-        parameters = parameters_of(forward, takes_ctx=False).names
-        if parameters[:1] == ("ctx",):
-            raise error(
-                ArgumentError,
-                f"{name}.forward takes ctx, but {name} also has setup_context, so forward gets no ctx "
-                f"(missing a required argument: {parameters[-1]!r})",
-                "mixed-styles",
-                method=forward,
-                expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",
-                fix="remove ctx from the parameters of forward and set it up in setup_context, or remove setup_context",
-            )
-    if "backward" in vars(cls) and "vjp" in vars(cls) and vars(cls)["backward"] is not vars(cls)["vjp"]:
-        raise error(
-            DefinitionError,
-            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
-            f"one of them. ({name})",
-            "backward-and-vjp",
-            method=_find(cls, "vjp"),
-            fix="remove one of them: vjp is another name for backward",
-        )
-    for flag in ("pytree", "derive_jvp", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call"):
-        value = getattr(cls, flag)
-        if not isinstance(value, bool):
-            raise error(
-                DefinitionError,
-                f"{flag} must be a bool, got {type_name(value)} (class {cls.__name__})",
-                "class-flags",
-                fix=f"write {flag} = True or False",
-            )
 
 
 def once_differentiable(fn: F) -> F:

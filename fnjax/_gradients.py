@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,7 +23,7 @@ from fnjax._outputs import Outputs
 from fnjax._primitive import wall
 from fnjax._rule import Arrays, Needs
 from fnjax._saved import Saved
-from fnjax._tree import HOLE, Split, flatten, is_inexact, is_tensor, refuse_torch, split, to_tensor
+from fnjax._tree import Split, flatten, is_inexact, is_tensor, refuse_torch, split, to_tensor
 
 # Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
 # rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
@@ -36,14 +35,19 @@ def is_inside_derivative() -> bool:
     return _inside_derivative.get()
 
 
-@contextmanager
-def inside_derivative(is_one: bool) -> Iterator[None]:
+class inside_derivative:  # noqa: N801 - used as a function; a class costs a third of a generator
     """Mark calls in the block as part of a derivative rule, or not."""
-    token = _inside_derivative.set(is_one)
-    try:
-        yield
-    finally:
-        _inside_derivative.reset(token)
+
+    __slots__ = ("_is_one", "_token")
+
+    def __init__(self, is_one: bool) -> None:
+        self._is_one = is_one
+
+    def __enter__(self) -> None:
+        self._token = _inside_derivative.set(self._is_one)
+
+    def __exit__(self, *_: object) -> None:
+        _inside_derivative.reset(self._token)
 
 
 class Derivative:
@@ -120,21 +124,18 @@ class Derivative:
     def _tree_gradients(self, grad: Any, form: Split, start: int, index: int, result: Arrays) -> None:
         if grad is None:
             return
-        leaves, treedef = flatten(grad)
-        if treedef != form.treedef:
+        leaves = form.take(grad)
+        if leaves is None:
             raise self._error(
                 f"{self._methods.name}.backward returned a gradient of another structure for "
                 f"{self._arguments.name(index)}",
                 "gradient-structure",
                 expected=f"None, or {form.treedef}",
-                got=f"{treedef}",
+                got=f"{flatten(grad)[1]}",
                 fix="return a container like the argument, None in place of whatever has no gradient",
             )
-        place = start
-        for leaf, rest in zip(leaves, form.rest, strict=True):
-            if rest is HOLE:
-                result[place] = self._gradient(leaf, place, index, f", leaf {place - start}")
-                place += 1
+        for i, leaf in enumerate(leaves):
+            result[start + i] = self._gradient(leaf, start + i, index, f", leaf {i}")
 
     def _gradient(self, grad: Any, operand: int, index: int, leaf: str) -> Any:
         """Bring one gradient to the shape and dtype of its argument, as PyTorch's engine does."""
@@ -215,18 +216,18 @@ class Derivative:
         return tangent
 
     def _tangent_leaves(self, member: Any, form: Split, output: int) -> Arrays:
-        leaves, treedef = flatten(member)
         if not form.holes:
             raise self._surplus_tangent(output, member)
-        if treedef != form.treedef:
+        leaves = form.take(member)
+        if leaves is None:
             raise self._jvp_error(
                 f"{self._methods.name}.jvp returned a tangent of another structure for output {output}",
                 "tangent-structure",
                 expected=f"{form.treedef}",
-                got=f"{treedef}",
+                got=f"{flatten(member)[1]}",
                 fix="return a container like the output, None in place of whatever has no tangent",
             )
-        return [leaf for leaf, rest in zip(leaves, form.rest, strict=True) if rest is HOLE]
+        return leaves
 
     def _output_tangent(self, tangent: Any, leaf: int, output: int) -> Any:
         """Bring one tangent to the dtype of its output."""

@@ -14,37 +14,69 @@ from typing import Any
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, BatchingError, FnjaxError, OutputError, describe, error
+from fnjax._facts import facts
+from fnjax._frozen import is_staged
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
 from fnjax._hooks import current_hooks
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
 from fnjax._outputs import Outputs, take_outputs
+from fnjax._plain import call_forward, is_plain, no_needs, run_plain
 from fnjax._primitive import call, call_staged
-from fnjax._rule import Arrays, Batch, Finish, Linear, Needs, Run, Trouble
+from fnjax._programs import CapturedTracerError, Programs
+from fnjax._rule import Arrays, Batch, Finish, Linear, Needs, Run, Traces, Trouble
 from fnjax._saved import Residuals, Saved
-from fnjax._tree import is_inexact, is_tracer, to_tensor
+from fnjax._tree import concrete_type, is_inexact, is_tracer, to_tensor
 from fnjax._vmap import run_vmap
 
 
-def apply(methods: Methods, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(methods: Methods, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a Function.
 
     Outside every transformation `forward` runs as it stands, on concrete arrays. Otherwise the call goes through the
     primitives: also where no argument is traced but an output turns out to be, so that JAX never differentiates the
-    body of `forward` unseen.
+    body of `forward` unseen. Of the calls that JAX makes a program of, those that mean the same share their traces.
     """
-    parameters = parameters_of(methods.forward, takes_ctx=methods.setup_context is None)
-    given, keywords = parameters.bind(methods.name, args, kwargs)
-    arguments = Arguments(parameters, keywords)
+    plain = not kwargs and is_plain(methods, args)
+    if plain:
+        returned = run_plain(methods, args, {}, no_needs(len(args)))
+        if type(returned) is concrete_type():
+            return returned
+        outputs, form = _take(methods, returned)
+        if not any(map(is_tracer, outputs)):
+            return form.fill(outputs)
+    given, keywords = methods.parameters.bind(methods.name, args, kwargs)
+    arguments = Arguments(methods.parameters, keywords)
     operands = arguments.take(methods.name, given, pytree=methods.pytree)
-    rule = ClassRule(methods, arguments)
-    inner = is_inside_derivative()
+    traces, inner = None, is_inside_derivative()
     if any(map(is_tracer, operands)):
+        if is_staged():
+            program = programs.find(
+                lambda: (facts(current_hooks()), *arguments.facts()),
+                lambda traces: ClassRule(methods, arguments, traces),
+            )
+            if program is not None:
+                traces = program.traces
+                traces.calls += 1
+                if traces.calls > 1:
+                    try:
+                        outputs, form = program.call(operands, inner=inner)
+                    except CapturedTracerError:
+                        traces = None
+                    else:
+                        return form.fill(outputs)
+        rule = ClassRule(methods, arguments, traces)
         outputs = call(rule, operands, inner=inner)
     else:
-        outputs = rule.run((False,) * len(operands), *operands).outputs
-        if any(map(is_tracer, outputs)):
+        rule = ClassRule(methods, arguments)
+        outputs = [] if plain else rule.run((False,) * len(operands), *operands).outputs
+        if plain or any(map(is_tracer, outputs)):  # a plain call comes here only if its outputs were traced
             outputs = call_staged(rule, operands, inner=inner)
     return rule.outputs.fill(outputs)
+
+
+def _take(methods: Methods, returned: Any) -> tuple[Arrays, Outputs]:
+    originals, form = take_outputs(methods, returned)
+    return [to_tensor(x) for x in originals], form
 
 
 class ClassRule:
@@ -52,13 +84,14 @@ class ClassRule:
 
     Attributes:
         outputs: the form of what forward returned when it was run last.
+        traces: what is remembered of it, if other calls share it.
     """
 
     outputs: Outputs
 
-    def __init__(self, methods: Methods, arguments: Arguments) -> None:
-        self.methods, self.arguments = methods, arguments
-        self.residual_name = methods.checkpoint_name
+    def __init__(self, methods: Methods, arguments: Arguments, traces: Traces | None = None) -> None:
+        self.methods, self.arguments, self.traces = methods, arguments, traces
+        self.name, self.residual_name = methods.name, methods.checkpoint_name
         self.hooks = current_hooks()  # of the call: when forward runs again, the block may be over
 
     # --- forward
@@ -69,15 +102,21 @@ class ClassRule:
         needs = self._differentiable(needs)
         if any(needs) and self.methods.backward is None and self.methods.jvp is None:
             raise missing_backward(self.methods)
-        ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
-        with explained(self.methods, self.arguments, self.methods.forward, operands), inside_derivative(any(needs)):
-            returned = self._forward(ctx, self.arguments.fill(operands))
-        originals, self.outputs = take_outputs(self.methods, returned)
         if not any(needs):
-            return Run([to_tensor(x) for x in originals], [], Linear((), (False,) * len(originals), None))
+            args, keywords = self.arguments.fill(operands), self.arguments.keywords
+            returned = run_plain(self.methods, args, keywords, self.arguments.needs(needs), operands)
+            outputs, self.outputs = _take(self.methods, returned)
+            return Run(outputs, [], Linear((), (False,) * len(outputs), None), self.outputs)
+        ctx = self._context(needs, operands)
+        with explained(self.methods, self.arguments, self.methods.forward, operands), inside_derivative(True):
+            returned = call_forward(self.methods, ctx, self.arguments.fill(operands), self.arguments.keywords)
+        originals, self.outputs = take_outputs(self.methods, returned)
         if not originals:
             self._refuse_numbers(returned)
-        return self._record(ctx, needs, operands, originals)
+        return self._record(ctx, needs, operands, originals, self.outputs)
+
+    def _context(self, needs: Needs, operands: Sequence[Any]) -> FunctionCtx:
+        return self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
 
     def _refuse_numbers(self, returned: Any) -> None:
         """Raise where forward made Python numbers of what is being differentiated: their gradient would be zero."""
@@ -94,16 +133,14 @@ class ClassRule:
                 fix="leave out float(...) and .item(): return the array of shape ()",
             )
 
-    def _record(self, ctx: FunctionCtx, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
+    def _record(self, ctx: FunctionCtx, needs: Needs, operands: Sequence[Any], originals: Arrays, form: Outputs) -> Run:
         outputs = [to_tensor(x) for x in originals]
-        self._check_backward(len(self.outputs.members))
+        self._check_backward(len(form.members))
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
         residuals = Residuals(operands, originals, differentiable)
         saved = Saved(ctx, residuals, self.hooks, forward_mode=self.methods.jvp is not None)
-        derivative = Derivative(
-            self.methods, self.arguments, needs, operands, self.outputs, outputs, differentiable, saved
-        )
+        derivative = Derivative(self.methods, self.arguments, needs, operands, form, outputs, differentiable, saved)
         linear = Linear(
             tuple(residuals.kept),
             differentiable,
@@ -111,18 +148,10 @@ class ClassRule:
             None if self.methods.jvp is None else derivative.push,
             self.methods.derive_jvp,
         )
-        return Run(outputs, residuals.intermediates, linear)
+        return Run(outputs, residuals.intermediates, linear, form)
 
     def _differentiable(self, needs: Needs) -> Needs:
         return tuple(n and d for n, d in zip(needs, self.arguments.differentiable, strict=True))
-
-    def _forward(self, ctx: FunctionCtx, args: list[Any]) -> Any:
-        forward, setup = self.methods.forward, self.methods.setup_context
-        if setup is None:
-            return forward(ctx, *args, **self.arguments.keywords)
-        output = forward(*args, **self.arguments.keywords)
-        setup(ctx, tuple(args), output)
-        return output
 
     @property
     def batch(self) -> Batch | None:
@@ -147,21 +176,25 @@ class ClassRule:
         """With a batching rule of its own, forward gives outputs only, and setup_context is run on these."""
         return self._finish if self.methods.vmap is not None and self.methods.setup_context is not None else None
 
-    def _finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+    def _finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays, form: Outputs) -> Run:
         needs = self._differentiable(needs)
         setup = self.methods.setup_context
         assert setup is not None
-        ctx = self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)
+        ctx = self._context(needs, operands)
         with explained(self.methods, self.arguments, setup, operands), inside_derivative(True):
-            setup(ctx, tuple(self.arguments.fill(operands)), self.outputs.fill(outputs))
-        return self._record(ctx, needs, operands, outputs)
+            setup(ctx, tuple(self.arguments.fill(operands)), form.fill(outputs))
+        return self._record(ctx, needs, operands, outputs, form)
 
     def _check_backward(self, n_outputs: int) -> None:
         """Find a backward with the wrong number of parameters while the user's forward is at hand."""
         backward, name = self.methods.backward, self.methods.name
         if backward is None:
             return
-        parameters, count = parameters_of(backward, takes_ctx=True), 1 if self.methods.boxed else n_outputs
+        count = 1 if self.methods.boxed else n_outputs
+        code = getattr(backward, "__code__", None)
+        if code is not None and code.co_argcount == count + 1 and not code.co_kwonlyargcount:
+            return  # the usual case, without the costs of a signature
+        parameters = parameters_of(backward, takes_ctx=True)
         if not parameters.accepts(count):
             raise error(
                 ArgumentError,

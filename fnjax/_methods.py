@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._arguments import Arguments
+from fnjax._arguments import Arguments, Parameters
 from fnjax._context import FunctionCtx
 from fnjax._errors import (
     BatchingError,
@@ -36,6 +35,7 @@ class Methods(NamedTuple):
         name: the name of the class.
         ctx: the class of its ctx.
         forward: the method, as looked up on the class.
+        parameters: those of forward.
         setup_context: the method, or None in the style `forward(ctx, ...)`.
         backward: the method (`backward` or `vjp`), or None.
         jvp: the method, or None.
@@ -51,6 +51,7 @@ class Methods(NamedTuple):
     name: str
     ctx: type[FunctionCtx]
     forward: Method
+    parameters: Parameters
     setup_context: Method | None
     backward: Method | None
     jvp: Method | None
@@ -120,6 +121,16 @@ def trouble(methods: Methods, what: Trouble) -> FnjaxError:
             fix=f"split {name} into two Functions, or make its outputs vary alike with jax.lax.pcast(y, axis, "
             "to='varying') in forward",
         )
+    if what == "varying callback":
+        return error(
+            GradientError,
+            f"{name} calls back to Python inside shard_map with what varies over the devices, and JAX takes the result "
+            "for one that is the same on all of them: its gradient would be summed over the devices",
+            "varying-callback",
+            method=methods.forward,
+            expected="a result that says over which mesh axes it varies",
+            fix="write jax.lax.pcast(jax.pure_callback(...), axis, to='varying'), or shard_map(..., check_vma=False)",
+        )
     if what == "vmap intermediate":
         return error(
             BatchingError,
@@ -163,41 +174,52 @@ _CONCRETE_ERRORS = (
 )
 
 
-@contextmanager
-def explained(methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> Iterator[None]:
+class explained:  # noqa: N801 - used as a function; a class costs a third of a generator
     """Add to JAX's errors about tracers which Function they come from, and what to write instead."""
-    try:
-        yield
-    except jax.errors.UnexpectedTracerError as e:
+
+    __slots__ = ("_where",)
+
+    def __init__(self, methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> None:
+        self._where = methods, arguments, method, operands
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, e: BaseException | None, traceback: object) -> None:
+        if isinstance(e, Exception):
+            explain(e, *self._where)
+
+
+def explain(e: Exception, methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> None:
+    """Add a note to an error that a user's method raised; raise another in its place where fnjax knows better."""
+    if isinstance(e, jax.errors.UnexpectedTracerError):
         raise trouble(methods, "closure") from e
-    except FnjaxError:
-        raise
-    except (*_CONCRETE_ERRORS, TypeError, IndexError, AttributeError) as e:
-        text, ctx = str(e), methods.ctx.__name__
-        if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
-            e.add_note(_hint(methods, arguments, method, operands))
-        elif ctx in text:
-            e.add_note(
-                f"A {ctx} is the ctx of {methods.name}: the first argument of forward (unless there is a "
-                f"setup_context) and of backward. {location(method)}"
-            )
-        elif isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
-            e.add_note(
-                f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
-                f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
-            )
-        elif isinstance(e, AttributeError) and isinstance(e.obj, int | float):
-            e.add_note(
-                f"{method.__qualname__} gets Python numbers as they are; call {methods.name}.apply with "
-                f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
-            )
-        elif isinstance(e, TypeError) and _TORCH_HABITS.search(text):
-            e.add_note(
-                f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
-                "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
-                f"docs/coming-from-pytorch.md. {location(method)}"
-            )
-        raise
+    if isinstance(e, FnjaxError) or not isinstance(e, (*_CONCRETE_ERRORS, TypeError, IndexError, AttributeError)):
+        return
+    text, ctx = str(e), methods.ctx.__name__
+    if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
+        e.add_note(_hint(methods, arguments, method, operands))
+    elif ctx in text:
+        e.add_note(
+            f"A {ctx} is the ctx of {methods.name}: the first argument of forward (unless there is a "
+            f"setup_context) and of backward. {location(method)}"
+        )
+    elif isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+        e.add_note(
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
+            f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+        )
+    elif isinstance(e, AttributeError) and isinstance(e.obj, int | float):
+        e.add_note(
+            f"{method.__qualname__} gets Python numbers as they are; call {methods.name}.apply with "
+            f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
+        )
+    elif isinstance(e, TypeError) and _TORCH_HABITS.search(text):
+        e.add_note(
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
+            "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
+            f"docs/coming-from-pytorch.md. {location(method)}"
+        )
 
 
 def _hint(methods: Methods, arguments: Arguments, method: Method, operands: Sequence[Any]) -> str:

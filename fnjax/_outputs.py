@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fnjax._errors import OutputError, error, type_name
 from fnjax._methods import Methods
 from fnjax._rule import Arrays
-from fnjax._tree import Split, is_tensor, refuse_torch, split
+from fnjax._tree import ARRAY, Split, is_array, is_tensor, refuse_torch, split
 
 
 class Outputs(NamedTuple):
@@ -33,8 +33,13 @@ class Outputs(NamedTuple):
         return [m.fill(values, *otherwise) for m in self.members]
 
 
+_ONE_ARRAY = Outputs((ARRAY,), None)
+
+
 def take_outputs(methods: Methods, returned: Any) -> tuple[Arrays, Outputs]:
     """The arrays that forward returned, as they came, and the form that they stood in."""
+    if is_array(returned):
+        return [returned], _ONE_ARRAY
     is_tuple = isinstance(returned, tuple)
     arrays: Arrays = []
     members = []

@@ -20,11 +20,12 @@ This file knows JAX and rules on flat lists of arrays; it knows nothing of ctx o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import jax
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import (
     ClosedJaxpr,
@@ -40,8 +41,10 @@ from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr
 
 from fnjax._batched import Batched, batched, vmap
 from fnjax._errors import FnjaxError
-from fnjax._frozen import Frozen, open_jaxpr, trace_run
-from fnjax._rule import Arrays, Linear, LinearMap, Needs, Rule, Run, chosen, spread
+from fnjax._frozen import Frozen, trace, trace_run
+from fnjax._jaxpr import open_jaxpr
+from fnjax._operations import adds_constant, hides_varying, varying
+from fnjax._rule import Arrays, Linear, LinearMap, Needs, Rule, Run, chosen, spread, without_none
 from fnjax._tree import is_inexact, is_tracer, to_tensor
 
 
@@ -73,6 +76,10 @@ def _empty_jaxpr() -> ClosedJaxpr:
 
 def call(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
     """Call `rule` on arrays of which some are being traced; `inner` if the call stands inside a derivative."""
+    with take_current_trace() as trace:
+        pass
+    if hasattr(trace, "tangent_trace"):
+        return _linearize(trace, rule, operands, inner=inner)
     try:
         # Under un-jitted jax.grad the operands are concrete once the outer layer is off: no body is wanted, the
         # user's methods then run on arrays that they can print.
@@ -86,15 +93,18 @@ def call(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
 
 def call_staged(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
     """Call `rule` with its body traced here and now, where the arrays that it captures are alive."""
-    return _staged_run(rule, (False,) * len(operands), operands, inner=inner).outputs
+    return staged_run(rule, (False,) * len(operands), operands, inner=inner).outputs
 
 
-def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
+def staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
     """Run a rule as an equation, with the arrays that it captures as operands; `inner` is for a run in a derivative."""
     finish = rule.finish if any(needs) else None
-    jaxpr, closed, (n_outputs, linear) = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
+    traced = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
+    jaxpr, closed, n_outputs = traced.jaxpr, traced.captured, traced.n_outputs
+    if any(needs) and _any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
+        raise rule.error("varying callback")
     captured: Arrays = []
-    if rule.captures_tracers() or any(map(is_tracer, closed)):
+    if (rule.traces is None and rule.captures_tracers()) or any(map(is_tracer, closed)):
         # The rule will be run again where these tracers are dead, so it must not need them from outside.
         rule = frozen = Frozen(rule, operands)
         captured = frozen.release()
@@ -112,13 +122,13 @@ def _staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: boo
             n_outputs=n_outputs,
             n_closed=len(closed),
             inner=inner,
-            lifetime=_lifetime(),
+            lifetime=None,  # that of jaxpr
         )
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finish is not None:
-        return finish(needs, operands, results)
-    return Run(results[:n_outputs], results[n_outputs:], linear)
+        return finish(needs, operands, results, traced.form)
+    return Run(results[:n_outputs], results[n_outputs:], traced.linear, traced.form)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -146,7 +156,7 @@ def _call_jvp(
     n_outputs: int,
     n_closed: int,
     inner: bool,
-    lifetime: ClosedJaxpr,
+    lifetime: ClosedJaxpr | None,
 ) -> tuple[Arrays, Arrays]:
     needs = tuple(type(t) is not ad.Zero for t in tangents)
     if any(needs[:n_closed]):
@@ -154,18 +164,32 @@ def _call_jvp(
     rule_needs = needs[n_closed:]
     with _primal_trace(tangents):
         # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
-        operands = [to_tensor(x) for x in primals[n_closed:]]
-        run = None
-        if not any(map(is_tracer, operands)) and not rule.captures_tracers():
-            run = rule.run(rule_needs, *operands)
-        # Concrete operands and a traced result: forward has captured an array that belongs to a trace around this one.
-        if run is None or any(map(is_tracer, (*run.outputs, *run.intermediates))):
-            run = _staged_run(rule, rule_needs, operands, inner=True)
+        run, residuals = _run_for_derivative(rule, rule_needs, [to_tensor(x) for x in primals[n_closed:]])
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
         raise rule.error("outputs")
-    residuals = _residuals(run, operands)
+    out_tangents = _tangents(run, residuals, rule_needs, tangents[n_closed:], rule, inner=inner)
+    if jaxpr is None or len(jaxpr.out_avals) == n_outputs:
+        return run.outputs, out_tangents
+    saved, saved_tangents = _intermediates_jvp(rule, jaxpr, n_outputs, primals, tangents)
+    return [*run.outputs, *saved], [*out_tangents, *saved_tangents]
+
+
+def _run_for_derivative(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
+    """Run a rule whose derivative is due; return its residuals as well."""
+    run = None
+    if not any(map(is_tracer, operands)) and not rule.captures_tracers():
+        run = rule.run(needs, *operands)
+    # Concrete operands and a traced result: forward has captured an array that belongs to a trace around this one.
+    if run is None or any(map(is_tracer, (*run.outputs, *run.intermediates))):
+        run = staged_run(rule, needs, operands, inner=True)
+    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
     # Inside jax.checkpoint a policy may go by this name; a concrete array needs none.
-    residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+    return run, [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+
+
+def _tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule, *, inner: bool) -> Arrays:
+    """The tangents of the outputs: one equation, symbolic zeros where there is no derivative."""
     differentiable = run.linear.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
     dense = iter(())
@@ -173,25 +197,32 @@ def _call_jvp(
         dense = iter(
             linear_p.bind(
                 *residuals,
-                *[t for t in tangents[n_closed:] if type(t) is not ad.Zero],
+                *chosen(tangents, needs),
                 linear=run.linear,
-                needs=rule_needs,
-                avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
+                needs=needs,
+                avals=tuple(chosen(avals, differentiable)),
                 rule=rule,
                 derive=inner or run.linear.derive,
                 lifetime=_lifetime(),
             )
         )
-    out_tangents = [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
-    if jaxpr is None or len(jaxpr.out_avals) == n_outputs:
-        return run.outputs, out_tangents
-    saved, saved_tangents = _intermediates_jvp(rule, jaxpr, n_outputs, primals, tangents)
-    return [*run.outputs, *saved], [*out_tangents, *saved_tangents]
+    return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
 
 
-def _residuals(run: Run, operands: Sequence[Any]) -> Arrays:
-    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    return [sources[kept.source][kept.at] for kept in run.linear.kept]
+def _linearize(trace: Any, rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
+    """Call `rule` where JAX linearizes: what JAX does with `_call_jvp`, without a trace of that alone."""
+    needs = tuple(is_tracer(x) and getattr(x._trace, "tag", None) is trace.tag for x in operands)
+    with set_current_trace(trace.parent_trace):
+        if not any(needs):
+            return call(rule, operands, inner=inner)
+        primals = [to_tensor(x.primal) if n else x for x, n in zip(operands, needs, strict=True)]
+        run, residuals = _run_for_derivative(rule, needs, primals)
+    moving = chosen(operands, needs)
+    with set_current_trace(trace.tangent_trace):
+        given = spread([x.tangent for x in moving], needs)
+        tangents = _tangents(run, residuals, needs, given, rule, inner=inner)
+    make = type(moving[0])
+    return [x if type(t) is ad.Zero else make(trace, x, t) for x, t in zip(run.outputs, tangents, strict=True)]
 
 
 @contextmanager
@@ -218,16 +249,8 @@ def _intermediates_jvp(
     """Values and tangents of the intermediates in `jaxpr`: JAX differentiates the operations that made them."""
     wanted = [i >= n_outputs for i in range(len(jaxpr.out_avals))]
     body, _ = dce_jaxpr(open_jaxpr(jaxpr), wanted, instantiate=True)
-    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
-
-    def intermediates(*values: Any) -> Arrays:
-        operands = list(primals)
-        for i, value in zip(moving, values, strict=True):
-            operands[i] = value
-        return list(jax.core.eval_jaxpr(body, jaxpr.consts, *operands))
-
     try:
-        values, dots = jax.jvp(intermediates, [primals[i] for i in moving], [tangents[i] for i in moving])
+        values, dots = _jvp(lambda *args: jax.core.eval_jaxpr(body, jaxpr.consts, *args), primals, tangents)
     except FnjaxError:
         raise
     except Exception as e:  # whatever JAX says of a callback or a kernel that has no derivative
@@ -236,6 +259,17 @@ def _intermediates_jvp(
         dot if is_inexact(value) else ad.Zero(jax.typeof(value).to_tangent_aval())
         for value, dot in zip(values, dots, strict=True)
     ]
+
+
+def _jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
+    """`jax.jvp` in the arguments whose tangents are not symbolic zeros."""
+    moving = [type(t) is not ad.Zero for t in tangents]
+
+    def of_moving(*values: Any) -> Arrays:
+        given = iter(values)
+        return list(fun(*[next(given) if m else x for m, x in zip(moving, primals, strict=True)]))
+
+    return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
 
 
 def _call_batch(
@@ -248,7 +282,7 @@ def _call_batch(
     n_outputs: int,
     n_closed: int,
     inner: bool,
-    lifetime: ClosedJaxpr,
+    lifetime: ClosedJaxpr | None,
 ) -> tuple[Arrays, list[int | None]]:
     if jaxpr is None:
         raise NeedsBodyError
@@ -314,14 +348,16 @@ def _call_transpose(
     return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
 
 
+def _call_lowering(ctx: mlir.LoweringRuleContext, *operands: Any, rule: Rule, jaxpr: ClosedJaxpr, **_: Any) -> Any:
+    return mlir.core_call_lowering(ctx, *operands, name=rule.name, call_jaxpr=jaxpr)
+
+
 call_p.def_impl(_call_impl)
 call_p.def_effectful_abstract_eval(_call_abstract)
 ad.primitive_jvps[call_p] = _call_jvp
 ad.primitive_transposes[call_p] = _call_transpose
 batching.fancy_primitive_batchers[call_p] = _call_batch
-mlir.register_lowering(
-    call_p, mlir.lower_fun(lambda *operands, jaxpr, **_: jaxpr_as_fun(jaxpr)(*operands), multiple_results=True)
-)
+mlir.register_lowering(call_p, _call_lowering)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -332,7 +368,7 @@ def _linear_transpose(
     cotangents: Sequence[Any], *args: Any, linear: Linear, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any
 ) -> list[Any]:
     n_residuals = len(linear.kept)
-    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], args[n_residuals:]
+    residuals, tangents = _held([to_tensor(x) for x in args[:n_residuals]]), args[n_residuals:]
     grads: Sequence[Any] = [None] * len(tangents)
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if linear.pull is not None:
@@ -348,6 +384,16 @@ def _linear_transpose(
     ]
 
 
+def _held(residuals: Arrays) -> Arrays:
+    """The residuals behind a barrier: what backward computes from them again is not merged with what forward computed.
+
+    Without it XLA keeps these values instead, and nothing is saved by recomputing (docs/guides/saving-and-memory.md).
+    """
+    traced = [is_tracer(x) for x in residuals]
+    held = iter(jax.lax.optimization_barrier(chosen(residuals, traced)) if any(traced) else [])
+    return [next(held) if t else x for x, t in zip(residuals, traced, strict=True)]
+
+
 def _pull_summed(
     pull: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
 ) -> Arrays:
@@ -356,25 +402,40 @@ def _pull_summed(
     There the cotangent of an output that does not vary is a total, and that of one that varies is a share. A gradient
     that may be made of both is refused: only the part of the shares is to be summed, and nobody can tell them apart.
     """
-    grads = pull(*cotangents)
-    given = [_varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
-    shares, in_all = frozenset().union(*map(_varying, outputs)), frozenset.intersection(*given)
+    grads = (_checked(pull, rule) if _any_varies([*outputs, *arguments]) else pull)(*cotangents)
+    given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+    shares, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
     for grad, argument in zip(grads, arguments, strict=True):
-        if grad is not None and (_varying(jax.typeof(grad)) - _varying(argument) - in_all) & shares:
+        if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & shares:
             raise rule.error("shares and totals")
     return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
 
 
-def _varying(aval: Any) -> frozenset[Any]:
-    return aval.mat.varying  # type: ignore[no-any-return]  # the mesh axes of a type
+def _checked(pull: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
+    """`pull`, refused where a callback in it hides that its result varies over the devices."""
+
+    def checked(*cotangents: Any) -> Arrays:
+        given = [ct is not None for ct in cotangents]
+        fun, present = without_none(lambda *vectors: pull(*spread(vectors, given)))
+        vectors = chosen(cotangents, given)
+        jaxpr, captured = trace(f"{rule.name}.backward", fun, *vectors)
+        if hides_varying(open_jaxpr(jaxpr)):
+            raise rule.error("varying callback")
+        return spread(jaxpr_as_fun(jaxpr)(*captured, *vectors), present)
+
+    return checked
+
+
+def _any_varies(avals: Iterable[Any]) -> bool:
+    return any(map(varying, avals))
 
 
 def _as_varying_as(aval: Any, grad: Any) -> Any:
     """Inside shard_map: sum a gradient over the mesh axes on which it varies and its argument does not."""
-    varying = _varying(jax.typeof(grad))
-    if surplus := tuple(varying - _varying(aval)):
+    on = varying(jax.typeof(grad))
+    if surplus := tuple(on - varying(aval)):
         grad = jax.lax.psum(grad, surplus)
-    if missing := tuple(_varying(aval) - varying):
+    if missing := tuple(varying(aval) - on):
         grad = jax.lax.pcast(grad, missing, to="varying")
     return grad
 
@@ -405,15 +466,15 @@ def _dense(
 
 def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
     """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
-    present: list[bool] = []
-
-    def without_none(*vectors: Any) -> Arrays:
-        results = fun(*vectors)
-        present[:] = [x is not None for x in results]
-        return [x for x in results if x is not None]
-
+    given, present = without_none(fun)
     try:  # zeros rather than types: these know on which mesh axes they vary
-        transposed = jax.linear_transpose(without_none, *map(ad.zeros_like_aval, avals))
+        zeros = list(map(ad.zeros_like_aval, avals))
+        jaxpr, captured = trace(rule.name, given, *zeros)
+        n = len(captured)
+        known = [not is_tracer(x) and not np.any(x) for x in captured]
+        if adds_constant(open_jaxpr(jaxpr), [False] * n + [True] * len(zeros), known + [False] * len(zeros)):
+            raise rule.error("not linear")
+        transposed = jax.linear_transpose(lambda *xs: jaxpr_as_fun(jaxpr)(*captured, *xs), *zeros)
         return list(transposed(chosen(vectors, present)))
     except FnjaxError:
         raise
@@ -423,19 +484,13 @@ def _transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequen
 
 def _linear_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
     n_residuals = len(params["linear"].kept)
-    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
     results = linear_p.bind(*primals, **params)
-    if all(i >= n_residuals for i in moving):  # linear in these, and to stay so for whoever transposes
+    # Linear in the others, and to stay so for whoever transposes.
+    if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
         filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
         return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
 
-    def forward(*values: Any) -> Arrays:
-        args = list(primals)
-        for i, value in zip(moving, values, strict=True):
-            args[i] = value
-        return _linear_forward(*args, **params)
-
-    _, dots = jax.jvp(forward, [primals[i] for i in moving], [tangents[i] for i in moving])
+    _, dots = _jvp(functools.partial(_linear_forward, **params), primals, tangents)
     return results, dots
 
 

@@ -7,7 +7,7 @@ through JAX.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fnjax._errors import FnjaxError
@@ -20,9 +20,17 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
 # transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
 # other outputs than the one before; an intermediate was saved where the user's own batching rule gives outputs only;
-# inside shard_map a gradient is made of what is to be summed over the devices and of what is not.
+# inside shard_map a gradient is made of what is to be summed over the devices and of what is not; or a callback does
+# not say that its result varies over the devices.
 Trouble = Literal[
-    "closure", "forward mode", "not linear", "intermediate", "outputs", "vmap intermediate", "shares and totals"
+    "closure",
+    "forward mode",
+    "not linear",
+    "intermediate",
+    "outputs",
+    "vmap intermediate",
+    "shares and totals",
+    "varying callback",
 ]
 
 
@@ -55,14 +63,37 @@ class Linear:
 
 
 class Run(NamedTuple):
-    """What one run of forward gives."""
+    """What one run of forward gives.
+
+    Attributes:
+        outputs: its outputs.
+        intermediates: what it saved that is neither an operand nor an output.
+        linear: its derivative.
+        form: what else the rule has to say of its outputs.
+    """
 
     outputs: Arrays
     intermediates: Arrays
     linear: Linear
+    form: Any = None
 
 
-Finish = Callable[[Needs, Sequence[Any], Arrays], Run]
+class Traces:
+    """What is remembered of a rule that several calls share.
+
+    Attributes:
+        calls: how many calls there were.
+        runs: by (needs, types of the operands, configuration of JAX) what tracing it gave.
+        uses: what else of this kind was called while it was traced; None for a call that nothing is remembered of.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.runs: dict[Hashable, Any] = {}
+        self.uses: list[Any] = []
+
+
+Finish = Callable[[Needs, Sequence[Any], Arrays, Any], Run]
 
 
 class Rule(Protocol):
@@ -72,8 +103,16 @@ class Rule(Protocol):
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
 
     @property
+    def name(self) -> str:
+        """The name of the Function."""
+
+    @property
     def residual_name(self) -> str:
         """The name of its residuals for remat policies."""
+
+    @property
+    def traces(self) -> Traces | None:
+        """What is remembered of it; None for a rule that serves one call."""
 
     @property
     def batch(self) -> Batch | None:
@@ -81,7 +120,7 @@ class Rule(Protocol):
 
     @property
     def finish(self) -> Finish | None:
-        """What `run` gives, made from (needs, operands, outputs); None where forward must run for it."""
+        """What `run` gives, made from (needs, operands, outputs, form); None where forward must run for it."""
 
     def captures_tracers(self) -> bool:
         """Whether forward or backward use arrays from outside that JAX is tracing."""
@@ -99,3 +138,15 @@ def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
 def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """The values in the places where `where` is set."""
     return [value for value, w in zip(values, where, strict=True) if w]
+
+
+def without_none(fun: Callable[..., Arrays]) -> tuple[Callable[..., Arrays], list[bool]]:
+    """`fun` with None left out of what it returns, and where the others stand (known once it was called)."""
+    present: list[bool] = []
+
+    def call(*args: Any) -> Arrays:
+        results = fun(*args)
+        present[:] = [x is not None for x in results]
+        return chosen(results, present)
+
+    return call, present

@@ -13,7 +13,7 @@ from fnjax._errors import ContextError, describe, error, type_name
 from fnjax._hooks import Hooks
 from fnjax._methods import Methods, captured
 from fnjax._rule import Arrays, Kept
-from fnjax._tree import Split, has_leaf, is_tracer, split
+from fnjax._tree import Split, has_leaf, is_array, is_tracer, split
 
 
 class Residuals:
@@ -26,11 +26,10 @@ class Residuals:
 
     def __init__(self, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]) -> None:
         # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
-        self._sources = {
-            id(x): Kept("output", i) for i, (x, d) in enumerate(zip(outputs, differentiable, strict=True)) if d
-        }
-        self._sources |= {id(x): Kept("operand", i) for i, x in enumerate(operands)}
-        self._traces = {id(trace) for x in operands if (trace := getattr(x, "_trace", None)) is not None}
+        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs) if differentiable[i]}
+        for i, x in enumerate(operands):
+            self._sources[id(x)] = Kept("operand", i)
+        self._operands = operands
         self._index: dict[int, int] = {}
         self.kept: list[Kept] = []
         self.intermediates: Arrays = []
@@ -65,7 +64,7 @@ class Residuals:
             )
 
     def _is_of_this_run(self, value: Any) -> bool:
-        return is_tracer(value) and id(getattr(value, "_trace", None)) in self._traces
+        return is_tracer(value) and any(getattr(x, "_trace", None) is value._trace for x in self._operands)
 
 
 class Saved:
@@ -107,15 +106,11 @@ class _Stowed:
     def __init__(self, value: Any, residuals: Residuals) -> None:
         self._split: Split | None = None
         self._static = value
-        if has_leaf(value, _is_array):
-            arrays, self._split = split(value, _is_array)
+        if has_leaf(value, is_array):
+            arrays, self._split = split(value, is_array)
             self._static, self._index = None, [residuals.add(x) for x in arrays]
 
     def restore(self, residuals: Sequence[Any]) -> Any:
         if self._split is None:
             return self._static
         return self._split.fill(residuals[i] for i in self._index)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, jax.Array)

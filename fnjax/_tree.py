@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -12,18 +13,34 @@ from jax.tree_util import PyTreeDef
 
 from fnjax._errors import ArgumentError, error
 
-_TENSORS = (jax.Array, np.ndarray, np.generic)
+_TENSORS = (np.ndarray, np.generic)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
+
+
+@functools.cache
+def concrete_type() -> type:
+    """The type of JAX's concrete arrays."""
+    with jax.ensure_compile_time_eval():  # whoever asks first may be traced
+        return type(jnp.zeros(()))
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is a JAX array, concrete or traced; `isinstance` alone costs 8 µs on an array just computed."""
+    return type(value) is concrete_type() or isinstance(value, jax.Array)
 
 
 def is_tensor(value: object) -> bool:
     """Whether a value counts as a tensor: JAX and NumPy arrays and scalars, objects with `__jax_array__`."""
-    return isinstance(value, _TENSORS) or (hasattr(value, "__jax_array__") and not isinstance(value, type))
+    return (
+        is_array(value)
+        or isinstance(value, _TENSORS)
+        or (hasattr(value, "__jax_array__") and not isinstance(value, type))
+    )
 
 
 def to_tensor(value: Any) -> jax.Array:
     """The JAX array of a tensor, as it is under `jax.jit` (float64 becomes float32 unless x64 is on)."""
-    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+    return value if is_array(value) else jnp.asarray(value)
 
 
 def is_tracer(value: object) -> bool:
@@ -59,6 +76,8 @@ def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:
 
 def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
     """Whether `pick` holds for a leaf of a container (a leaf by itself included)."""
+    if is_array(tree):
+        return pick(tree)
     return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
 
 
@@ -79,9 +98,18 @@ class Split(NamedTuple):
     def fill(self, arrays: Iterable[Any], otherwise: Any = HOLE) -> Any:
         """The pytree with `arrays` in the holes; `otherwise`, if given, replaces all that stayed."""
         values = iter(arrays)
+        if self is ARRAY:
+            return next(values)
         return self.treedef.unflatten(
             next(values) if leaf is HOLE else leaf if otherwise is HOLE else otherwise for leaf in self.rest
         )
+
+    def take(self, tree: Any) -> list[Any] | None:
+        """The leaves of another pytree that stand where the arrays did; None if its structure is another."""
+        leaves, treedef = flatten(tree)
+        if treedef != self.treedef:
+            return None
+        return [leaf for leaf, rest in zip(leaves, self.rest, strict=True) if rest is HOLE]
 
     @property
     def holes(self) -> int:
@@ -89,8 +117,13 @@ class Split(NamedTuple):
         return sum(leaf is HOLE for leaf in self.rest)
 
 
+ARRAY = Split(jax.tree.structure(0), (HOLE,))  # an array by itself
+
+
 def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
     """Take the leaves that `pick` accepts out of `tree`."""
+    if is_array(tree) and pick(tree):  # the usual case, without the costs of a pytree
+        return [tree], ARRAY
     leaves, treedef = flatten(tree)
     picked = [pick(leaf) for leaf in leaves]
     taken = [leaf for leaf, p in zip(leaves, picked, strict=True) if p]

@@ -13,8 +13,10 @@ PACKAGE = pathlib.Path(fnjax.__file__).parent
 # Downwards only: each file may import what stands before it.
 STRATA = [
     "_errors",
+    "_jaxpr",
     "_tree",
     "_context",
+    "_facts",
     "_arguments",
     "_rule",
     "_methods",
@@ -24,9 +26,13 @@ STRATA = [
     "_vmap",
     "_frozen",
     "_batched",
+    "_operations",
     "_primitive",
     "_gradients",
+    "_plain",
+    "_programs",
     "_lowering",
+    "_definition",
     "_amp",
     "_function",
     "_check.__init__",
@@ -36,11 +42,79 @@ STRATA = [
     "_check.report",
     "_check.fast",
     "_check.modes",
+    "_check.inputs",
     "_check.gradcheck",
+    "_check.gradgradcheck",
     "_check.opcheck",
+    "graph._calls",
+    "graph._program",
+    "graph._second",
+    "graph._graph",
+    "graph._dot",
+    "graph._picture",
+    "graph._report",
+    "graph.__init__",
+    "_command",
+    "_check.command",
+    "graph.command",
+    "port.operations.expressions",
+    "port.operations.signature",
+    "port.operations.record",
+    "port.operations.registry",
+    "port.operations.source",
+    "port.operations.support",
+    "port.operations.support_memory",
+    "port.operations.support_indexing",
+    "port.operations.support_layers",
+    "port.operations.support_linear",
+    "port.operations.support_losses",
+    "port.operations.support_random",
+    "port.operations.attributes",
+    "port.operations.elementwise",
+    "port.operations.reductions",
+    "port.operations.shapes",
+    "port.operations.indexing",
+    "port.operations.creation",
+    "port.operations.linear_algebra",
+    "port.operations.neural",
+    "port.operations.random",
+    "port.operations.fft",
+    "port.operations.absent",
+    "port.operations.__init__",
+    "port.result",
+    "port.facts",
+    "port.naming",
+    "port.evidence",
+    "port.program",
+    "port.rules.__init__",
+    "port.rules.registry",
+    "port.walk",
+    "port.rules.writing",
+    "port.rules.randomness",
+    "port.rules.context",
+    "port.rules.masks",
+    "port.rules.python_calls",
+    "port.rules.foreign",
+    "port.rules.operations",
+    "port.rules.operators",
+    "port.rules.indexing",
+    "port.rules.statements",
+    "port.rules.control",
+    "port.rules.grad_mode",
+    "port.rules.decorators",
+    "port.rules.definitions",
+    "port.rules.others",
+    "port.assembly",
+    "port.engine",
+    "port.__init__",
+    "port.command",
+    "port.compare",
+    "port.compare_command",
     "__init__",
     "__main__",
 ]
+# What is installed only for those who ask for it, and the one file that imports it.
+EXTRAS = {"graph._picture": {"graphviz"}}
 
 
 def imports(path):
@@ -64,14 +138,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("path", FILES, ids=stratum)
 def test_imports_point_downwards(path):
-    """A file of fnjax imports only files below it, the standard library, and public names of jax and numpy."""
+    """A file imports only files below it, the standard library, public names of jax and numpy, and its extra."""
     below = {f"fnjax.{name.removesuffix('.__init__')}" for name in STRATA[: STRATA.index(stratum(path))]}
     for name in imports(path):
         root = name.split(".")[0]
         if root == "fnjax":
             assert name == "fnjax" or any(name == b or name.startswith(b + ".") for b in below), name
         else:
-            assert root in {"jax", "numpy"} or root in sys.stdlib_module_names, name
+            extra = EXTRAS.get(stratum(path), set()) | ({"libcst"} if stratum(path).startswith("port.") else set())
+            extra |= {"torch"} if stratum(path).startswith("port.compare") else set()
+            assert root in {"jax", "numpy"} | extra or root in sys.stdlib_module_names, name
         assert not name.startswith("jax._"), name
 
 

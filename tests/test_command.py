@@ -1,5 +1,6 @@
 """The command `fnjax check`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,23 @@ def power(x, *, k):
 number = 3
 """
 
+BROKEN = """
+import fnjax
+
+class Backward(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+    @staticmethod
+    def backward(ctx, g):
+        return sigma * g
+
+class Forward(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return sigma * x
+"""
+
 
 @pytest.fixture
 def target(tmp_path):
@@ -64,6 +82,38 @@ def test_success(target, capsys, arguments):
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert all(line.endswith("SUCCESS") for line in lines)
+
+
+def test_place_of_an_exception(tmp_path, capsys):
+    """What the user's code raises is shown with file and line, in backward and in forward."""
+    path = tmp_path / "broken.py"
+    path.write_text(BROKEN)
+    for name, line, status in ("Backward", 10, 1), ("Forward", 15, 2):
+        assert main(["check", f"{path}:{name}", "--args", "randn(2)", "--tests", "test_jit"]) == status
+        printed = "".join(capsys.readouterr())
+        assert (
+            f"NameError: name 'sigma' is not defined\n  raised in {path}, line {line}, in {name.lower()}: " in printed
+        )
+    sys.modules.pop("broken")
+
+
+def test_broken_pipe(target):
+    """A reader that has read enough, as `head` has, ends the command without a traceback."""
+    code = "import sys; from fnjax.__main__ import main; sys.exit(main())"
+    arguments = ["check", f"{target}:Square", "--args", "randn(2)", "--tests", "test_jit"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    root = str(Path(__file__).parent.parent)
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=os.environ | {"PYTHONPATH": root},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (141, "")
 
 
 def test_failure(target, capsys):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import fnjax
-from tests.test_transforms import arrays, eager, scanned, vmapped
-from tests.test_traps import FalseRule, once_in_fori_loop, once_in_scan
-from tests.zoo import CASES, SavedInput
+from tests.wrappers import eager, once_in_fori_loop, once_in_scan, scanned, vmapped
+from tests.zoo import CASES, FalseRule, SavedInput, arrays
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -21,17 +20,6 @@ def sum_of(loss, args):
     """A loss of several arguments as a function of one vector, and that vector."""
     flat, unravel = jax.flatten_util.ravel_pytree(args)
     return lambda v: loss(*unravel(v)), flat
-
-
-@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
-@pytest.mark.parametrize("case", REAL, ids=lambda c: c.name)
-def test_forward_over_reverse(case, wrap):
-    """jax.hessian, and a Hessian-vector product by jvp of grad, agree with plain JAX, inside and outside jit."""
-    f, x = sum_of(case.loss(wrap(case.apply)), arrays(case))
-    twin, _ = sum_of(case.loss(case.twin), arrays(case))
-    want = jax.jit(jax.hessian(twin))(x)
-    np.testing.assert_allclose(jax.jit(jax.hessian(f))(x), want, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(jax.jvp(jax.grad(f), (x,), (x,))[1], want @ x, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrap", [eager, scanned], ids=["eager", "scan"])
@@ -213,6 +201,57 @@ def test_clipping_has_no_transpose():
     for transform in (jax.jacfwd(Clip.apply), jax.jit(jax.jacfwd(Clip.apply)), jax.hessian(square)):
         with pytest.raises(fnjax.MissingMethodError, match=r"Clip.backward \(or its jvp\) is not linear"):
             transform(1.0)
+
+
+NOT_LINEAR = {
+    "sum": lambda g, x: g + 1,
+    "difference": lambda g, x: jnp.sign(x) - g,
+    "where": lambda g, x: jnp.where(x > 0, g, x),
+    "concatenate": lambda g, x: jnp.concatenate([g[:1], x[1:]]),
+    "update": lambda g, x: x.at[1:].set(g[1:]),
+    "in a jitted function": jax.jit(lambda g, x: 2 * (g + x)),
+}
+LINEAR = {
+    "where": lambda g, x: jnp.where(x > 0, g, 0),
+    "zeros": lambda g, x: jnp.zeros_like(g).at[1:].set(g[1:]) + jnp.zeros(3) * x,
+    "concatenate": lambda g, x: jnp.concatenate([g[:1], jnp.zeros(2)]),
+    "pad": lambda g, x: jnp.pad(g[:1], (0, 2)),
+    "captured zeros": lambda g, x: g + ZEROS,
+    "relu": lambda g, x: jax.vjp(jax.nn.relu, x)[1](g)[0],
+    "cumsum": lambda g, x: jnp.cumsum(g),
+    "scan": lambda g, x: jax.lax.scan(lambda c, gi: (c + gi, c + gi), 0.0, g)[1],
+}
+ZEROS = np.zeros(3)
+
+
+def with_backward(rule):
+    class WithBackward(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return rule(grad_output, *ctx.saved_tensors)
+
+    return lambda x: jnp.sin(WithBackward.apply(x)).sum()
+
+
+@pytest.mark.parametrize("rule", NOT_LINEAR.values(), ids=NOT_LINEAR)
+def test_an_affine_backward_has_no_transpose(rule):
+    """A backward that adds a constant to grad_output, which jax.linear_transpose would drop, is refused."""
+    f = with_backward(rule)
+    for hessian in (jax.hessian(f), jax.jit(jax.hessian(f))):
+        with pytest.raises(fnjax.MissingMethodError, match="is not linear"):
+            hessian(jnp.array([0.7, -0.2, 0.1]))
+
+
+@pytest.mark.parametrize("rule", LINEAR.values(), ids=LINEAR)
+def test_a_linear_backward_is_transposed(rule):
+    """What only adds zeros is linear: forward over reverse is reverse over reverse."""
+    f, x = with_backward(rule), jnp.array([0.7, -0.2, 0.1])
+    np.testing.assert_allclose(jax.hessian(f)(x), jax.jacrev(jax.grad(f))(x), rtol=1e-12)
 
 
 class CubeSlope(fnjax.Function):

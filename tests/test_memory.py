@@ -1,16 +1,23 @@
 """What is kept between forward and backward, and who may change it."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 import fnjax
 from tests.zoo import Pullback, SavedInput, SavedIntermediate, SavedOutput
 
 pytestmark = pytest.mark.usefixtures("x64")
+
+
+REMAT3 = jax.config.jax_remat3  # JAX's coming implementation of jax.checkpoint
 
 
 def narrow(x):
@@ -137,6 +144,7 @@ def kept_by_policy(policy, Fn):
     return sum(leaf.shape == x.shape for leaf in residuals(f, x))
 
 
+@pytest.mark.xfail(REMAT3, reason="policies are asked before rules run and see no name inside, as with jax.custom_vjp")
 @pytest.mark.parametrize(("Fn", "name"), [(Slope, "slope"), (SavedIntermediate, "SavedIntermediate")])
 def test_policies_know_what_is_saved_by_name(Fn, name):
     """save_only_these_names keeps what the class saves, under its checkpoint_name or the name of the class."""
@@ -144,6 +152,33 @@ def test_policies_know_what_is_saved_by_name(Fn, name):
     nothing = kept_by_policy(policies.nothing_saveable, Fn)
     assert kept_by_policy(policies.save_only_these_names(name), Fn) == nothing + 3 - 1  # the input is not needed then
     assert kept_by_policy(policies.save_only_these_names("another"), Fn) == nothing
+
+
+def test_policies_know_named_outputs():
+    """A name that the caller gives to an output counts, whatever implements jax.checkpoint."""
+    named = lambda x: checkpoint_name(SavedIntermediate.apply(x), "y")
+    f = lambda policy: jax.checkpoint(lambda x: named(named(named(x))), policy=policy)
+    kept = lambda policy: sum(leaf.ndim for leaf in residuals(f(policy), jnp.linspace(0.1, 1, 50)))
+    policies = jax.checkpoint_policies
+    assert kept(policies.nothing_saveable) == kept(policies.save_only_these_names("another")) == 1
+    assert kept(policies.save_only_these_names("y")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REMAT3, reason="this is the run that the test starts")
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX_REMAT3 of JAX 0.10 ignores every policy of plain JAX")
+def test_under_remat3():
+    """With JAX_REMAT3=1 all of this file holds, but that policies by name ignore what a class saves."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
+        env=os.environ | {"JAX_REMAT3": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 xfailed" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -154,3 +189,9 @@ def test_nothing_else_is_kept(Fn, count):
     x = jnp.linspace(0.1, 1, 64)
     for f in (Fn.apply, jax.jit(Fn.apply)):
         assert sum(leaf.shape == x.shape for leaf in residuals(f, x)) <= count
+
+
+def test_everything_and_nothing_saveable():
+    """nothing_saveable keeps the argument alone, and everything_saveable at least what forward saved."""
+    assert kept_by_policy(jax.checkpoint_policies.nothing_saveable, SavedIntermediate) == 1
+    assert kept_by_policy(jax.checkpoint_policies.everything_saveable, SavedIntermediate) >= 3

@@ -59,6 +59,23 @@ def test_unknown_test():
         opcheck(SavedInput.apply, X, test_utils=["test_shard"])
 
 
+def test_nonlinear_backward():
+    """A backward that clips fails test_linearity alone."""
+
+    class Clipped(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return jnp.clip(2 * g, -5.0, 5.0)
+
+    failures = failing(Clipped.apply, X)
+    assert list(failures) == ["test_linearity"]
+    assert "not linear in grad_output" in str(failures["test_linearity"])
+
+
 def test_once_differentiable_is_skipped():
     """Second derivatives are not asked of who rules them out."""
 

@@ -2,6 +2,8 @@
 
 import gc
 import math
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -11,7 +13,8 @@ import numpy as np
 import pytest
 
 import fnjax
-from tests.zoo import Linear, SavedOutput
+from tests.wrappers import once_in_fori_loop, once_in_scan
+from tests.zoo import FalseRule, Linear, SavedOutput
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -49,29 +52,6 @@ def test_interleaved_pullbacks_under_vmap():
     _, v = jax.vjp(lambda y: f(x, y), y)
     np.testing.assert_array_equal(u(ct)[0], [60.0, 60.0, 60.0])
     np.testing.assert_array_equal(v(ct)[0], [3.0, 3.0, 3.0])
-
-
-class FalseRule(fnjax.Function):
-    """exp with a rule that is not its derivative and goes through the saved output: d/dx = 100 y."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = jnp.exp(x)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (y,) = ctx.saved_tensors
-        return 100 * grad_output * y
-
-
-def once_in_scan(f):
-    return lambda x: jax.lax.scan(lambda carry, _: (f(carry), None), x, None, length=1)[0]
-
-
-def once_in_fori_loop(f):
-    return lambda x: jax.lax.fori_loop(0, 1, lambda _, carry: f(carry), x)
 
 
 @pytest.mark.parametrize(
@@ -321,3 +301,24 @@ def test_static_arguments_and_classes_die():
     del Holder
     gc.collect()
     assert reference() is None
+
+
+def test_the_first_call_of_a_process_may_be_traced():
+    """What fnjax finds out about JAX once does not depend on where the first call stands: here in scan."""
+    code = """
+import jax, jax.numpy as jnp, fnjax
+
+class Tenfold(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return jnp.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 10 * grad_output
+
+f = lambda x: jax.lax.scan(lambda c, _: (Tenfold.apply(c), None), x, None, length=3)[0]
+print(jax.grad(f)(1.0), Tenfold.apply(0.0))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1000.0 0.0\n"

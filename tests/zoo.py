@@ -223,6 +223,21 @@ class MarkedOutput(fnjax.Function):
         return 2 * x * grad_square + grad_step + grad_order
 
 
+class FalseRule(fnjax.Function):
+    """exp with a rule that is not its derivative and goes through the saved output: d/dx = 100 y."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = jnp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return 100 * grad_output * y
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A Function, what plain JAX makes of the same formula, and arguments for both.
@@ -244,6 +259,11 @@ class Case:
     def loss(self, f: Callable[..., Any]) -> Callable[..., Any]:
         """A real number that depends on every output without being linear in it."""
         return lambda *args: sum(jnp.sum(jnp.sin(jnp.abs(y)) + y.real**2) for y in jax.tree.leaves(f(*args)))
+
+
+def arrays(case: Case) -> list[jax.Array]:
+    """The arguments of a case, always the same."""
+    return [jnp.asarray(x) for x in case.inputs(np.random.default_rng(0))]
 
 
 def _vector(rng: np.random.Generator) -> tuple[np.ndarray, ...]:

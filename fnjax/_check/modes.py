@@ -13,7 +13,9 @@ from fnjax._check import structure as _structure
 from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, traced
 from fnjax._check.report import failure
+from fnjax._jaxpr import open_jaxpr
 
+LARGE = -1024.0
 UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
 
 
@@ -29,6 +31,32 @@ def check_multiplied(problem: Problem, *, masked: bool) -> None:
                     expected=f"zeros for {x.name} where grad_output is zero",
                     got=np.array2string(g, threshold=20),
                     fix="multiply what backward returns by grad_output: it is the gradient of the loss, not of f",
+                )
+
+
+def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) -> None:
+    """Backward of a combination is the combination of what backward gives.
+
+    The combination is large, so that clipping is seen at the bounds that one clips gradients to.
+    """
+    (some, for_some), (others, for_others) = (problem.pull_random(seed, draw) for draw in range(2))
+    combined = problem.pull([LARGE * (a + b) for a, b in zip(some, others, strict=True)])
+    for x in problem.inputs:
+        for p in x.parts:
+            a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
+            expected, size = LARGE * (a + b), abs(LARGE) * (np.abs(a) + np.abs(b))
+            rounding = np.finfo(np.float32 if problem.parts[p].dtype.itemsize < 8 else np.float64).eps ** 0.5
+            slack = rtol * size + rounding * np.max(size, initial=0.0) + nondet_tol * (1 + 2 * abs(LARGE))
+            with np.errstate(invalid="ignore"):
+                wrong = ~(np.abs(got - expected) <= slack)
+            if np.any(wrong & np.isfinite(expected)):
+                raise failure(
+                    "backward is not linear in grad_output: what it gives is no derivative of the function",
+                    expected=f"for {x.name} and grad_output = {LARGE:g} (u + v): {LARGE:g} times the sum of the "
+                    f"gradients for u and for v, {np.array2string(expected, threshold=20)}",
+                    got=np.array2string(got, threshold=20),
+                    fix="let backward multiply grad_output by what does not depend on it; where it is meant to clip "
+                    "gradients, pass check_linear_grad=False to gradcheck, or leave test_linearity out of opcheck",
                 )
 
 
@@ -176,7 +204,7 @@ def check_grad_dtypes(problem: Problem) -> None:
 
 def _cast_from(program: Any, output: int) -> set[Any]:
     """The narrower dtypes from which an output is cast at its very end."""
-    jaxpr = _structure.open_jaxpr(program)
+    jaxpr = open_jaxpr(program)
     made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     found, todo = set(), [jaxpr.outvars[output]]
     while todo:

@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check.gradcheck import as_tuple, choose, double_precision, gradcheck, gradgradcheck
+from fnjax._check.gradcheck import gradcheck
+from fnjax._check.gradgradcheck import gradgradcheck
+from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
 from fnjax._check.jacobian import progress
-from fnjax._check.problem import Selection, argument_names
+from fnjax._check.modes import check_linear
+from fnjax._check.problem import Problem, Selection, argument_names
 from fnjax._errors import FnjaxError, OnceDifferentiableError
 from fnjax._tree import is_inexact, is_tensor, to_tensor
 
@@ -77,6 +80,7 @@ def opcheck(
     |---|---|
     | `test_gradcheck` | backward with finite differences, batches of gradients with loops |
     | `test_gradgradcheck` | second derivatives with finite differences; skipped for `once_differentiable` |
+    | `test_linearity` | backward of a sum with the sum of what backward gives: gradient clipping fails |
     | `test_determinism` | two runs, forward and backward |
     | `test_jit` | `jax.jit` with eager |
     | `test_vmap` | `jax.vmap` with a loop: all inputs batched, and each by itself |
@@ -84,7 +88,7 @@ def opcheck(
     | `test_remat` | the gradient under `jax.checkpoint` with the one without |
     | `test_leaks` | nothing; runs under `jax.checking_leaks` |
 
-    All but the first two compare outputs and gradients.
+    All but the first three compare outputs and gradients.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, fnjax
@@ -114,8 +118,9 @@ def opcheck(
     unknown = [name for name in names if name not in TESTS]
     if unknown:
         raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(TESTS)}")
+    refuse_class(func, "opcheck")
     args = as_tuple(inputs)
-    chosen = choose(args, argnums)
+    chosen = choose(func, args, argnums)
     with double_precision(args):
         subject = _Subject(func, args, dict(kwargs or {}), chosen, atol, rtol, seed)
         results = OpcheckResults()
@@ -216,8 +221,14 @@ def _gradcheck(subject: _Subject) -> None:
         argnums=subject.chosen,
         seed=subject.seed,
         check_batched_grad=True,
+        check_linear_grad=False,
         **subject.tolerances,
     )
+
+
+def _linearity(subject: _Subject) -> None:
+    problem = Problem(subject.func, subject.args, subject.chosen)
+    check_linear(problem, subject.seed, subject.tolerances.get("rtol", 1e-3), 0.0)
 
 
 def _gradgradcheck(subject: _Subject) -> str | None:
@@ -312,6 +323,7 @@ def _leaks(subject: _Subject) -> None:
 TESTS: dict[str, Callable[[_Subject], str | None]] = {
     "test_gradcheck": _gradcheck,
     "test_gradgradcheck": _gradgradcheck,
+    "test_linearity": _linearity,
     "test_determinism": _determinism,
     "test_jit": _jit,
     "test_vmap": _vmap,

@@ -72,10 +72,10 @@ class Selection:
                 self._leaves.append((i, ""))
                 self._splits.append((i, start, None))
             else:
-                arrays, rest = split(arg, _is_differentiable)
+                arrays, rest = split(arg, is_differentiable)
                 paths = tree_flatten_with_path(arg, is_leaf=lambda x: x is None)[0]
                 self.arrays += map(to_tensor, arrays)
-                self._leaves += [(i, keystr(path)) for path, leaf in paths if _is_differentiable(leaf)]
+                self._leaves += [(i, keystr(path)) for path, leaf in paths if is_differentiable(leaf)]
                 self._splits.append((i, start, rest))
 
     def leaves(self) -> Iterator[tuple[Any, int, str]]:
@@ -101,6 +101,7 @@ class Problem:
 
     def __init__(self, func: Callable[..., Any], inputs: Sequence[Any], argnums: Sequence[int]) -> None:
         self._func, self._selection = func, Selection(inputs, argnums)
+        self._pulled: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}
         self.inputs: list[Leaf] = []
         names = argument_names(func, len(inputs))
         for array, i, suffix in self._selection.leaves():
@@ -237,14 +238,19 @@ class Problem:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Backward, un-jitted: cotangents of the parts of the outputs → gradients of those of the inputs."""
-        return list(self._vjp[1]([jnp.asarray(ct, y.dtype) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
+        return list(self._vjp[1]([_as(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
+
+    def pull_random(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
+        """Random cotangents and what backward gives for them, once for each seed and draw."""
+        if (seed, draw) not in self._pulled:
+            cotangents = random_directions(np.random.default_rng([seed, draw]), self.out_shapes)
+            self._pulled[seed, draw] = cotangents, [_host(g) for g in self.pull(cotangents)]
+        return self._pulled[seed, draw]
 
     def push(self, tangents: Sequence[Any]) -> list[Any]:
         """Forward mode, un-jitted."""
         primals = list(map(jnp.asarray, self.parts))
-        return list(
-            jax.jvp(self.real, primals, [jnp.asarray(t, p.dtype) for t, p in zip(tangents, primals, strict=True)])[1]
-        )
+        return list(jax.jvp(self.real, primals, [_as(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> Program:
         """The pullback as a program of the cotangents."""
@@ -280,6 +286,11 @@ class Problem:
         return [any(dependence[p] for p in y.parts) for y in self.outputs]
 
 
+def random_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
+    """Numbers whose size is uniform in [1, 2], with a random sign."""
+    return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
+
+
 def traced(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
     """The program of a function, without calls; None where it cannot be traced, or to outputs of other shapes."""
     try:
@@ -310,12 +321,18 @@ def _apart(x: Any) -> list[Any]:
     return [x.real, x.imag] if jnp.issubdtype(x.dtype, jnp.complexfloating) else [x]
 
 
+def _as(dtype: Any, x: Any) -> jax.Array:
+    """An array of a dtype; NumPy converts in a tenth of JAX's time."""
+    return jnp.asarray(x.astype(dtype, copy=False)) if isinstance(x, np.ndarray) else jnp.asarray(x, dtype)
+
+
 def _host(x: Any) -> Array:
     return np.asarray(x).astype(np.float64)
 
 
-def _is_differentiable(x: Any) -> bool:
-    return is_tensor(x) and is_inexact(to_tensor(x))
+def is_differentiable(x: Any) -> bool:
+    """Whether a value is an array of floating point or complex numbers."""
+    return is_tensor(x) and is_inexact(x if hasattr(x, "dtype") else to_tensor(x))
 
 
 def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:
@@ -332,20 +349,3 @@ def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:
     while len(names) < count:
         names.append(f"{rest}[{len(names) - sum(n is not None and '[' not in n for n in names)}]" if rest else None)
     return names[:count]
-
-
-def pick(inputs: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
-    """Which inputs to differentiate: the inexact arrays, or those that `argnums` names."""
-    if argnums is None:
-        return [i for i, x in enumerate(inputs) if _is_differentiable(x)]
-    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
-    for i in chosen:
-        if not -len(inputs) <= i < len(inputs):
-            raise ValueError(f"argnums={argnums} names input {i}, but there are {len(inputs)} inputs")
-        x = inputs[i]
-        if not (_is_differentiable(x) or (not is_tensor(x) and split(x, _is_differentiable)[0])):
-            raise ValueError(
-                f"gradcheck: argnums={argnums} names input {i}, which holds no array of floating point or complex "
-                f"numbers but is {type_name(x)}{f' of dtype {x.dtype}' if is_tensor(x) else ''}"
-            )
-    return sorted({i % len(inputs) for i in chosen})

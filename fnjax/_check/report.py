@@ -9,7 +9,7 @@ import numpy as np
 
 from fnjax._check.jacobian import Array, Matrix, Mismatch
 from fnjax._check.problem import Leaf
-from fnjax._errors import FnjaxError
+from fnjax._errors import FnjaxError, message
 
 PAGE = "docs/gradcheck.md"
 WHOLE = 12  # rows or columns up to which a Jacobian is shown whole
@@ -25,8 +25,7 @@ GradcheckError.__module__ = "fnjax"
 
 def failure(head: str, *, expected: str = "", got: str = "", fix: str = "") -> GradcheckError:
     """Build (not raise) a GradcheckError."""
-    lines = [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
-    return GradcheckError("\n".join([head, *lines, f"  see: {PAGE}"]))
+    return GradcheckError(message(head, PAGE, expected=expected, got=got, fix=fix))
 
 
 class Place(NamedTuple):
@@ -66,7 +65,7 @@ class Place(NamedTuple):
 Found = tuple[Place, Matrix, Matrix, Mismatch]
 
 
-def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str = "") -> GradcheckError:
+def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
     """The error for the first of several blocks that differ."""
     place, numerical, analytical, worst = found[0]
     x, y = place.input, place.output
@@ -102,7 +101,7 @@ def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str = "") 
     if doubt:
         lines.append("The above quantities relating the numerical and analytical jacobians are computed in slow mode.")
         lines.append(f"What fast mode found: {doubt}")
-    return failure("\n".join(lines), fix=_diagnosis(place, numerical, analytical))
+    return failure("\n".join(lines), fix=_diagnosis(place, numerical, analytical) or hint)
 
 
 def _show(matrix: Array) -> str:
@@ -121,20 +120,38 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _diagnosis(place: Place, numerical: Matrix, analytical: Matrix) -> str:
-    """What the user may have done, where the entries tell."""
-    keys: Any = np.arange(numerical.shape[0] * numerical.shape[1]) if numerical.keys is None else numerical.keys
+    """What the entries of a block tell; nothing where more than one fault would explain them."""
+    keys = np.union1d(_nonzero(numerical), _nonzero(analytical))
     n, a = numerical.at(keys), analytical.at(keys)
-    some = np.isfinite(n) & np.isfinite(a) & (np.abs(n) > 1e-4)
-    name, who = place.input.name, "the jvp" if place.forward else "backward"
-    if not some.any():
-        return "" if np.isfinite(a).all() else f"{who} gives numbers that are not finite"
-    n, a = n[some], a[some]
+    x, y, mode = place.input.name, place.output.name, "the jvp" if place.forward else "backward"
+    if not np.isfinite(n).all():
+        return ""
+    if not np.isfinite(a).all():
+        return f"{mode} gives numbers that are not finite"
+
+    def alike(factor: float, b: Any) -> bool:
+        return bool(np.allclose(a, factor * b, 1e-3, 1e-6))
+
     if not np.any(a):
-        return f"{who} gives zero for {name}: return its gradient" if not place.forward else f"{who} gives zero"
-    if np.iscomplexobj(n) and np.allclose(a, np.conj(n), 1e-3) and not np.allclose(a, n, 1e-3):
-        return f"{who} gives the conjugate of what is due: PyTorch's gradient of a holomorphic f is grad * f'.conj()"
-    ratio = float(np.median((a / n).real))
-    if n.size > 1 and abs(ratio - 1) > 1e-3 and np.allclose(a, ratio * n, 1e-3, 1e-6):
-        sign = " (a sign?)" if abs(ratio + 1) < 1e-3 else ""
-        return f"the derivative is {ratio:.4g} times what is due, everywhere{sign}"
+        return (
+            f"no derivative of {y} by {x} comes out: {mode} leaves it out, or something on the way stops it "
+            "(jax.lax.stop_gradient, rounding, a conversion to integers)"
+        )
+    due = -n.conj() if place.imaginary else n.conj()
+    conjugate = not place.forward and np.iscomplexobj(n) and alike(1, due)
+    if conjugate and not alike(1, n) and not alike(-1, n):
+        return (
+            "a conjugate is missing, or one too many: PyTorch's gradient of a real L is ∂L/∂x + i ∂L/∂y, so that of a "
+            "holomorphic f is grad * f'.conj() in a Function's backward, and grad * f' in a rule for jax.custom_vjp"
+        )
+    large = np.abs(n) > 1e-4
+    ratio = float(np.median((a[large] / n[large]).real)) if large.any() else 1.0
+    if large.sum() > 1 and abs(ratio - 1) > 1e-3 and alike(ratio, n):
+        sign = " (a sign, or a conjugate?)" if conjugate else " (a sign?)"
+        return f"all entries are {ratio:.4g} times what is due" + (sign if abs(ratio + 1) < 1e-3 else "")
     return ""
+
+
+def _nonzero(matrix: Matrix) -> Array:
+    """Where a matrix may differ from zero."""
+    return np.flatnonzero(matrix.values) if matrix.keys is None else matrix.keys

@@ -14,6 +14,8 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
+from fnjax._jaxpr import open_jaxpr
+
 Reads = np.ndarray[Any, np.dtype[np.int64]]  # for each element the one element of an input that it reads, or -1
 
 # What an element of an output does not read at all stands as absent; what it may read in whole, as None.
@@ -67,11 +69,6 @@ def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
             results = results if eqn.primitive.multiple_results else [results]
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def open_jaxpr(closed: Any) -> Any:
-    """The jaxpr in a closed one (the same class since JAX 0.12)."""
-    return getattr(closed, "jaxpr", closed)
 
 
 def _body(eqn: Any) -> Any:

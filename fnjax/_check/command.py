@@ -1,0 +1,78 @@
+"""`fnjax check`: opcheck from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+from fnjax._check.inputs import double_precision
+from fnjax._check.opcheck import TESTS, opcheck
+from fnjax._command import UsageError, add_call, arguments, find
+from fnjax._errors import FnjaxError
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "check",
+        help="test a Function, or any function: derivatives, jit, vmap, scan, remat",
+        description="Run fnjax.opcheck on a Function, or on any function of JAX arrays, and print a table.",
+        epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2"',
+    )
+    add_call(parser)
+    parser.add_argument("--tests", default="", metavar="NAMES", help=f"a choice, with commas, of {', '.join(TESTS)}")
+    parser.add_argument("--argnums", default="", metavar="INDICES", help="the inputs to differentiate, with commas")
+    parser.add_argument("--atol", type=float, help="absolute tolerance")
+    parser.add_argument("--rtol", type=float, help="relative tolerance")
+    parser.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    func = find(options.target)
+    args, kwargs = arguments(options.args, options.kwargs, options.seed)
+    try:
+        argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
+    except ValueError as e:
+        raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
+    try:
+        with double_precision(args):
+            func(*args, **kwargs)
+    except Exception as e:
+        text = f"{options.target} cannot be called with {options.args}: {type(e).__name__}: {e}{_place(e)}"
+        raise UsageError(text) from e
+    try:
+        results = opcheck(
+            func,
+            args,
+            kwargs,
+            test_utils=[name.strip() for name in options.tests.split(",")] if options.tests else None,
+            raise_exception=False,
+            atol=options.atol,
+            rtol=options.rtol,
+            argnums=argnums,
+            seed=options.seed,
+        )
+    except ValueError as e:  # unknown tests, or inputs without an array to differentiate
+        raise UsageError(str(e)) from e
+    print(results)
+    for name, failure in results.failures.items():
+        print(f"\n{name}: {type(failure).__name__}: {failure}{_place(failure)}")
+        for note in getattr(failure, "__notes__", ()):
+            if not note.startswith("---"):  # JAX's word on tracebacks, of which there is none here
+                print(f"  {note}")
+    return 1 if results.failures else 0
+
+
+def _place(exception: BaseException) -> str:
+    """Where the user's code raised it, or what it comes of: a line to add to the message, or nothing."""
+    while isinstance(exception, FnjaxError) and exception.__cause__ is not None:
+        exception = exception.__cause__
+    libraries = [str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]
+    for frame in reversed(traceback.extract_tb(exception.__traceback__)):
+        file = Path(frame.filename)
+        if frame.filename[0] != "<" and not any(map(file.is_relative_to, libraries)):
+            return f"\n  raised in {file}, line {frame.lineno}, in {frame.name}: {frame.line}"
+    return ""

@@ -1,0 +1,155 @@
+"""gradgradcheck: second derivatives, as the derivatives of (inputs, grad_outputs) → gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._check.gradcheck import gradcheck
+from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
+from fnjax._check.problem import Selection, argument_names, is_differentiable
+from fnjax._tree import to_tensor
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+    argnums: int | Sequence[int] | None = None,
+    seed: int = 0,
+    check_linear_grad: bool = True,
+) -> bool:
+    """Compare second derivatives with finite differences of first ones, as `torch.autograd.gradgradcheck` does.
+
+    What is checked is the function (inputs, grad_outputs) → gradients, with respect to all of them.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, fnjax
+        >>> gradgradcheck(jnp.tanh, (np.array([0.5, 1.5]),))
+        True
+
+    Args:
+        func: as in `gradcheck`.
+        inputs: as in `gradcheck`.
+        grad_outputs: gradients of the outputs, an array or a tuple of arrays and None; random ones by default.
+        eps: as in `gradcheck`, as are all that are not listed here.
+        atol: absolute tolerance.
+        rtol: relative tolerance.
+        gen_non_contig_grad_outputs: accepted; arrays of JAX have no strides.
+        raise_exception: False to get False instead of a `GradcheckError`.
+        nondet_tol: by how much two runs may differ.
+        check_undefined_grad: as in `gradcheck`.
+        check_grad_dtypes: as in `gradcheck`.
+        check_batched_grad: check `jax.vmap` over the second derivative.
+        check_fwd_over_rev: check forward over reverse (`jax.jvp` of the gradient) too.
+        check_rev_over_rev: check reverse over reverse.
+        fast_mode: as in `gradcheck`.
+        masked: as in `gradcheck`.
+        argnums: as in `gradcheck`; the gradients of outputs are always differentiated.
+        seed: seeds all random numbers, `grad_outputs` among them.
+        check_linear_grad: as in `gradcheck`, of the second derivative.
+
+    Returns:
+        True; False if `raise_exception` is False and a check failed.
+
+    Raises:
+        GradcheckError: a check failed.
+        OnceDifferentiableError: backward is marked with `once_differentiable`. Unlike PyTorch, which reports a
+            mismatch with zero.
+    """
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    if check_undefined_grad and not check_rev_over_rev:
+        raise AssertionError("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
+    if check_batched_grad and not check_rev_over_rev:
+        raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
+    refuse_class(func, "gradgradcheck")
+    args = as_tuple(inputs)
+    chosen = choose(func, args, argnums)
+    given = None if grad_outputs is None else as_tuple(grad_outputs)
+    with double_precision([*args, *(given or ())]):
+        outputs = _inexact_outputs(func, args)
+        if given is None:
+            rng = np.random.default_rng(seed)
+            given = tuple(_uniform(rng, y) for y in outputs)
+    _check_grad_outputs(outputs, given)
+    gradient = _Gradient(func, len(args), chosen, len(outputs))
+    gradient.argument_names = [*argument_names(func, len(args)), *(f"grad_outputs[{i}]" for i in range(len(given)))]
+    return gradcheck(
+        gradient,
+        (*args, *given),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
+        fast_mode=fast_mode,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+        masked=masked,
+        argnums=[*chosen, *(i for i, g in enumerate(given, len(args)) if g is not None)],
+        seed=seed,
+        check_linear_grad=check_linear_grad,
+    )
+
+
+class _Gradient:
+    """The function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
+
+    def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int], n_outputs: int) -> None:
+        self._func, self._n_inputs, self._chosen, self._n_outputs = func, n_inputs, chosen, n_outputs
+        self.argument_names: list[str | None] = []
+
+    def __call__(self, *args: Any) -> tuple[jax.Array, ...]:
+        selection = Selection(args[: self._n_inputs], self._chosen)
+        given = args[self._n_inputs :][: self._n_outputs]
+        outputs, pull = jax.vjp(lambda *arrays: _inexact_outputs(self._func, selection.fill(arrays)), *selection.arrays)
+        cotangents = [
+            jnp.zeros_like(y) if g is None else jnp.conj(jnp.asarray(g)).astype(y.dtype)
+            for g, y in zip(given, outputs, strict=True)
+        ]
+        return tuple(map(jnp.conj, pull(cotangents)))
+
+
+def _inexact_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    return [to_tensor(y) for y in jax.tree.leaves(func(*args)) if is_differentiable(y)]
+
+
+def _uniform(rng: np.random.Generator, y: Any) -> Any:
+    """Random numbers like an array, between -1 and 1."""
+    numbers = rng.uniform(-1, 1, y.shape)
+    if jnp.issubdtype(y.dtype, jnp.complexfloating):
+        numbers = numbers + 1j * rng.uniform(-1, 1, y.shape)
+    return numbers.astype(y.dtype)
+
+
+def _check_grad_outputs(outputs: Sequence[Any], given: Sequence[Any]) -> None:
+    if len(given) < len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients: one grad_output for each output")
+    for i, (g, y) in enumerate(zip(given, outputs, strict=False)):
+        if g is not None and np.shape(g) != y.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{i}] has a shape of {np.shape(g)} and output[{i}] has a shape of "
+                f"{y.shape}."
+            )

@@ -1,0 +1,116 @@
+"""What the checks are given: the function, its inputs, and which of them to differentiate."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fnjax._check.problem import argument_names, is_differentiable
+from fnjax._check.report import PAGE
+from fnjax._errors import ArgumentError, describe, message, type_name
+from fnjax._function import Function
+from fnjax._tree import has_leaf, is_tensor
+
+
+def as_tuple(x: Any) -> tuple[Any, ...]:
+    """A tuple or list as a tuple, anything else as a tuple of one."""
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def double_precision(args: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """64-bit numbers inside of it, if an argument has them."""
+    wide = any(_is_double(x) for x in jax.tree.leaves(list(args)) if is_differentiable(x))
+    return jax.enable_x64(True) if wide else contextlib.nullcontext()
+
+
+def _is_double(x: Any) -> bool:
+    return getattr(x, "dtype", None) in (np.float64, np.complex128)
+
+
+def refuse_class(func: Any, check: str) -> None:
+    """Raise for what is no function: a Function is called through its `apply`.
+
+    Raises:
+        ArgumentError: it is a class, an instance, or nothing to call.
+    """
+    cls = func if isinstance(func, type) else type(func)
+    if issubclass(cls, Function) or not callable(func):
+        fix = f"pass {cls.__name__}.apply" if issubclass(cls, Function) else f"call {check}(func, inputs)"
+        got = f"the class {func.__name__}" if isinstance(func, type) else describe(func)
+        raise ArgumentError(message(f"{check} takes a function of arrays", PAGE, got=got, fix=fix))
+
+
+def choose(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
+    """The positions of the inputs to differentiate: the inexact arrays, or those that `argnums` names.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if argnums is not None:
+        chosen = _named(args, argnums)
+    else:
+        owner = getattr(func, "__self__", None)
+        owner = owner if isinstance(owner, type) and issubclass(owner, Function) else None
+        nested = [i for i, x in enumerate(args) if not is_tensor(x) and has_leaf(x, is_differentiable)]
+        chosen = [i for i, x in enumerate(args) if is_differentiable(x)]
+        if owner is not None and owner.pytree:
+            chosen = sorted(chosen + nested)
+        elif chosen and nested:
+            _warn_of_containers(func, args, nested, owner)
+    if not chosen:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them have "
+            "requires_grad=True.\n  expected: an input that is an array of floating point or complex numbers, or "
+            f"one named by argnums\n  got: {', '.join(map(describe, args)) or 'no input'}"
+        )
+    return chosen
+
+
+def _named(args: Sequence[Any], argnums: int | Sequence[int]) -> list[int]:
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    for i in chosen:
+        if not -len(args) <= i < len(args):
+            raise ValueError(f"argnums={argnums} names input {i}, but there are {len(args)} inputs")
+        x = args[i]
+        if not (is_differentiable(x) if is_tensor(x) else has_leaf(x, is_differentiable)):
+            raise ValueError(
+                f"gradcheck: argnums={argnums} names input {i}, which holds no array of floating point or complex "
+                f"numbers but is {type_name(x)}{f' of dtype {x.dtype}' if is_tensor(x) else ''}"
+            )
+    return sorted({i % len(args) for i in chosen})
+
+
+def _warn_of_containers(func: Any, args: Sequence[Any], nested: Sequence[int], owner: type[Function] | None) -> None:
+    names = argument_names(func, len(args))
+    for i in nested:
+        name = f"input {i}" + (f" ('{names[i]}')" if names[i] else "")
+        remedy = (
+            f"name it in argnums={tuple(sorted({*nested, *(j for j, x in enumerate(args) if is_differentiable(x))}))}"
+            if owner is None
+            else f"pass the arrays as arguments of their own, or set `pytree = True` on {owner.__name__}"
+        )
+        warnings.warn(
+            f"{name} is a {type_name(args[i])} that holds arrays: no gradient for them is checked. To have it checked, "
+            f"{remedy}.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_precision(args: Sequence[Any], chosen: Sequence[int]) -> None:
+    """PyTorch's warning for inputs of which finite differences have too few digits."""
+    for i in chosen:
+        arrays = [x for x in jax.tree.leaves(args[i]) if is_differentiable(x)]
+        if not all(map(_is_double, arrays)):
+            warnings.warn(
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check "
+                "will likely fail if all the inputs are not of double precision floating point or complex. Pass NumPy "
+                "arrays of float64 (gradcheck then computes with 64 bits, whatever jax_enable_x64 says).",
+                UserWarning,
+                stacklevel=3,
+            )

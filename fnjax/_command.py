@@ -1,0 +1,92 @@
+"""What the subcommands of `fnjax` share: finding what the user names, and reading the arguments to call it with."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fnjax._function import Function
+
+NUMPY = ("ones", "zeros", "full", "eye", "arange", "linspace", "array", "float32", "complex128")
+
+
+class UsageError(Exception):
+    """What the user gave cannot be used."""
+
+
+def add_call(parser: Any) -> None:
+    """Add the options that say what to call, and with what."""
+    parser.add_argument("target", metavar="module:Name", help="a module or a file, and the Function or function in it")
+    parser.add_argument(
+        "--args",
+        default="randn(3, 4)",
+        metavar="ARGS",
+        help="the arguments, as Python (default: %(default)s); randn, rand, ones, zeros, eye and linspace make NumPy "
+        "arrays of float64, full, arange and array of what they are given (2 is an integer, 2.0 is not), randint of "
+        "integers; np is NumPy",
+    )
+    parser.add_argument("--kwargs", default="", metavar="KWARGS", help="keyword arguments: 'k=2, mode=\"same\"'")
+    parser.add_argument("--seed", type=int, default=0, help="for all random numbers (default: %(default)s)")
+
+
+def find(target: str) -> Callable[..., Any]:
+    """The function that `module:Name` or `file.py:Name` stands for; a Function class stands for its apply."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise UsageError(f"{target!r} is not of the form module:Name")
+    try:
+        found: Any = load(place)
+    except Exception as e:
+        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as e:
+            raise UsageError(f"there is no {name!r} in {place!r}") from e
+    if isinstance(found, type) and issubclass(found, Function):
+        found = found.apply
+    if not callable(found) or isinstance(found, type):
+        raise UsageError(f"{target!r} is neither a Function nor a function, but {found!r:.80}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def load(place: str) -> Any:
+    """The module of that name, or that a Python file is."""
+    if not place.endswith(".py"):
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # as `python -m` does
+        return importlib.import_module(place)
+    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module can be made of {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The values of `--args` and `--kwargs`."""
+    rng = np.random.default_rng(seed)
+    names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY}
+    names |= {
+        "np": np,
+        "randn": lambda *shape: rng.normal(size=shape),
+        "rand": lambda *shape: rng.uniform(size=shape),
+        "randint": lambda low, high, shape=(): rng.integers(low, high, shape),
+    }
+    collect = "(lambda *args, **kwargs: (args, kwargs))"
+    try:
+        # The command runs the user's module; there is nothing to guard against in the user's arguments.
+        positional, _ = eval(f"{collect}({args})", names)
+        _, named = eval(f"{collect}({kwargs})", names)
+    except Exception as e:
+        raise UsageError(f"cannot read --args {args!r} --kwargs {kwargs!r}: {type(e).__name__}: {e}") from e
+    return positional, named

@@ -1,0 +1,145 @@
+"""The support matrix: each Function of the zoo in each transform, with each derivative, beside plain JAX.
+
+`python -m tests.matrix` tries every cell and writes docs/support.md; tests/test_matrix.py tries the same cells.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.wrappers import eager, on_two_devices, scanned, vmapped
+from tests.zoo import CASES, Case
+
+PAGE = Path(__file__).parent.parent / "docs" / "support.md"
+
+WRAPPERS = {
+    "eager": eager,
+    "jit": jax.jit,
+    "vmap": vmapped,
+    "jit of vmap": lambda f: jax.jit(vmapped(f)),
+    "vmap of jit": lambda f: vmapped(jax.jit(f)),
+    "scan": scanned,
+    "remat": jax.checkpoint,
+    "shard_map": on_two_devices,
+}
+
+QUANTITIES = {
+    "value": lambda f: f,
+    "grad": jax.grad,
+    "value_and_grad": jax.value_and_grad,
+    "second order": lambda f: jax.grad(lambda v: jnp.sum(jnp.sin(jax.grad(f)(v)))),
+    "Hessian": lambda f: jax.jit(jax.hessian(f)),
+    "jvp of grad": lambda f: lambda v: jax.jvp(jax.grad(f), (v,), (jnp.cos(v),))[1],
+}
+
+# (case, wrapper) → the error that its derivatives raise, and why.
+REFUSED = {
+    ("numpy_forward", "shard_map"): (
+        "GradientError",
+        (
+            "JAX takes the result of a `pure_callback` for the same on all devices, and would sum its gradient over "
+            "them. Write `jax.lax.pcast(y, axis, to='varying')` around the callback, or use `check_vma=False`."
+        ),
+    ),
+}
+
+
+def of_vector(case: Case, f):
+    """The loss of a case as a function of one real vector, and that vector."""
+    args = case.inputs(np.random.default_rng(0))
+    parts = [part for x in args for part in ([x.real, x.imag] if np.iscomplexobj(x) else [x])]
+    ends = np.cumsum([part.size for part in parts])
+
+    def loss(v):
+        pieces = iter(jnp.split(v, ends[:-1]))
+        again = lambda x: next(pieces).reshape(x.shape)
+        return case.loss(f)(*(again(x) + 1j * again(x) if np.iscomplexobj(x) else again(x) for x in args))
+
+    return loss, jnp.concatenate([jnp.asarray(part).ravel() for part in parts])
+
+
+def twins(case: Case) -> dict[str, object]:
+    """Each quantity of plain JAX, from one compiled program."""
+    f, v = of_vector(case, case.twin)
+    return jax.jit(lambda v: {name: quantity(f)(v) for name, quantity in QUANTITIES.items()})(v)
+
+
+def outcome(case: Case, wrapper: str, quantity: str, want: object) -> str:
+    """What happens in one cell: yes, wrong, or the name of the error."""
+    f, v = of_vector(case, WRAPPERS[wrapper](case.apply))
+    try:
+        got = QUANTITIES[quantity](f)(v)
+    except Exception as e:  # noqa: BLE001 - whatever it is belongs into the table
+        return type(e).__name__
+    close = jax.tree.map(lambda g, w: np.allclose(g, w, rtol=1e-9, atol=1e-12), got, want)
+    return "yes" if all(jax.tree.leaves(close)) else "wrong"
+
+
+def expected(case: Case, wrapper: str, quantity: str) -> str:
+    if quantity == "value" or (case.name, wrapper) not in REFUSED:
+        return "yes"
+    return REFUSED[case.name, wrapper][0]
+
+
+def render(outcomes: dict[tuple[str, str, str], str], versions: str) -> str:
+    """The page, from the outcome of each (case, wrapper, quantity)."""
+    lines = [
+        "# Support matrix",
+        "",
+        "Each cell says for how many of the Functions in `tests/zoo.py` the result is that of the same formula in",
+        "plain JAX, to nine digits in 64-bit numbers. Rows are what is put around `apply`, columns what is taken of",
+        "it. `second order` is reverse over reverse; `Hessian` and `jvp of grad` are forward over reverse.",
+        "",
+        f"`python -m tests.matrix` tries every cell and writes this page. Last written with {versions}.",
+        "",
+        f"| | {' | '.join(QUANTITIES)} |",
+        "| --- |" + " --- |" * len(QUANTITIES),
+    ]
+    for wrapper in WRAPPERS:
+        counts = [sum(outcomes[c.name, wrapper, q] == "yes" for c in CASES) for q in QUANTITIES]
+        lines.append(f"| {wrapper} | {' | '.join(f'{count} of {len(CASES)}' for count in counts)} |")
+    lines += ["", "## The Functions", "", ", ".join(f"`{c.name}`" for c in CASES) + ".", "", "## What is refused", ""]
+    lines += [f"- `{case}` in {wrapper}: {reason}" for (case, wrapper), (_, reason) in REFUSED.items()]
+    lines += STATED
+    return "\n".join(lines) + "\n"
+
+
+# What tests/test_forward_mode.py and others prove, beside the matrix.
+STATED = [
+    "- `jax.jvp` and `jax.jacfwd` of a class that has only `backward`: add a `jvp` method or `derive_jvp = True`.",
+    "- Forward over reverse where `backward` is not linear in `grad_output` (clipping, a constant added): it needs the",
+    "  transpose of `backward`, which does not exist.",
+    "- The second derivative of a `backward` marked `once_differentiable`: that is what the mark says.",
+    "- The second derivative of a saved intermediate that JAX cannot differentiate: save an input or output instead.",
+    "",
+    "## What is ignored",
+    "",
+    "- Under `JAX_REMAT3=1` (JAX 0.12) policies by name do not see the names of what a Function saves: the numbers",
+    "  are right, the memory is that of `nothing_saveable` ([what to write](guides/saving-and-memory.md#remat)).",
+]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    outcomes = {}
+    for case in CASES:
+        want = twins(case)
+        for wrapper in WRAPPERS:
+            for quantity in QUANTITIES:
+                cell = case.name, wrapper, quantity
+                outcomes[cell] = outcome(case, wrapper, quantity, want[quantity])
+                if outcomes[cell] != "yes":
+                    print(*cell, outcomes[cell], flush=True)
+    PAGE.write_text(render(outcomes, f"JAX {jax.__version__}, Python {platform.python_version()}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,505 @@
+"""What calls share: forward and backward are traced once for calls that mean the same, and never for others."""
+
+import enum
+import gc
+import threading
+import types
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from fnjax import _programs
+
+
+def counting(**members):
+    """A new class that counts its runs by what was being differentiated, and the function that calls it."""
+    runs = {"forward": [], "backward": 0}
+
+    class Scaled(fnjax.Function):
+        scale = 2.0
+
+        @staticmethod
+        def forward(ctx, x, factor=1):
+            RUNS[ctx.name()]["forward"].append(tuple(ctx.needs_input_grad))
+            ctx.save_for_backward(x)
+            ctx.factor = factor
+            return jnp.sin(x) * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            RUNS[ctx.name()]["backward"] += 1
+            (x,) = ctx.saved_tensors
+            return grad_output * jnp.cos(x) * ctx.factor, None
+
+    cls = type(f"Scaled{len(RUNS)}", (Scaled,), members)
+    RUNS[cls._ctx.__name__] = runs
+    return cls, runs
+
+
+RUNS = {}  # a global: what a closure holds would be part of what the class says
+
+
+def chain(f, n):
+    def wrapped(x):
+        for _ in range(n):
+            x = f(x)
+        return jnp.sum(x)
+
+    return wrapped
+
+
+X = jnp.arange(3.0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 50])
+def test_a_chain_is_traced_once(n):
+    """However many calls: forward runs once for each choice of what is differentiated, backward once."""
+    cls, runs = counting()
+    f = lambda x: cls.apply(x, 1)
+    jax.jit(jax.grad(chain(f, n))).lower(X)
+    assert sorted(runs["forward"]) == [(False, False), (True, False)]
+    assert runs["backward"] == 1
+    jax.jit(jax.value_and_grad(chain(lambda x: f(x) + 1, n))).lower(X)
+    assert len(runs["forward"]) == 2
+    assert runs["backward"] == 1
+    np.testing.assert_allclose(jax.jit(jax.grad(chain(f, n)))(X), jax.grad(chain(jnp.sin, n))(X), rtol=1e-5)
+
+
+def test_a_single_call_is_traced_straight_through():
+    """The first call of its kind pays for nothing that only further calls would use."""
+    cls, runs = counting()
+    jax.jit(jax.grad(chain(lambda x: cls.apply(x, 1), 1))).lower(X)
+    assert runs == {"forward": [(True, False)], "backward": 1}
+
+
+@pytest.mark.parametrize(
+    ("context", "same"),
+    [
+        (lambda: jax.default_matmul_precision("highest"), False),
+        (lambda: jax.numpy_dtype_promotion("strict"), False),
+        (lambda: jax.named_scope("scope"), True),
+    ],
+    ids=["precision", "promotion", "scope"],
+)
+def test_configuration_is_part_of_the_key(context, same):
+    """What is traced under one configuration of JAX does not serve another."""
+    cls, runs = counting()
+    program = lambda: jax.jit(jax.grad(chain(lambda x: cls.apply(x, 1), 3)))
+    program().lower(X)
+    before = len(runs["forward"])
+    with context():
+        program().lower(X)
+    assert (len(runs["forward"]) == before) == same
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+STATIC = [1, True, 1.0, 0.0, -0.0, "a", None, (1, 2), (1, 2.0), Color.RED, Color.BLUE, jnp.float32, np.dtype("int8")]
+
+
+class Told(fnjax.Function):
+    """Returns a number that stands for its static argument."""
+
+    @staticmethod
+    def forward(ctx, x, value):
+        ctx.told = told(value)
+        return x * ctx.told
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.told, None
+
+
+def told(value):
+    return float(next(i for i, v in enumerate(STATIC) if type(v) is type(value) and repr(v) == repr(value)))
+
+
+def test_static_values_are_told_apart():
+    """1, True and 1.0 differ, and so do 0.0 and -0.0: no call is served what was traced for another."""
+    for _ in range(3):
+        for value in STATIC:
+            f = jax.jit(jax.value_and_grad(lambda x, v=value: Told.apply(Told.apply(x, v), v)))
+            assert f(2.0) == (2.0 * told(value) ** 2, told(value) ** 2)
+
+
+class Summed(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, values):
+        ctx.total = values() if callable(values) else sum(values)
+        return x * ctx.total
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.total, None
+
+
+def thrice(f):
+    """`f` called as a program of its own, so often that whatever can be shared is."""
+    return jax.jit(jax.grad(lambda x: f(f(f(x)))))(1.0)
+
+
+def test_mutated_arguments_are_seen():
+    """A list that changed, as an argument or in the closure of one, is never served stale."""
+    values = [1.0, 1.0]
+    factor = 1.0
+    in_closure, in_cell = lambda: sum(values), lambda: factor
+    for total in (2.0, 3.0):
+        assert thrice(lambda x: Summed.apply(x, values)) == total**3
+        assert thrice(lambda x: Summed.apply(x, in_closure)) == total**3
+        values.append(1.0)
+    for factor in (2.0, 3.0):
+        assert thrice(lambda x: Summed.apply(x, in_cell)) == factor**3
+
+
+class Attributes(fnjax.Function):
+    scale = 2.0
+    table = [1.0]  # noqa: RUF012 - that it can change is under test
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * Attributes.scale * sum(Attributes.table)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * Attributes.scale * sum(Attributes.table)
+
+
+def test_changed_attributes_are_seen(monkeypatch):
+    """A class attribute that was set, or changed in place, and a method that was replaced, are never served stale."""
+    assert thrice(Attributes.apply) == 8.0
+    monkeypatch.setattr(Attributes, "scale", 3.0)
+    assert thrice(Attributes.apply) == 27.0
+    monkeypatch.setattr(Attributes, "table", (1.0,))
+    assert thrice(Attributes.apply) == 27.0
+    monkeypatch.setattr(Attributes, "scale", 2)
+    assert thrice(Attributes.apply) == 8.0
+    monkeypatch.setattr(Attributes, "backward", staticmethod(lambda ctx, grad_output: 5 * grad_output))
+    assert thrice(Attributes.apply) == 125.0
+    assert Attributes.apply(1.0) == 2.0
+    monkeypatch.setattr(Attributes, "forward", staticmethod(lambda ctx, x: 7 * x))
+    assert Attributes.apply(1.0) == 7.0
+
+    class Heir(Attributes):
+        pass
+
+    assert Heir.apply(1.0) == 7.0
+    monkeypatch.undo()
+    assert Heir.apply(1.0) == 2.0
+    assert thrice(Heir.apply) == 8.0
+    Heir.backward = staticmethod(lambda ctx, grad_output: 3 * grad_output)
+    assert thrice(Heir.apply) == 27.0
+    del Heir.backward
+    assert thrice(Heir.apply) == 8.0
+
+
+def test_attributes_of_a_mixin_are_seen():
+    """The same of what a class inherits."""
+
+    class Mixin:
+        scale = 2.0
+
+    class Mixed(Mixin, fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.scale = Mixed.scale
+            return x * ctx.scale
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.scale
+
+    assert thrice(Mixed.apply) == 8.0
+    assert Mixed.apply(1.0) == 2.0
+    Mixin.scale = 3.0
+    assert thrice(Mixed.apply) == 27.0
+    assert Mixed.apply(1.0) == 3.0
+
+
+class Inner(fnjax.Function):
+    factors = (2.0,)
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * sum(Inner.factors)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * sum(Inner.factors)
+
+
+class Middle(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Inner.apply(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Inner.apply(grad_output)
+
+
+class Outermost(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Middle.apply(grad_output)
+
+
+@pytest.mark.parametrize("function", [Middle, Outermost])
+def test_changes_of_a_function_inside_are_seen(function, monkeypatch):
+    """What forward or backward calls counts as well, however deep: in place, where it has no facts, too."""
+    assert thrice(function.apply) == 8.0
+    monkeypatch.setattr(Inner, "factors", (3.0,))
+    assert thrice(function.apply) == 27.0
+    assert thrice(function.apply) == 27.0
+    monkeypatch.setattr(Inner, "factors", factors := [4.0])
+    assert thrice(function.apply) == 64.0
+    factors.append(1.0)
+    assert thrice(function.apply) == 125.0
+    monkeypatch.setattr(Inner, "factors", (2.0,))
+    assert thrice(function.apply) == 8.0
+
+
+class Countdown(fnjax.Function):
+    """Calls itself."""
+
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.n = n
+        return x if n == 0 else 2 * Countdown.apply(x, n - 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * 2.0**ctx.n, None
+
+
+def test_a_function_that_calls_itself():
+    """Recursion ends, and shares."""
+    for _ in range(3):
+        assert thrice(lambda x: Countdown.apply(x, 3)) == 8.0**3
+
+
+class Mutable(enum.Enum):
+    MEMBER = 1
+
+
+class Sized(tuple):  # noqa: SLOT001 - that it has attributes is under test
+    """A tuple with an attribute."""
+
+
+class Kind(float):
+    """A class that has one."""
+
+    factor = 1.0
+
+
+def attribute():
+    """A function with an attribute."""
+    return attribute.factor
+
+
+def units(x):
+    return float(x[0] / np.timedelta64(1, "ms"))
+
+
+CHANGING = {
+    "enum member": (Mutable.MEMBER, lambda m: m.factor, lambda m, v: setattr(m, "factor", v)),
+    "tuple with attributes": (Sized(), lambda t: t.factor, lambda t, v: setattr(t, "factor", v)),
+    "function attribute": (attribute, lambda f: f(), lambda f, v: setattr(f, "factor", v)),
+    "bound builtin": ({}.setdefault, lambda f: f("k"), lambda f, v: f.__self__.update(k=v)),
+    "module": (types.ModuleType("settings"), lambda m: m.factor, lambda m, v: setattr(m, "factor", v)),
+    "class": (Kind, lambda c: c.factor, lambda c, v: setattr(c, "factor", v)),
+}
+
+
+class Read(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, value, read):
+        ctx.factor = read(value)
+        return x * ctx.factor
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.factor, None, None
+
+
+@pytest.mark.parametrize(("value", "read", "change"), CHANGING.values(), ids=CHANGING)
+def test_static_arguments_that_can_change_are_seen(value, read, change):
+    """What looks immutable and is not has no facts."""
+    for factor in (2.0, 3.0):
+        change(value, factor)
+        assert thrice(lambda x: Read.apply(x, value, read)) == factor**3
+
+
+def test_scalars_of_numpy_are_told_apart_by_their_dtype():
+    """The same bytes in another unit are another value."""
+    for unit, factor in (("ms", 1.0), ("s", 1000.0)):
+        value = (np.timedelta64(1, unit),)
+        assert jax.jit(lambda x, v=value: Read.apply(Read.apply(x, v, units), v, units))(1.0) == factor**2
+
+
+def test_a_reloaded_function_is_seen():
+    """Tools that reload modules give functions new code, and leave the objects as they are."""
+
+    class Reloaded(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, factor=2.0):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2.0
+
+    f = lambda x: Reloaded.apply(Reloaded.apply(x))
+    assert jax.jit(f)(1.0) == 4.0
+    Reloaded.forward.__defaults__ = (3.0,)
+    assert jax.jit(lambda x: 1 * f(x))(1.0) == f(1.0) == 9.0
+    Reloaded.forward.__code__ = (lambda ctx, x, factor=2.0: x - factor).__code__
+    assert jax.jit(lambda x: 1 * f(x))(1.0) == f(1.0) == -5.0
+    Reloaded.backward.__code__ = (lambda ctx, grad_output: grad_output * 5.0).__code__
+    assert thrice(Reloaded.apply) == 125.0
+
+
+def test_hooks_are_part_of_the_key():
+    """A call under saved_tensors_hooks does not share with one outside."""
+    cls, _ = counting()
+    f = lambda x: cls.apply(x, 1)
+    plain = thrice(f)
+    with fnjax.saved_tensors_hooks(lambda x: x * 0, lambda kept: kept):
+        assert thrice(f) == 1.0
+    assert thrice(f) == plain != 1.0
+
+
+def layer(weight):
+    class Layer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * weight
+
+    return Layer.apply
+
+
+def test_captured_arrays_stay_right():
+    """Arrays in closures, concrete, of an enclosing jit, or of NumPy and changed in place."""
+    for weight in (2.0, 3.0):
+        assert thrice(layer(jnp.asarray(weight))) == weight**3
+        assert jax.jit(lambda w: thrice(layer(w)))(weight) == weight**3
+        f = layer(array := np.asarray(weight))
+        assert thrice(f) == weight**3
+        array += 1
+        assert thrice(f) == (weight + 1) ** 3
+
+
+STATE = {}
+
+
+class Global(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * STATE["weight"]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * STATE["weight"]
+
+
+def test_a_tracer_in_a_global_is_not_remembered():
+    """A traced array that forward finds in a global is no part of what calls share."""
+
+    def f(weight, x):
+        STATE["weight"] = weight
+        return Global.apply(Global.apply(Global.apply(x)))
+
+    for weight in (2.0, 3.0):
+        assert jax.jit(f)(weight, 1.0) == weight**3
+        assert jax.jit(jax.grad(f, 1))(weight, 1.0) == weight**3
+    assert not any(
+        isinstance(x, jax.core.Tracer)
+        for program in Global._programs._programs.values()
+        for traced in program.traces.runs.values()
+        for x in traced.captured
+    )
+    STATE.clear()
+
+
+def test_programs_die_with_their_class():
+    """A class that was defined in a function goes when the function is done, and all that was traced with it."""
+
+    def use():
+        cls, _ = counting()
+        RUNS.pop(cls._ctx.__name__)
+        RUNS[cls._ctx.__name__] = {"forward": [], "backward": 0}
+        assert np.isfinite(thrice(lambda x: cls.apply(x, 1)))
+        program = next(iter(cls._programs._programs.values()))
+        return weakref.ref(cls), weakref.ref(program)
+
+    dead = use()
+    gc.collect()
+    assert [ref() for ref in dead] == [None, None]
+
+
+def test_programs_are_bounded(monkeypatch):
+    """Neither static arguments nor shapes without end fill the memory."""
+    monkeypatch.setattr(_programs, "MAX_PROGRAMS", 5)
+    monkeypatch.setattr(_programs, "MAX_RUNS", 5)
+    cls, _ = counting()
+    for i in range(20):
+        f = lambda x, i=i: cls.apply(x, i)
+        np.testing.assert_allclose(jax.jit(jax.grad(chain(f, 1)))(X), jnp.cos(X) * i, rtol=1e-5)
+    assert len(cls._programs._programs) <= 5
+    for n in range(20):
+        jax.jit(jax.grad(chain(lambda x: cls.apply(x, 3), 2))).lower(jnp.ones(n))
+    assert max(len(p.traces.runs) for p in cls._programs._programs.values()) <= 8
+
+
+def test_outputs_keep_their_form():
+    """Static members of the output are those of each call's own shapes."""
+
+    class WithSize(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x.size, "static"
+
+        @staticmethod
+        def backward(ctx, grad_output, *_):
+            return grad_output * 2
+
+    @jax.jit
+    def f(*xs):
+        results = [WithSize.apply(x) for x in xs]
+        assert [r[1:] for r in results] == [(x.size, "static") for x in xs]
+        return sum(r[0].sum() for r in results)
+
+    f(*[jnp.ones(n) for n in (1, 2, 1, 2, 3, 3, 1)])
+
+
+def test_threads_share():
+    """Threads that trace the same class at once get their own numbers."""
+    cls, _ = counting()
+    found = {}
+
+    def work(i):
+        found[i] = float(jax.jit(jax.grad(chain(lambda x: cls.apply(x, i % 3), 3)))(jnp.ones(1 + i % 2))[0])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, value in found.items():
+        want = jax.grad(chain(lambda x, i=i: jnp.sin(x) * (i % 3), 3))(jnp.ones(1))[0]
+        np.testing.assert_allclose(value, want, rtol=1e-5)
+    assert len(found) == 12
