@@ -219,7 +219,7 @@ def test_cond_and_while():
 
 def test_names():
     """Inputs go by the names of the signature, leaves of pytrees by their paths, and by params where it says so."""
-    weight = jnp.ones(3)
+    weight = jnp.ones(3, F32)
 
     def loss(params, *xs):
         return Scale.apply(params["layers"][0].astype(F32), xs[1]).sum() + xs[0].sum()

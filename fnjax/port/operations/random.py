@@ -15,10 +15,10 @@ torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
 .bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
 .bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
 torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random
-torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std))) | float random
-torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape) | float random
+torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random
+torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random
 torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
-torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob) | float random
+torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
 .normal_ | input, mean=0, std=1, *, generator=None | mean + std * jax.random.normal(key, input.shape, input.dtype) | float random
 .uniform_ | input, to, *, generator=None | jax.random.uniform(key, input.shape, input.dtype, maxval=to) | float random
 .exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random
