@@ -91,8 +91,8 @@ def interleaved(cases, rounds, *, clock=time.perf_counter, calls=1, setup=None, 
         rounds: how many times each is measured, after one time that does not count.
         clock: `time.thread_time` for what runs in one thread, so that other processes do not count.
         calls: how often a case is called for one measurement; the times are for one call.
-        settle: seconds to wait before each measurement, and then a call that does not count: PyTorch's threads go on
-            spinning after their work, and would be charged to whoever comes next.
+        settle: seconds to wait before each measurement, and then as many calls that do not count: PyTorch's threads
+            go on spinning after their work, and would be charged to whoever comes next.
         setup: is called with the name before each measurement, outside of it.
     """
     times, names, chance = {name: [] for name in cases}, list(cases), random.Random(0)
@@ -102,7 +102,8 @@ def interleaved(cases, rounds, *, clock=time.perf_counter, calls=1, setup=None, 
             args = () if setup is None else (setup(name),)
             if settle:
                 time.sleep(settle)
-                cases[name](*args)
+                for _ in range(calls):
+                    cases[name](*args)
             start = clock()
             for _ in range(calls):
                 cases[name](*args)
