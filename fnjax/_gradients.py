@@ -163,7 +163,8 @@ class Derivative:
                 got=f"dtype {grad.dtype}",
                 fix="return grad.real",
             )
-        grad = grad.astype(aval.dtype)
+        if grad.dtype != aval.dtype or grad.weak_type:
+            grad = grad.astype(aval.dtype)
         return jnp.conj(grad) if is_complex else grad
 
     def _sum_to_size(self, grad: Any, shape: tuple[int, ...], index: int, name: str) -> Any:
