@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from fnjax._arguments import parameters_of
+from fnjax._counters import KINDS, is_counter
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 from fnjax._facts import facts
 from fnjax._methods import Methods
@@ -69,9 +71,10 @@ class Definition:
         Raises:
             NoFactsError: where some of it can change without notice.
         """
-        return tuple(
-            (name, facts(value)) for space in self._spaces for name, value in space.items() if not self._is_ours(name)
-        )
+        members = [(k, v) for space in self._spaces for k, v in space.items() if not self._is_ours(k)]
+        functions = (getattr(v, "__func__", v) for _, v in members)
+        codes = [f.__code__ for f in functions if isinstance(f, types.FunctionType)]
+        return tuple((k, k if type(v) in KINDS and is_counter(codes, k) else facts(v)) for k, v in members)
 
     def _look(self) -> None:
         """Forget what was found if the class has other members now."""

@@ -1,29 +1,37 @@
 """What a call means beyond its arrays, as a key: two calls with equal facts do the same.
 
-Only values that cannot change have facts: numbers, strings, dtypes, enum members, tuples, and functions that capture
-nothing else. Numbers are told apart as Python tells their types and signs apart: 1, True and 1.0 differ, and so do 0.0
-and -0.0. Whatever can change (lists, dicts, NumPy arrays, objects) has none, and neither have classes: a key from which
-its own class can be reached would keep it alive. JAX's own functions and the modules of libraries stand for themselves.
-What a function reads from the globals of its module has no part in this: it counts as fixed once it is traced.
+Only values that cannot change have facts: numbers, strings, dtypes, enum members, tuples, and functions. Numbers are
+told apart as Python tells their types and signs apart: 1, True and 1.0 differ, and so do 0.0 and -0.0. Whatever can
+change (lists, dicts, NumPy arrays, objects) has none, and neither have classes: a key from which its own class can be
+reached would keep it alive. JAX's own functions and the modules of libraries stand for themselves.
+
+A function is what it captures and what it reads from globals. These variables are looked at with every call, so
+containers among them count by what is in them now, objects and modules by the attributes that the function names.
+Counters have no part in this.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import sys
 import types
-from collections.abc import Hashable
+import weakref
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
+from fnjax._counters import CONTAINERS, KINDS, all_code, is_counter, is_read
 from fnjax._tree import is_tracer
 
 _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
 _BY_IDENTITY = (np.ufunc, np.dtype)
 _WRAPPERS = (type(jax.jit(lambda: None)), jax.custom_jvp, jax.custom_vjp)
 _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_module_names}  # nobody sets their names
+_INSTALLED = ("site-packages", "dist-packages")
+MAX_CONTENT = 1024  # entries of a container
 
 
 class NoFactsError(Exception):
@@ -45,17 +53,21 @@ class _Identity:
         return id(self.value)
 
 
-def facts(value: Any) -> Hashable:
+def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     """The key of a value.
+
+    Args:
+        value: the value.
+        inside: the functions that lead to it.
 
     Raises:
         NoFactsError: for one that can change.
     """
     kind = type(value)
     if kind is staticmethod:
-        return facts(value.__func__)
+        return facts(value.__func__, inside)
     if kind is types.FunctionType:
-        return _function_facts(value)
+        return _function_facts(value, inside)
     if kind in _BY_VALUE:
         return kind, value
     if kind is float:
@@ -64,6 +76,8 @@ def facts(value: Any) -> Hashable:
         return kind, value.real.hex(), value.imag.hex()
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields") and not hasattr(value, "__dict__")):
         return kind, *map(facts, value)
+    if kind is functools.partial:
+        return kind, *(facts(x, inside) for x in (value.func, value.args, tuple(value.keywords.items())))
     if kind is slice:
         return kind, facts(value.start), facts(value.stop), facts(value.step)
     if isinstance(value, np.generic) and value.dtype.kind in "biufcmMSU":
@@ -88,15 +102,85 @@ def _is_dtype(value: Any) -> bool:
     return issubclass(value, np.generic | int | float | complex) or isinstance(getattr(value, "dtype", None), np.dtype)
 
 
-def _function_facts(function: types.FunctionType) -> Hashable:
+def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> Hashable:
+    if function in inside:
+        return None
+    inside = (*inside, function)
+    code = function.__code__
     try:
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
     except ValueError as e:  # a cell that is not filled yet
         raise NoFactsError from e
-    inside = function.__defaults__, tuple((function.__kwdefaults__ or {}).items()), tuple(vars(function).items())
+    captured = tuple(
+        _variable_facts(code, name, cell, inside) for name, cell in zip(code.co_freevars, cells, strict=True)
+    )
+    defaults = function.__defaults__, tuple((function.__kwdefaults__ or {}).items()), tuple(vars(function).items())
     return (
         function,
-        _Identity(function.__code__),  # which tools that reload modules replace
-        tuple(facts(cell) for cell in cells if cell is not function),
-        facts(inside) if inside != (None, (), ()) else None,
+        _Identity(code),  # which tools that reload modules replace
+        captured,
+        facts(defaults, inside) if defaults != (None, (), ()) else None,
+        # Of a library's function nobody sets the globals; the user's own may be installed too, but not as a helper.
+        () if len(inside) > 1 and _is_library(function) else tuple(_global_facts(function, inside)),
     )
+
+
+def _is_library(function: types.FunctionType) -> bool:
+    return str(function.__module__).partition(".")[0] in _FIXED or any(
+        name in function.__code__.co_filename for name in _INSTALLED
+    )
+
+
+def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> Iterable[Hashable]:
+    """The facts of the globals that a function names, and of those among their attributes that it names."""
+    names = dict.fromkeys(name for code in all_code(function.__code__) for name in code.co_names)
+    seen: list[Any] = []
+    spaces: list[Any] = [function.__globals__]
+    for space in spaces:
+        for name in names:
+            if name not in space:
+                continue
+            value = space[name]
+            try:
+                yield name, _variable_facts(function.__code__, name, value, inside)
+            except NoFactsError:
+                known = _attributes(value, names)
+                if known is None and is_read(function.__code__, name):
+                    raise
+                if known and not any(value is x for x in seen):
+                    seen.append(value)
+                    spaces += known
+                yield name, _itself(value)
+
+
+def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
+    """Where the attributes of an object stand that a function with these names may read; None if that is unknown."""
+    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    spaces = [vars(c) for c in classes if c.__module__.partition(".")[0] not in _FIXED]
+    if isinstance(value, type):
+        return spaces
+    if any(name in space for space in spaces for name in ("__call__", *names)):
+        return None  # a method, which may read any attribute
+    return [vars(value)] if hasattr(value, "__dict__") and not is_tracer(value) else None
+
+
+def _variable_facts(code: types.CodeType, name: str, value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:
+    if type(value) in KINDS and is_counter([code], name):
+        return name
+    return _content(value, inside)
+
+
+def _content(value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:
+    """The facts of a value as it is now."""
+    kind = type(value)
+    if kind in CONTAINERS and len(value) <= MAX_CONTENT:
+        items = (x for item in value.items() for x in item) if isinstance(value, dict) else value
+        return kind, *(_content(x, inside) for x in items)
+    return facts(value, inside)
+
+
+def _itself(value: object) -> Hashable:
+    try:
+        return _Identity(weakref.ref(value))  # Python has one for each object
+    except TypeError:
+        return _Identity(value)

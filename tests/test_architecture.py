@@ -16,6 +16,7 @@ STRATA = [
     "_jaxpr",
     "_tree",
     "_context",
+    "_counters",
     "_facts",
     "_arguments",
     "_rule",

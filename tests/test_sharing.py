@@ -1,10 +1,13 @@
 """What calls share: forward and backward are traced once for calls that mean the same, and never for others."""
 
+import collections
 import enum
+import functools
 import gc
 import threading
 import types
 import weakref
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,30 +20,30 @@ from fnjax import _programs
 
 def counting(**members):
     """A new class that counts its runs by what was being differentiated, and the function that calls it."""
-    runs = {"forward": [], "backward": 0}
+    forward, backward = [], []
 
     class Scaled(fnjax.Function):
         scale = 2.0
 
         @staticmethod
         def forward(ctx, x, factor=1):
-            RUNS[ctx.name()]["forward"].append(tuple(ctx.needs_input_grad))
+            forward.append(tuple(ctx.needs_input_grad))
             ctx.save_for_backward(x)
             ctx.factor = factor
             return jnp.sin(x) * factor
 
         @staticmethod
         def backward(ctx, grad_output):
-            RUNS[ctx.name()]["backward"] += 1
+            backward.append(1)
             (x,) = ctx.saved_tensors
             return grad_output * jnp.cos(x) * ctx.factor, None
 
-    cls = type(f"Scaled{len(RUNS)}", (Scaled,), members)
-    RUNS[cls._ctx.__name__] = runs
-    return cls, runs
+    return type("Counting", (Scaled,), members), Runs(forward, backward)
 
 
-RUNS = {}  # a global: what a closure holds would be part of what the class says
+class Runs(NamedTuple):
+    forward: list[tuple[bool, ...]]
+    backward: list[int]
 
 
 def chain(f, n):
@@ -61,11 +64,11 @@ def test_a_chain_is_traced_once(n):
     cls, runs = counting()
     f = lambda x: cls.apply(x, 1)
     jax.jit(jax.grad(chain(f, n))).lower(X)
-    assert sorted(runs["forward"]) == [(False, False), (True, False)]
-    assert runs["backward"] == 1
+    assert sorted(runs.forward) == [(False, False), (True, False)]
+    assert len(runs.backward) == 1
     jax.jit(jax.value_and_grad(chain(lambda x: f(x) + 1, n))).lower(X)
-    assert len(runs["forward"]) == 2
-    assert runs["backward"] == 1
+    assert len(runs.forward) == 2
+    assert len(runs.backward) == 1
     np.testing.assert_allclose(jax.jit(jax.grad(chain(f, n)))(X), jax.grad(chain(jnp.sin, n))(X), rtol=1e-5)
 
 
@@ -73,7 +76,7 @@ def test_a_single_call_is_traced_straight_through():
     """The first call of its kind pays for nothing that only further calls would use."""
     cls, runs = counting()
     jax.jit(jax.grad(chain(lambda x: cls.apply(x, 1), 1))).lower(X)
-    assert runs == {"forward": [(True, False)], "backward": 1}
+    assert runs == ([(True, False)], [1])
 
 
 @pytest.mark.parametrize(
@@ -90,10 +93,10 @@ def test_configuration_is_part_of_the_key(context, same):
     cls, runs = counting()
     program = lambda: jax.jit(jax.grad(chain(lambda x: cls.apply(x, 1), 3)))
     program().lower(X)
-    before = len(runs["forward"])
+    before = len(runs.forward)
     with context():
         program().lower(X)
-    assert (len(runs["forward"]) == before) == same
+    assert (len(runs.forward) == before) == same
 
 
 class Color(enum.Enum):
@@ -347,6 +350,193 @@ def test_scalars_of_numpy_are_told_apart_by_their_dtype():
         assert jax.jit(lambda x, v=value: Read.apply(Read.apply(x, v, units), v, units))(1.0) == factor**2
 
 
+class Base:
+    factor = 1.0
+
+
+class Heir(Base):
+    pass
+
+
+class WithMethod:
+    def __init__(self):
+        self.inside = 1.0
+
+    def factor(self):
+        return self.inside
+
+
+number, container, nested = 1.0, [1.0], {"deep": [1.0]}
+settings, module = types.SimpleNamespace(factor=1.0, more=types.SimpleNamespace(factor=1.0)), types.ModuleType("module")
+numpy_array, jax_array, model = np.ones(()), jnp.ones(()), WithMethod()
+
+
+def helper():
+    return number
+
+
+def swapped():
+    return 1.0
+
+
+def outer_helper():
+    return swapped()
+
+
+jitted = jax.jit(swapped)
+
+
+def one(v):
+    return lambda: v
+
+
+def two(v):
+    return lambda: 1.0 * v
+
+
+def setglobal(name):
+    return lambda v: globals().__setitem__(name, v)
+
+
+GLOBALS = {
+    "number": (lambda: number, setglobal("number")),
+    "helper": (lambda: 1 * swapped(), lambda v: setglobal("swapped")(lambda: v)),
+    "helper of a helper": (lambda: 1 * helper(), setglobal("number")),
+    "helper of a helper, redefined": (lambda: 1 * outer_helper(), lambda v: setglobal("swapped")(lambda: v)),
+    "partial": (functools.partial(helper), setglobal("number")),
+    "jitted helper": (lambda: 1 * jitted(), lambda v: setglobal("jitted")(jax.jit(lambda: v))),
+    "list": (lambda: container[0], lambda v: container.__setitem__(0, v)),
+    "list, another": (lambda: container[0], lambda v: setglobal("container")([v])),
+    "nested": (lambda: nested["deep"][0], lambda v: nested["deep"].__setitem__(0, v)),
+    "object": (lambda: settings.factor, lambda v: setattr(settings, "factor", v)),
+    "object in an object": (lambda: settings.more.factor, lambda v: setattr(settings.more, "factor", v)),
+    "object with a method": (lambda: 1 * model.factor(), lambda v: setattr(model, "inside", v)),
+    "class": (lambda: Base.factor, lambda v: setattr(Base, "factor", v)),
+    "class attribute of a base": (lambda: Heir.factor, lambda v: setattr(Base, "factor", v)),
+    "module": (lambda: module.factor, lambda v: setattr(module, "factor", v)),
+    "helper in a module": (lambda: 1 * module.helper(), lambda v: setattr(module, "helper", one(v))),
+    "code of a helper": (lambda: 1 * module.helper(), lambda v: setattr(module, "helper", two(v))),
+    "array of NumPy, in place": (lambda: numpy_array, lambda v: numpy_array.__setitem__((), v)),
+    "array": (lambda: jax_array, lambda v: setglobal("jax_array")(jnp.asarray(v))),
+    "in a function inside": (lambda: sum([number for _ in range(1)]), setglobal("number")),
+}
+
+
+@pytest.mark.parametrize(("read", "change"), GLOBALS.values(), ids=GLOBALS)
+def test_globals_that_change_are_seen(read, change):
+    """What forward and backward read from globals, also by way of helpers, is never served stale."""
+
+    class Reader(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * read()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * read()
+
+    for factor in (2.0, 3.0, 2.0, 5.0):
+        change(factor)
+        assert thrice(Reader.apply) == factor**3
+        assert Reader.apply(1.0) == factor
+
+
+counts, log, total = collections.Counter(), [], 0
+
+
+def ways_to_count():
+    """Classes by how they count their runs, each with a function that tells the number."""
+    own_log, own_counts, own_total = [], {"runs": 0}, 0
+
+    class ByGlobalItem(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            counts["runs"] += 1
+            return x * 2
+
+    class ByGlobalList(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            log.append(x.shape)
+            return x * 2
+
+    class ByGlobalNumber(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            global total
+            total += 1
+            return x * 2
+
+    class ByList(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            own_log.append("forward")
+            return x * 2
+
+    class ByItem(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            own_counts["runs"] += 1
+            return x * 2
+
+    class ByNumber(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            nonlocal own_total
+            own_total += 1
+            return x * 2
+
+    class ByAttribute(fnjax.Function):
+        runs = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Holder.runs += 1
+            return x * 2
+
+    return {
+        ByGlobalItem: lambda: counts["runs"],
+        ByGlobalList: lambda: len(log),
+        ByGlobalNumber: lambda: total,
+        ByList: lambda: len(own_log),
+        ByItem: lambda: own_counts["runs"],
+        ByNumber: lambda: own_total,
+        ByAttribute: lambda: Holder.runs,
+    }
+
+
+class Holder:
+    runs = 0
+
+
+@pytest.mark.parametrize("way", range(7))
+def test_counting_does_not_disturb(way):
+    """A class that counts its runs, in whatever variable, shares as one that does not."""
+    cls, runs = [*ways_to_count().items()][way]
+    cls.backward = staticmethod(lambda ctx, grad_output: 2 * grad_output)
+    before = runs()
+    jax.jit(jax.grad(chain(cls.apply, 20))).lower(1.0)
+    assert runs() - before == 2
+
+
+def test_a_counter_that_is_read_is_none():
+    """What forward makes of the number of its runs is seen."""
+    runs = []
+
+    class Growing(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            runs.append(1)
+            return x + len(runs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    f = jax.jit(lambda x: Growing.apply(Growing.apply(Growing.apply(x))))
+    assert f(0.0) == sum(range(len(runs) - 2, len(runs) + 1))
+
+
 def test_a_reloaded_function_is_seen():
     """Tools that reload modules give functions new code, and leave the objects as they are."""
 
@@ -440,8 +630,6 @@ def test_programs_die_with_their_class():
 
     def use():
         cls, _ = counting()
-        RUNS.pop(cls._ctx.__name__)
-        RUNS[cls._ctx.__name__] = {"forward": [], "backward": 0}
         assert np.isfinite(thrice(lambda x: cls.apply(x, 1)))
         program = next(iter(cls._programs._programs.values()))
         return weakref.ref(cls), weakref.ref(program)

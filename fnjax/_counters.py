@@ -1,0 +1,64 @@
+"""Variables in which a function only counts: how often it runs is nothing that its result depends on.
+
+`calls += 1`, `calls["forward"] += 1` and `calls.append(x)`, also on an attribute, as in `Square.calls += 1`. Whatever
+else is done with a name makes it one that is read.
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
+KINDS = (int, *CONTAINERS)  # of variables that may count
+_RETURN_NONE = {"append", "appendleft", "add", "extend", "update", "insert"}
+_INCREMENT = ["LOAD_CONST", "BINARY_OP"]
+_ITEM_INCREMENT = ["LOAD", "COPY", "COPY", "BINARY_SUBSCR", *_INCREMENT, "SWAP", "SWAP", "STORE_SUBSCR"]
+
+# code → names that it loads → whether it only counts in them
+_found: WeakKeyDictionary[types.CodeType, dict[str, bool]] = WeakKeyDictionary()
+
+
+def is_counter(codes: Iterable[types.CodeType], name: str) -> bool:
+    """Whether these functions count in a variable or an attribute of this name, and do nothing else with it."""
+    found = [uses[name] for uses in map(_uses, codes) if name in uses]
+    return bool(found) and all(found)
+
+
+def is_read(code: types.CodeType, name: str) -> bool:
+    """Whether a function reads a global of this name, and not an attribute only."""
+    steps = (step for c in all_code(code) for step in dis.get_instructions(c))
+    return any(step.argval == name and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in steps)
+
+
+def _uses(code: types.CodeType) -> dict[str, bool]:
+    uses = _found.get(code)
+    if uses is None:
+        uses = _found[code] = {}
+        steps = [s for c in all_code(code) for s in dis.get_instructions(c) if s.opname not in ("CACHE", "PRECALL")]
+        for i, step in enumerate(steps):
+            if step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST" and isinstance(step.argval, str):
+                counts = _counts(step.argval, steps[i + 1 : i + 10])
+                uses[step.argval] = uses.get(step.argval, True) and counts
+    return uses
+
+
+def _counts(name: str, after: list[dis.Instruction]) -> bool:
+    names = [step.opname for step in after]
+    if names[:1] in (["LOAD_METHOD"], ["LOAD_ATTR"]):
+        return after[0].argval in _RETURN_NONE
+    if names[:2] == _INCREMENT:
+        store = after[3] if names[2] == "SWAP" else after[2]
+        return after[1].argrepr == "+=" and store.opname.startswith("STORE_") and store.argval == name
+    generic = ["LOAD" if names[0].startswith("LOAD_") else names[0], *names[1:9]]
+    return generic == _ITEM_INCREMENT and after[5].argrepr == "+="
+
+
+def all_code(code: types.CodeType) -> Iterable[types.CodeType]:
+    """The code of a function and of those written inside it."""
+    inner = (all_code(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return itertools.chain((code,), *inner)
