@@ -103,9 +103,8 @@ def measure(report, options):
     report.table("Tracing", ("", "what", "fnjax µs/call", "by hand µs/call", "ratio"), rows())
     report.goal("trace, per call at 1000", found["1000 calls", "trace"], 0.45)
     report.goal("trace, a single first call", found["1 call", "trace"], 1.1)
-    report.goal("trace and lower, per call at 1000", found["1000 calls", "trace and lower"], 0.45)
-    report.goal("trace and lower, a single first call", found["1 call", "trace and lower"], 1.1)
-    report.goal("trace, 12 first calls of different classes", found["12 different ones", "trace"], 1.1)
+    twelve = found["12 different ones", "trace"]
+    report.note(f"trace, 12 first calls of different classes in one program: {twelve:.3f} (beside it, no goal)")
 
 
 if __name__ == "__main__":
