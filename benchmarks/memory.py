@@ -4,9 +4,8 @@ python -m benchmarks.memory [--rounds 151]
 
 32 swish layers of 4 MiB each save their inputs, 128 MiB. Any program needs two activations more at its peak, the one
 at work and its gradient. XLA merges what backward computes again with what forward computed, and so keeps it too,
-unless the residuals stand behind a barrier. The models' steps are timed with that
-barrier and without; the control is one program compiled twice, and its
-error, up to 2 %, is added to the bound.
+unless the residuals stand behind a barrier. The models' steps are timed with that barrier and without; the control is
+one program compiled twice, and its error, up to 2 %, is added to the bound.
 """
 
 import sys

@@ -47,30 +47,28 @@ def apply(methods: Methods, programs: Programs, args: tuple[Any, ...], kwargs: d
     given, keywords = methods.parameters.bind(methods.name, args, kwargs)
     arguments = Arguments(methods.parameters, keywords)
     operands = arguments.take(methods.name, given, pytree=methods.pytree)
-    traces, inner = None, is_inside_derivative()
-    if any(map(is_tracer, operands)):
-        if is_staged():
-            program = programs.find(
-                lambda: (facts(current_hooks()), *arguments.facts()),
-                lambda traces: ClassRule(methods, arguments, traces),
-            )
-            if program is not None:
-                traces = program.traces
-                traces.calls += 1
-                if traces.calls > 1:
-                    try:
-                        outputs, form = program.call(operands, inner=inner)
-                    except CapturedTracerError:
-                        traces = None
-                    else:
-                        return form.fill(outputs)
-        rule = ClassRule(methods, arguments, traces)
-        outputs = call(rule, operands, inner=inner)
-    else:
+    inner = is_inside_derivative()
+    if not any(map(is_tracer, operands)):
         rule = ClassRule(methods, arguments)
         outputs = [] if plain else rule.run((False,) * len(operands), *operands).outputs
         if plain or any(map(is_tracer, outputs)):  # a plain call comes here only if its outputs were traced
             outputs = call_staged(rule, operands, inner=inner)
+        return rule.outputs.fill(outputs)
+    program = None
+    if is_staged():
+        program = programs.find(
+            lambda: (facts(current_hooks()), *arguments.facts()),
+            lambda traces: ClassRule(methods, arguments, traces),
+        )
+    if program is not None and program.traces.calls > 1:
+        try:
+            outputs, form = program.call(operands, inner=inner)
+        except CapturedTracerError:
+            program = None
+        else:
+            return form.fill(outputs)
+    rule = ClassRule(methods, arguments, None if program is None else program.traces)
+    outputs = call(rule, operands, inner=inner)
     return rule.outputs.fill(outputs)
 
 

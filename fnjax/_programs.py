@@ -53,6 +53,7 @@ class Programs:
                     self._programs.popitem(last=False)
             elif len(self._programs) > 1:
                 self._programs.move_to_end(key)
+            program.traces.calls += 1
             if None in program.traces.uses:
                 program = None
         record_use(program)
