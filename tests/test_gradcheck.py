@@ -638,6 +638,28 @@ def test_fast_mode_leaves_rough_functions_to_slow_mode():
     assert gradcheck(kinked, np.array([0.0, 1.0, 2.0]), fast_mode=True)
 
 
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.filterwarnings("ignore:Input #0 requires gradient:UserWarning")
+def test_fast_mode_is_not_blind_where_rounding_is_large(forward):
+    """What rounding would explain altogether, as with 32 bits and a small step, slow mode decides."""
+    modes = {"check_forward_ad": forward, "check_backward_ad": not forward, "fast_mode": True}
+    single = X.astype(np.float32)
+    for by in (0.0, -2.0, 3.0):
+        wrong = doubling(lambda ctx, g, by=by: g * by, jvp=lambda ctx, t, by=by: t * by)
+        failure(gradcheck, wrong, single, **modes)
+        failure(gradcheck, wrong, single, eps=1e-2, atol=1e-2, rtol=1e-2, **modes)
+    assert gradcheck(
+        doubling(lambda ctx, g: g * 2, jvp=lambda ctx, t: t * 2), single, eps=1e-2, atol=1e-2, rtol=1e-2, **modes
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fast_mode_sees_a_small_output_beside_a_large_one(seed):
+    """The rounding of one output does not excuse another."""
+    f = function(lambda ctx, x: (1e8 * x, x * 1), lambda ctx, g, h: 1e8 * g).apply
+    assert "output 1" in failure(gradcheck, f, np.linspace(0.5, 1.5, 50), fast_mode=True, seed=seed)
+
+
 def test_batched_rule_that_disagrees():
     """A rule for batches that differs from the loop is found; the Jacobians do not use it."""
 

@@ -151,7 +151,7 @@ class _Check:
         doubt = None
         if fast_mode:
             again = self._again(nondet_tol)
-            doubt = _fast.backward(problem, self._eps, self._seed)
+            doubt = _fast.backward(problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None and again is None:
                 return
         numerical = self._numerical
@@ -192,7 +192,7 @@ class _Check:
         """Compare forward mode with finite differences."""
         doubt = None
         if fast_mode:
-            doubt = _fast.forward(self.problem, self._eps, self._seed)
+            doubt = _fast.forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None:
                 return
         self.problem.push([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp says so here
