@@ -481,6 +481,25 @@ def test_o01_o02_second_derivatives(fast_mode):
     assert gradgradcheck(WrongSecond.apply, X, fast_mode=fast_mode, raise_exception=False) is False
 
 
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_a_stopped_gradient_beside_another(fast_mode):
+    """A gradient without a derivative of its own is a wrong second derivative, also beside a right one."""
+
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x**3 * y**2
+
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return jax.lax.stop_gradient(g * 3 * x**2 * y**2), g * 2 * x**3 * y
+
+    f = function(forward, backward).apply
+    assert gradcheck(f, (X, X), fast_mode=fast_mode)
+    text = failure(gradgradcheck, f, (X, X), fast_mode=fast_mode)
+    assert text.startswith("Jacobian mismatch for output 0 with respect to input 0,")
+    assert "something on the way stops it (jax.lax.stop_gradient" in text
+
+
 def test_o03_once_differentiable():
     """once_differentiable says so, instead of a mismatch with zero."""
     f = function(lambda ctx, x: x * 2, fnjax.once_differentiable(lambda ctx, g: g * 2)).apply

@@ -117,6 +117,8 @@ def gradgradcheck(
 class _Gradient:
     """The function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
 
+    every_output_counts = True  # a gradient that `stop_gradient` cut has a wrong derivative; an output may be meant so
+
     def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int], n_outputs: int) -> None:
         self._func, self._n_inputs, self._chosen, self._n_outputs = func, n_inputs, chosen, n_outputs
         self.argument_names: list[str | None] = []

@@ -283,7 +283,8 @@ class Problem:
         if closed is None:
             return [True] * len(self.outputs)
         dependence = _structure.reads(closed)
-        return [any(dependence[p] for p in y.parts) for y in self.outputs]
+        connected = [any(dependence[p] for p in y.parts) for y in self.outputs]
+        return [c or (any(connected) and getattr(self._func, "every_output_counts", False)) for c in connected]
 
 
 def random_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
