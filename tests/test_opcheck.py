@@ -18,9 +18,10 @@ X = np.array([0.5, 1.5, 0.8])
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_zoo(case: Case):
-    """Every Function of the zoo passes every test."""
+    """Every Function of the zoo passes every test; forward mode none of them has."""
     results = opcheck(case.apply, case.inputs(np.random.default_rng(0)))
-    assert results == dict.fromkeys(TESTS, "SUCCESS")
+    assert results.pop("test_forward_ad").startswith("SKIPPED: You must implement the jvp function")
+    assert results == dict.fromkeys(TESTS.keys() - {"test_forward_ad"}, "SUCCESS")
     assert not jax.config.jax_enable_x64
 
 
@@ -128,6 +129,97 @@ def test_batched_rule_that_disagrees():
     assert "jax.vmap over input 0 ('x'): output 0 differs" in str(failures["test_vmap"])
 
 
+class Sine(fnjax.Function):
+    """sin(x), and its cosine, in both modes, with a rule for batches."""
+
+    @staticmethod
+    def forward(x, i):
+        return jnp.sin(x)[i]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, i = ctx.saved_tensors
+        return jnp.zeros_like(x).at[i].add(g) * jnp.cos(x), None
+
+    @staticmethod
+    def jvp(ctx, t, _):
+        x, i = ctx.saved_tensors
+        return (t * jnp.cos(x))[i]
+
+    @staticmethod
+    def vmap(info, in_dims, x, i):
+        x, i = (
+            jnp.moveaxis(a, d, 0) if d is not None else jnp.broadcast_to(a, (info.batch_size, *a.shape))
+            for a, d in zip((x, i), in_dims, strict=True)
+        )
+        return Sine.apply(x.ravel(), i + x.shape[1] * jnp.arange(len(x))[:, None]), 0
+
+
+def variant(name, rule):
+    """Sine with another static method."""
+    return type("Variant", (Sine,), {name: staticmethod(rule)}).apply
+
+
+ORDER = np.array([0, 2, 2])
+
+
+def test_both_modes_and_a_rule():
+    """A Function with everything passes everything, forward mode among it."""
+    assert opcheck(Sine.apply, (X, ORDER)) == dict.fromkeys(TESTS, "SUCCESS")
+
+
+def test_jvp_that_disagrees():
+    """A jvp that is at odds with the function is found, though backward is right."""
+    f = variant("jvp", lambda ctx, t, _: 1.01 * Sine.jvp(ctx, t, _))
+    failures = failing(f, X, ORDER)
+    assert list(failures) == ["test_forward_ad"]
+    assert str(failures["test_forward_ad"]).startswith("Jacobian computed with forward mode mismatch")
+
+
+def test_jvp_that_raises():
+    """An error of a jvp's own is a failure; a function that has none, or a custom_vjp, is skipped."""
+    failures = failing(variant("jvp", lambda ctx, t, _: t + None), X, ORDER, test_utils="test_forward_ad")
+    assert isinstance(failures["test_forward_ad"], TypeError)
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (g * jnp.cos(x),))
+    assert opcheck(f, X, test_utils="test_forward_ad")["test_forward_ad"].startswith("SKIPPED: ")
+
+
+def first_axis(info, in_dims, x, i):
+    """A rule that takes the batch for the first axis."""
+    return Sine.vmap(info, [d and 0 for d in in_dims], x, i)
+
+
+def same_order(info, in_dims, x, i):
+    """A rule that takes an integer array for the same in the whole batch."""
+    return Sine.vmap(info, (in_dims[0], None), x, i if in_dims[1] is None else i.take(0, in_dims[1]))
+
+
+def no_derivative(info, in_dims, x, i):
+    """A rule whose result has no derivative."""
+    return jax.lax.stop_gradient(Sine.vmap(info, in_dims, x, i)[0]), 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (first_axis, "jax.vmap over the last axis of all inputs: output 0 differs"),
+        (same_order, "jax.vmap over all inputs: output 0 differs"),
+        (no_derivative, "the gradient of jax.vmap over all inputs: the gradient for input 0 ('x') differs"),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_rules_that_forget_something(rule, message):
+    """What a rule for batches may overlook: the axis, an integer array, derivatives."""
+    failures = failing(variant("vmap", rule), X, ORDER, test_utils="test_vmap")
+    assert message in str(failures["test_vmap"])
+
+
 def test_eager_that_differs_from_jit():
     """Another result under jit is found."""
     failures = failing(lambda x: x * (2.0 if isinstance(x, jax.core.Tracer) else 2.1), X, test_utils="test_jit")
@@ -144,7 +236,16 @@ def test_another_dtype_under_jit():
 def test_randomness_from_outside():
     """Two runs that differ are found."""
     rng = np.random.default_rng(0)
-    assert "test_determinism" in failing(lambda x: x * rng.normal(), X)
+    for size in (1.0, 1e-12):
+        noisy = lambda x, size=size: x * (1 + size * rng.normal())
+        assert "test_determinism" in failing(noisy, X, test_utils="test_determinism")
+    assert not failing(noisy, X, test_utils="test_determinism", rtol=1e-9)
+
+
+def test_the_same_failure_is_told_once():
+    """Tests that fail alike share one text."""
+    with pytest.raises(OpcheckError, match=r"\n\ntest_gradcheck, test_jit: ZeroDivisionError: division by zero$"):
+        opcheck(lambda x: x * (1 / 0), X, test_utils=["test_gradcheck", "test_jit"])
 
 
 def test_leaks():

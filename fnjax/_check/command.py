@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._check.inputs import double_precision
-from fnjax._check.opcheck import TESTS, opcheck
+from fnjax._check.opcheck import TESTS, opcheck, together
 from fnjax._command import UsageError, add_call, arguments, find
 from fnjax._errors import FnjaxError
 
@@ -58,12 +58,18 @@ def _check(options: argparse.Namespace) -> int:
     except ValueError as e:  # unknown tests, or inputs without an array to differentiate
         raise UsageError(str(e)) from e
     print(results)
-    for name, failure in results.failures.items():
-        print(f"\n{name}: {type(failure).__name__}: {failure}{_place(failure)}")
-        for note in getattr(failure, "__notes__", ()):
-            if not note.startswith("---"):  # JAX's word on tracebacks, of which there is none here
-                print(f"  {note}")
-    return 1 if results.failures else 0
+    if not results.failures:
+        return 0
+    print(f"\n{together({name: _text(failure) for name, failure in results.failures.items()})}")
+    return 1
+
+
+def _text(failure: Exception) -> str:
+    """What there is to say of a failure: message, place and notes."""
+    notes = getattr(failure, "__notes__", ())
+    # JAX's word on tracebacks begins with dashes: there is no traceback here.
+    kept = "".join(f"\n  {note}" for note in notes if not note.startswith("---"))
+    return f"{type(failure).__name__}: {failure}{_place(failure)}{kept}"
 
 
 def _place(exception: BaseException) -> str:

@@ -16,12 +16,12 @@ from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
 from fnjax._check.jacobian import progress
 from fnjax._check.modes import check_linear
 from fnjax._check.problem import Problem, Selection, argument_names
-from fnjax._errors import FnjaxError, OnceDifferentiableError
+from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
 from fnjax._tree import is_inexact, is_tensor, to_tensor
 
 SUCCESS = "SUCCESS"
 SKIPPED = "SKIPPED"
-BATCH = (1.0, 1.01, 0.99)  # the inputs of a batch: scaled, so that they stay where the function is defined
+BATCH = (1.0, 1.01, 0.99)  # by what the inputs of a batch are scaled
 
 
 class OpcheckError(FnjaxError, RuntimeError):
@@ -62,6 +62,14 @@ def _line(result: Any) -> str:
 OpcheckResults.__module__ = "fnjax"
 
 
+def together(failures: Mapping[str, str]) -> str:
+    """What failed tests say, each text once."""
+    tests: dict[str, list[str]] = {}
+    for name, text in failures.items():
+        tests.setdefault(text, []).append(name)
+    return "\n\n".join(f"{', '.join(names)}: {text}" for text, names in tests.items())
+
+
 def opcheck(
     func: Callable[..., Any],
     inputs: Any,
@@ -80,15 +88,16 @@ def opcheck(
     |---|---|
     | `test_gradcheck` | backward with finite differences, batches of gradients with loops |
     | `test_gradgradcheck` | second derivatives with finite differences; skipped for `once_differentiable` |
+    | `test_forward_ad` | forward mode with finite differences; skipped where there is none |
     | `test_linearity` | backward of a sum with the sum of what backward gives: gradient clipping fails |
-    | `test_determinism` | two runs, forward and backward |
+    | `test_determinism` | two runs, forward and backward: they must be equal, unless `atol` or `rtol` is given |
     | `test_jit` | `jax.jit` with eager |
-    | `test_vmap` | `jax.vmap` with a loop: all inputs batched, and each by itself |
+    | `test_vmap` | `jax.vmap` with a loop: all inputs batched, also along their last axis, and each by itself |
     | `test_scan` | the function as the body of `jax.lax.scan` with a loop |
     | `test_remat` | the gradient under `jax.checkpoint` with the one without |
     | `test_leaks` | nothing; runs under `jax.checking_leaks` |
 
-    All but the first three compare outputs and gradients.
+    All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, fnjax
@@ -131,7 +140,7 @@ def opcheck(
                 results[name] = e
     if results.failures and raise_exception:
         first = next(iter(results.failures.values()))
-        details = "\n\n".join(f"{name}: {type(e).__name__}: {e}" for name, e in results.failures.items())
+        details = together({name: f"{type(e).__name__}: {e}" for name, e in results.failures.items()})
         raise OpcheckError(f"opcheck failed\n{results}\n\n{details}", results) from first
     return results
 
@@ -169,21 +178,27 @@ class _Subject:
         """The arrays that the function returns."""
         return [to_tensor(y) for y in jax.tree.leaves(self.func(*self._all.fill(arrays))) if is_tensor(y)]
 
-    def everything(self, *arrays: Any) -> tuple[list[Any], list[Any]]:
-        """Outputs, and gradients for random cotangents."""
+    def everything(self, *arrays: Any, axes: Sequence[int | None] = ()) -> tuple[list[Any], list[Any]]:
+        """Outputs, and gradients for random cotangents; of the function under `jax.vmap` where axes are given."""
+        run = jax.vmap(self.outputs, tuple(axes)) if axes else self.outputs
 
         def inexact(*moving: Any) -> tuple[list[Any], list[Any]]:
             filled = list(arrays)
             for at, x in zip(self.moving, moving, strict=True):
                 filled[at] = x
-            outputs = self.outputs(*filled)
+            outputs = run(*filled)
             return [y for y in outputs if is_inexact(y)], [y for y in outputs if not is_inexact(y)]
 
         outputs, pull, others = jax.vjp(inexact, *(arrays[at] for at in self.moving), has_aux=True)
         rng = np.random.default_rng(self.seed)
-        return [*outputs, *others], list(pull([jnp.asarray(rng.normal(size=y.shape), y.dtype) for y in outputs]))
+        # The same for each example of a batch, as where a loop asks for one example after the other.
+        random = [rng.normal(size=y.shape[1:] if axes else y.shape) for y in outputs]
+        cotangents = [
+            jnp.broadcast_to(jnp.asarray(ct, y.dtype), y.shape) for ct, y in zip(random, outputs, strict=True)
+        ]
+        return [*outputs, *others], list(pull(cotangents))
 
-    def same(self, got: Any, expected: Any, what: str) -> None:
+    def same(self, got: Any, expected: Any, what: str, *, exact: bool = False) -> None:
         """Raise unless two results agree."""
         (outputs, grads), (expected_outputs, expected_grads) = got, expected
         pairs = [(f"output {i}", *pair) for i, pair in enumerate(zip(outputs, expected_outputs, strict=True))]
@@ -200,7 +215,8 @@ class _Subject:
                     OpcheckResults(),
                 )
             wide = np.dtype(e.dtype).itemsize >= (16 if jnp.issubdtype(e.dtype, jnp.complexfloating) else 8)
-            tolerances = {"rtol": 1e-7 if wide else 1e-4, "atol": 1e-9 if wide else 1e-5} | self.tolerances
+            rtol, atol = (0.0, 0.0) if exact else (1e-7, 1e-9) if wide else (1e-4, 1e-5)
+            tolerances = {"rtol": rtol, "atol": atol} | self.tolerances
             a, b = np.asarray(g), np.asarray(e)
             if not np.allclose(a.astype(np.complex128), b.astype(np.complex128), equal_nan=True, **tolerances):
                 raise OpcheckError(
@@ -209,9 +225,13 @@ class _Subject:
                     OpcheckResults(),
                 )
 
-    def batches(self) -> list[list[int]]:
-        """Which operands to batch: all that are differentiated, and each by itself."""
-        return [self.moving, *([at] for at in self.moving if len(self.moving) > 1)]
+    def batches(self) -> dict[tuple[int, ...], str]:
+        """Which operands to batch, and what to call them: all, those that are differentiated, and each by itself."""
+        found = {tuple(range(len(self.arrays))): "all inputs"}
+        found.setdefault(tuple(self.moving), "all inputs that are differentiated")
+        for at, name in enumerate(self.names):
+            found.setdefault((at,), name)
+        return found
 
 
 def _gradcheck(subject: _Subject) -> None:
@@ -239,8 +259,31 @@ def _gradgradcheck(subject: _Subject) -> str | None:
     return None
 
 
+def _forward_ad(subject: _Subject) -> str | None:
+    problem = Problem(subject.func, subject.args, subject.chosen)
+    try:
+        problem.push([np.zeros(p.shape) for p in problem.parts])
+    except (MissingMethodError, TypeError) as e:
+        text = str(e).splitlines()[0]
+        if isinstance(e, TypeError) and "custom_vjp" not in text:  # what JAX says of a function with such a rule
+            raise
+        return f"{SKIPPED}: {text}"
+    gradcheck(
+        subject.func,
+        subject.args,
+        argnums=subject.chosen,
+        seed=subject.seed,
+        check_backward_ad=False,
+        check_forward_ad=True,
+        check_batched_forward_grad=True,
+        **subject.tolerances,
+    )
+    return None
+
+
 def _determinism(subject: _Subject) -> None:
-    subject.same(subject.everything(*subject.arrays), subject.everything(*subject.arrays), "a second run")
+    runs = subject.everything(*subject.arrays), subject.everything(*subject.arrays)
+    subject.same(*runs, "a second run", exact=True)
 
 
 def _jit(subject: _Subject) -> None:
@@ -250,10 +293,14 @@ def _jit(subject: _Subject) -> None:
 
 
 def _stacked(subject: _Subject, which: Sequence[int]) -> list[Any]:
-    return [
-        jnp.stack([(x * scale).astype(x.dtype) for scale in BATCH]) if at in which else x
-        for at, x in enumerate(subject.arrays)
-    ]
+    return [jnp.stack(_examples(x)) if at in which else x for at, x in enumerate(subject.arrays)]
+
+
+def _examples(x: Any) -> list[Any]:
+    """Arrays for which the function is defined where it is for the first: scaled, or in another order."""
+    if is_inexact(x):
+        return [(x * scale).astype(x.dtype) for scale in BATCH]
+    return [jnp.roll(x, k) if x.ndim else x for k in range(len(BATCH))]
 
 
 def _loop(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> Any:
@@ -264,14 +311,20 @@ def _loop(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> An
 
 
 def _vmap(subject: _Subject) -> None:
-    for which in subject.batches():
+    for which, batched in subject.batches().items():
         stacked = _stacked(subject, which)
         axes = tuple(0 if at in which else None for at in range(len(stacked)))
-        expected = _loop(subject, which, stacked)
-        outputs = jax.vmap(subject.outputs, axes)(*stacked)
-        batched = "all inputs" if which == subject.moving else subject.names[which[0]]
-        subject.same((outputs, expected[1]), expected, f"jax.vmap over {batched}")
+        expected = outputs, grads = _loop(subject, which, stacked)
+        subject.same((jax.vmap(subject.outputs, axes)(*stacked), grads), expected, f"jax.vmap over {batched}")
         subject.same(jax.vmap(subject.everything, axes)(*stacked), expected, f"the gradient in jax.vmap over {batched}")
+        if batched == "all inputs":
+            last = [jnp.moveaxis(x, 0, -1) for x in stacked]
+            got = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
+            subject.same((got, grads), expected, "jax.vmap over the last axis of all inputs")
+        # What the batch shares has the sum of the gradients.
+        total = [g if at in which else g.sum(0) for at, g in zip(subject.moving, grads, strict=True)]
+        got = subject.everything(*stacked, axes=axes)
+        subject.same(got, (outputs, total), f"the gradient of jax.vmap over {batched}")
 
 
 def _scan(subject: _Subject) -> None:
@@ -323,6 +376,7 @@ def _leaks(subject: _Subject) -> None:
 TESTS: dict[str, Callable[[_Subject], str | None]] = {
     "test_gradcheck": _gradcheck,
     "test_gradgradcheck": _gradgradcheck,
+    "test_forward_ad": _forward_ad,
     "test_linearity": _linearity,
     "test_determinism": _determinism,
     "test_jit": _jit,
