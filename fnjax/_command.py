@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -42,13 +43,15 @@ def find(target: str) -> Callable[..., Any]:
         raise UsageError(f"{target!r} is not of the form module:Name")
     try:
         found: Any = load(place)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as e:
-            raise UsageError(f"there is no {name!r} in {place!r}") from e
+            close = difflib.get_close_matches(part, dir(found), 1)
+            hint = f": did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"there is no {name!r} in {place!r}{hint}") from e
     if isinstance(found, type) and issubclass(found, Function):
         found = found.apply
     if not callable(found) or isinstance(found, type):
@@ -73,7 +76,9 @@ def load(place: str) -> Any:
 
 
 def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The values of `--args` and `--kwargs`."""
+    """The values of `--args`, which may hold keyword arguments too, and of `--kwargs`."""
+    if seed < 0:
+        raise UsageError(f"--seed {seed} is negative")
     rng = np.random.default_rng(seed)
     names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY}
     names |= {
@@ -85,8 +90,11 @@ def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[
     collect = "(lambda *args, **kwargs: (args, kwargs))"
     try:
         # The command runs the user's module; there is nothing to guard against in the user's arguments.
-        positional, _ = eval(f"{collect}({args})", names)
-        _, named = eval(f"{collect}({kwargs})", names)
+        positional, named = eval(f"{collect}({args})", names)
+        unnamed, more = eval(f"{collect}({kwargs})", names)
     except Exception as e:
-        raise UsageError(f"cannot read --args {args!r} --kwargs {kwargs!r}: {type(e).__name__}: {e}") from e
-    return positional, named
+        known = f" (there are {', '.join(sorted(names.keys() - {'__builtins__'}))})" if isinstance(e, NameError) else ""
+        raise UsageError(f"cannot read --args {args!r} --kwargs {kwargs!r}: {type(e).__name__}: {e}{known}") from e
+    if unnamed:
+        raise UsageError(f"--kwargs {kwargs!r} holds an argument without a name: write k=2, or put it into --args")
+    return positional, named | more

@@ -71,6 +71,7 @@ def target(tmp_path):
         ["Square", "--args", "randn(3, 8), 2"],
         ["Square.apply", "--args", "full((2,), 0.5), -1.5", "--tests", "test_gradcheck, test_jit"],
         ["power", "--args", "rand(3)", "--kwargs", "k=3", "--tests", "test_gradcheck"],
+        ["power", "--args", "rand(3), k=3", "--tests", "test_gradcheck"],
         ["power", "--args", "linspace(1, 2, 3)", "--kwargs", "k=2", "--argnums", "0", "--seed", "3", "--rtol", "1e-3"],
     ],
     ids=" ".join,
@@ -135,7 +136,12 @@ def test_failure(target, capsys):
         ("Square", ["--tests", "test_nothing"], "opcheck has no test test_nothing"),
         ("Square", ["--args", "randn(3), 2", "--argnums", "1"], "names input 1"),
         ("Square", ["--argnums", "x"], "--argnums 'x' is no list of numbers"),
+        ("Square", ["--args", "torch.ones(3)"], "name 'torch' is not defined (there are arange, array, "),
+        ("power", ["--args", "randn(3)", "--kwargs", "2"], "--kwargs '2' holds an argument without a name"),
+        ("Square", ["--seed", "-1"], "--seed -1 is negative"),
+        ("Square", ["--atol", "-1"], "atol must be greater than or equal to zero"),
         ("Cube", [], "there is no 'Cube'"),
+        ("Sqaure", [], ": did you mean 'Square'?"),
         ("number", [], "is neither a Function nor a function"),
     ],
 )
@@ -150,6 +156,13 @@ def test_unusable_target(capsys, place):
     """So it is for modules that are not there."""
     assert main(["check", place]) == 2
     assert capsys.readouterr().err.startswith("fnjax: ")
+
+
+def test_module_that_exits(tmp_path, capsys):
+    """A module that ends the process when imported cannot be used; its status is not the command's."""
+    (tmp_path / "exits.py").write_text("raise SystemExit(5)")
+    assert main(["check", f"{tmp_path / 'exits.py'}:f"]) == 2
+    assert "SystemExit: 5" in capsys.readouterr().err
 
 
 def test_help(capsys):

@@ -22,7 +22,9 @@ from fnjax._check import problem as _problem
 from fnjax._check import structure as _structure
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
+from fnjax._check.opcheck import opcheck
 from fnjax._check.report import GradcheckError
+from fnjax._errors import ArgumentError
 from tests.conformance.support import MulExp, SExp
 from tests.zoo import CASES, Case
 
@@ -119,8 +121,14 @@ def test_n04_nothing_to_differentiate():
         gradcheck(lambda i, k: i * k, (np.arange(3), 2))
     with pytest.raises(ValueError, match="names input 1, which holds no array of floating point"):
         gradcheck(lambda x, i: x[i], (X, np.arange(2)), argnums=1)
-    with pytest.raises(ValueError, match="names input 3, but there are 1 inputs"):
+    with pytest.raises(ValueError, match="names input 3, but the number of inputs is 1"):
         gradcheck(good, X, argnums=3)
+    for wrong in ("x", 1.0, None):
+        with pytest.raises(ArgumentError, match="argnums must be an integer or a sequence of integers"):
+            gradcheck(good, X, argnums=[wrong])
+    assert gradcheck(lambda x, i: x[i], (X, np.arange(2)), argnums=range(1))
+    with pytest.raises(ValueError, match=r"fix: pass NumPy arrays of float64: np.asarray\(3.0\) for a number"):
+        gradcheck(good, 3.0)
 
 
 def test_n05_single_precision():
@@ -130,6 +138,43 @@ def test_n05_single_precision():
         pytest.raises(GradcheckError),
     ):
         gradcheck(good, X.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"eps": 0.0},
+        {"eps": np.nan},
+        {"eps": "small"},
+        {"atol": -1.0},
+        {"rtol": np.nan},
+        {"nondet_tol": -1.0},
+        {"seed": -1},
+        {"seed": "a"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck, opcheck])
+def test_numbers_that_mean_nothing(check, numbers):
+    """A step, a tolerance or a seed that cannot be one is named, where each comparison, or none, would fail."""
+    (name,) = numbers
+    if name in inspect.signature(check).parameters:
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            check(good, X, **numbers)
+
+
+@pytest.mark.filterwarnings("ignore:Input #0 requires gradient:UserWarning")
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32])
+def test_narrow_dtypes(dtype):
+    """Narrow numbers are checked with a step and tolerances to match; without, the message says what they need."""
+    x = jnp.asarray(X, dtype)
+    for fast_mode in (False, True):
+        wide = {"eps": 0.25, "atol": 0.1, "rtol": 0.1, "fast_mode": fast_mode}
+        assert gradcheck(scaled(2.0), x, **wide)
+        assert "1.5 times what is due" in failure(gradcheck, scaled(3.0), x, **wide)
+    name = jnp.dtype(dtype).name
+    for f in (jnp.sin, scaled(3.0)):
+        assert f"input 0 ('x') is of {name}, of which a step of 1e-06 leaves too few" in failure(gradcheck, f, x)
 
 
 def test_n07_n08_undefined_grads():
@@ -148,8 +193,9 @@ def test_n07_n08_undefined_grads():
     def right(ctx, g, h):
         return (0.0 if g is None else g * 2) + (0.0 if h is None else h * 3)
 
-    with pytest.raises(TypeError, match="NoneType"):
+    with pytest.raises(TypeError, match="NoneType") as caught:
         gradcheck(function(forward, sloppy).apply, X)
+    assert "called backward for a loss that does not use output 0" in caught.value.__notes__[-1]
     assert "Expected all input grads to be undefined or zero" in failure(gradcheck, function(forward, wrong).apply, X)
     assert gradcheck(function(forward, wrong).apply, X, check_undefined_grad=False)
     assert gradcheck(function(forward, right).apply, X)
@@ -533,7 +579,13 @@ def test_o05_grad_outputs():
         RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of \(3,\) and output\[0\]"
     ):
         gradgradcheck(good, X, (np.array([1.0, 2.0, 3.0]),))
+    assert gradgradcheck(good, X, np.array([1, 2]))  # cast, so that a derivative exists
+    assert gradgradcheck(good, X, np.array([1.0, 2.0], np.float32))
+    with pytest.raises(RuntimeError, match=r"For complex Tensors, both grad_output .* dtype: grad_output\[0\] has a"):
+        gradgradcheck(good, X, np.array([1j, 2.0]))
     two = lambda x: (x**2, x**3)
+    with pytest.raises(ValueError, match="grad_outputs are all None"):
+        gradgradcheck(two, X, (None, None))
     assert gradgradcheck(two, X, (np.array([1.0, 2.0]), None))
     with pytest.raises(RuntimeError, match="got 2 tensors and 1 gradients"):
         gradgradcheck(two, X, (np.array([1.0, 2.0]),))
@@ -794,7 +846,7 @@ def test_large_jacobians_are_cut():
 def test_names_all_blocks():
     """Further blocks that miss are named."""
     f = function(lambda ctx, x, y: (x * 2, y * 2), lambda ctx, g, h: (3 * g, 3 * h)).apply
-    assert "output 1 with respect to input 1 ('y')" in failure(gradcheck, f, (X, X))
+    assert "\nOthers that miss it: output 1 with respect to input 1 ('y').\n" in failure(gradcheck, f, (X, X))
 
 
 @pytest.mark.parametrize("by", [0.0, -2.0, np.nan])
@@ -803,6 +855,29 @@ def test_diagnosis(by):
     words = {0.0: "no derivative of output 0 by input 0 ('x') comes out", -2.0: "-1 times what is due (a sign?)"}
     text = failure(gradcheck, scaled(by), X)
     assert words.get(by, "backward gives numbers that are not finite") in text
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize(
+    ("f", "x"), [(jnp.sin, np.nan), (jnp.sin, np.inf), (jnp.log, 0.0), (jnp.sqrt, 0.0), (jnp.exp, 800.0)]
+)
+def test_diagnosis_where_the_function_is_not_finite(f, x, fast_mode):
+    """Where the function is not finite backward is not blamed."""
+    text = failure(gradcheck, f, np.array([1.0, x]), fast_mode=fast_mode)
+    assert "the function is not finite there, or a step away in input 0" in text
+    assert "backward" not in text
+
+
+def test_zeros_are_shown_without_a_sign():
+    """A zero that came of a negative factor is shown as any zero."""
+    wrong = function(lambda ctx, x: x @ np.eye(2), lambda ctx, g: -3 * g @ np.eye(2)).apply
+    assert "analytical:[[-3.  0.]\n [ 0. -3.]]" in failure(gradcheck, wrong, X)
+
+
+def test_linearity_beside_nan():
+    """What is not a number for one element says nothing of backward's linearity in another."""
+    x = np.array([0.5, np.nan])
+    assert opcheck(lambda x: x * x, x, test_utils="test_linearity")["test_linearity"] == "SUCCESS"
 
 
 def test_diagnosis_of_what_is_missing():

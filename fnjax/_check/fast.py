@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fnjax._check.jacobian import Array, Arrays
-from fnjax._check.problem import Problem, random_directions
+from fnjax._check.problem import Problem, random_directions, resolution
 
 DRAWS = 2
 
@@ -62,7 +62,7 @@ def _differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, list[
     one, two = problem.difference(v, eps), problem.difference(v, 2 * eps)
     scatter = np.concatenate([np.abs(a - b).ravel() for a, b in zip(one, two, strict=True)] or [np.zeros(0)])
     median = float(np.median(scatter)) if scatter.size else 0.0
-    unit = 16 * max(np.finfo(p.dtype).eps for p in problem.parts) / eps
+    unit = 16 * max(resolution(p.dtype) for p in problem.parts) / eps
     with np.errstate(invalid="ignore", over="ignore"):
         best = [(4 * a - b) / 3 for a, b in zip(one, two, strict=True)]
         return best, [2 * median + unit * np.abs(y) for y in problem.values]

@@ -11,7 +11,7 @@ import numpy as np
 from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check import modes as _modes
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, warn_of_precision
+from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
 from fnjax._check.jacobian import Matrix
 from fnjax._check.problem import Problem
 from fnjax._check.report import GradcheckError, Place, failure, mismatch
@@ -94,7 +94,7 @@ def gradcheck(
 
     Raises:
         GradcheckError: a check failed (a RuntimeError, as in PyTorch).
-        ValueError: no input can be differentiated.
+        ValueError: no input can be differentiated; eps is not positive, a tolerance or the seed negative.
         AssertionError: flags that exclude each other, or outputs whose shape depends on values.
     """
     if not (check_forward_ad or check_backward_ad):
@@ -104,6 +104,7 @@ def gradcheck(
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     refuse_class(func, "gradcheck")
+    refuse_numbers(seed, eps=eps, atol=atol, rtol=rtol, nondet_tol=nondet_tol)
     args = as_tuple(inputs)
     chosen = choose(func, args, argnums)
     warn_of_precision(args, chosen)
@@ -208,7 +209,8 @@ class _Check:
             if worst is not None and self._counts(place):
                 found.append((place, n, a, worst))
         if found:
-            raise mismatch(found, self._rtol, self._atol, "" if doubt is None else str(doubt), self._hint(forward))
+            doubt_text = "" if doubt is None else str(doubt)
+            raise mismatch(found, self._eps, self._rtol, self._atol, doubt_text, self._hint(forward))
 
     def _hint(self, forward: bool) -> str:
         """What else is wrong with backward, which explains why the Jacobians differ."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._check.gradcheck import gradcheck
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
+from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.problem import Selection, argument_names, is_differentiable
 from fnjax._tree import to_tensor
 
@@ -49,7 +49,8 @@ def gradgradcheck(
     Args:
         func: as in `gradcheck`.
         inputs: as in `gradcheck`.
-        grad_outputs: gradients of the outputs, an array or a tuple of arrays and None; random ones by default.
+        grad_outputs: gradients of the outputs, an array or a tuple of arrays and None (for zero), in the outputs'
+            dtypes, or cast to them; random ones by default.
         eps: as in `gradcheck`, as are all that are not listed here.
         atol: absolute tolerance.
         rtol: relative tolerance.
@@ -82,6 +83,7 @@ def gradgradcheck(
     if check_batched_grad and not check_rev_over_rev:
         raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
     refuse_class(func, "gradgradcheck")
+    refuse_numbers(seed)
     args = as_tuple(inputs)
     chosen = choose(func, args, argnums)
     given = None if grad_outputs is None else as_tuple(grad_outputs)
@@ -90,8 +92,8 @@ def gradgradcheck(
         if given is None:
             rng = np.random.default_rng(seed)
             given = tuple(_uniform(rng, y) for y in outputs)
-    _check_grad_outputs(outputs, given)
-    gradient = _Gradient(func, len(args), chosen, len(outputs))
+    given = _fitting(outputs, given)
+    gradient = _Gradient(func, len(args), chosen)
     gradient.argument_names = [*argument_names(func, len(args)), *(f"grad_outputs[{i}]" for i in range(len(given)))]
     return gradcheck(
         gradient,
@@ -119,13 +121,13 @@ class _Gradient:
 
     every_output_counts = True  # a gradient that `stop_gradient` cut has a wrong derivative; an output may be meant so
 
-    def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int], n_outputs: int) -> None:
-        self._func, self._n_inputs, self._chosen, self._n_outputs = func, n_inputs, chosen, n_outputs
+    def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int]) -> None:
+        self._func, self._n_inputs, self._chosen = func, n_inputs, chosen
         self.argument_names: list[str | None] = []
 
     def __call__(self, *args: Any) -> tuple[jax.Array, ...]:
         selection = Selection(args[: self._n_inputs], self._chosen)
-        given = args[self._n_inputs :][: self._n_outputs]
+        given = args[self._n_inputs :]
         outputs, pull = jax.vjp(lambda *arrays: _inexact_outputs(self._func, selection.fill(arrays)), *selection.arrays)
         cotangents = [
             jnp.zeros_like(y) if g is None else jnp.conj(jnp.asarray(g)).astype(y.dtype)
@@ -146,12 +148,24 @@ def _uniform(rng: np.random.Generator, y: Any) -> Any:
     return numbers.astype(y.dtype)
 
 
-def _check_grad_outputs(outputs: Sequence[Any], given: Sequence[Any]) -> None:
+def _fitting(outputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+    """One gradient for each output, in its dtype; surplus ones are left out, as in PyTorch."""
     if len(given) < len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients: one grad_output for each output")
+    if outputs and all(g is None for g in given[: len(outputs)]):
+        raise ValueError("gradgradcheck: grad_outputs are all None, so every gradient is zero: give one an array")
+    fitting: list[Any] = []
     for i, (g, y) in enumerate(zip(given, outputs, strict=False)):
         if g is not None and np.shape(g) != y.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {np.shape(g)} and output[{i}] has a shape of "
                 f"{y.shape}."
             )
+        if g is not None and np.iscomplexobj(g) != jnp.issubdtype(y.dtype, jnp.complexfloating):
+            raise RuntimeError(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                f"dtype: grad_output[{i}] has a dtype of {np.asarray(g).dtype} and output[{i}] has a dtype of "
+                f"{y.dtype}."
+            )
+        fitting.append(None if g is None else np.asarray(g).astype(y.dtype))
+    return tuple(fitting)

@@ -45,6 +45,21 @@ def refuse_class(func: Any, check: str) -> None:
         raise ArgumentError(message(f"{check} takes a function of arrays", PAGE, got=got, fix=fix))
 
 
+def refuse_numbers(seed: Any, **numbers: Any) -> None:
+    """Raise for a step or a tolerance with which every comparison, or none, would fail, and for a seed that is none.
+
+    Raises:
+        ValueError: it is negative, NaN or no number; zero or infinite for eps.
+    """
+    for name, x in numbers.items():
+        number = isinstance(x, int | float | np.number)
+        if not number or not (0 < x < np.inf if name == "eps" else x >= 0):
+            due = "a positive number" if name == "eps" else "greater than or equal to zero"
+            raise ValueError(f"{name} must be {due}, but got {x!r}")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be an integer, not negative, but got {seed!r}")
+
+
 def choose(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
     """The positions of the inputs to differentiate: the inexact arrays, or those that `argnums` names.
 
@@ -66,16 +81,19 @@ def choose(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) 
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them have "
             "requires_grad=True.\n  expected: an input that is an array of floating point or complex numbers, or "
-            f"one named by argnums\n  got: {', '.join(map(describe, args)) or 'no input'}"
+            f"one named by argnums\n  got: {', '.join(map(describe, args)) or 'no input'}\n  fix: pass NumPy arrays of "
+            "float64: np.asarray(3.0) for a number, t.numpy() for a torch.Tensor; name a container of arrays in argnums"
         )
     return chosen
 
 
 def _named(args: Sequence[Any], argnums: int | Sequence[int]) -> list[int]:
-    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    chosen = list(argnums) if isinstance(argnums, Sequence) else [argnums]
+    if not all(isinstance(i, int | np.integer) for i in chosen):
+        raise ArgumentError(f"argnums must be an integer or a sequence of integers, but got {argnums!r}")
     for i in chosen:
         if not -len(args) <= i < len(args):
-            raise ValueError(f"argnums={argnums} names input {i}, but there are {len(args)} inputs")
+            raise ValueError(f"argnums={argnums} names input {i}, but the number of inputs is {len(args)}")
         x = args[i]
         if not (is_differentiable(x) if is_tensor(x) else has_leaf(x, is_differentiable)):
             raise ValueError(

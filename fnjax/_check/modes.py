@@ -11,7 +11,7 @@ import numpy as np
 
 from fnjax._check import structure as _structure
 from fnjax._check.jacobian import Array
-from fnjax._check.problem import Leaf, Problem, traced
+from fnjax._check.problem import Leaf, Problem, resolution, traced
 from fnjax._check.report import failure
 from fnjax._jaxpr import open_jaxpr
 
@@ -45,8 +45,12 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
         for p in x.parts:
             a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
             expected, size = LARGE * (a + b), abs(LARGE) * (np.abs(a) + np.abs(b))
-            rounding = np.finfo(np.float32 if problem.parts[p].dtype.itemsize < 8 else np.float64).eps ** 0.5
-            slack = rtol * size + rounding * np.max(size, initial=0.0) + nondet_tol * (1 + 2 * abs(LARGE))
+            rounding = resolution(problem.parts[p].dtype) ** 0.5
+            slack = (
+                rtol * size
+                + rounding * np.max(size, initial=0.0, where=np.isfinite(size))
+                + nondet_tol * (1 + 2 * abs(LARGE))
+            )
             with np.errstate(invalid="ignore"):
                 wrong = ~(np.abs(got - expected) <= slack)
             if np.any(wrong & np.isfinite(expected)):
@@ -82,6 +86,12 @@ def check_undefined_grads(problem: Problem) -> None:
                 got=f"{type(e).__name__}: {e}",
                 fix="treat a grad_output of None as zero, or leave ctx.set_materialize_grads(True)",
             ) from e
+        except Exception as e:
+            e.add_note(
+                f"gradcheck called backward for a loss that does not use {unused}: after set_materialize_grads(False) "
+                "its grad_output is None. check_undefined_grad=False leaves this out."
+            )
+            raise
         explicit = problem.pull(random)
         for x in problem.inputs:
             for p in x.parts:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
+from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.jacobian import progress
 from fnjax._check.modes import check_linear
 from fnjax._check.problem import Problem, Selection, argument_names
@@ -121,13 +121,14 @@ def opcheck(
 
     Raises:
         OpcheckError: a test failed.
-        ValueError: an unknown test; no input to differentiate.
+        ValueError: an unknown test; no input to differentiate; a negative tolerance or seed.
     """
     names = list(TESTS) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
     unknown = [name for name in names if name not in TESTS]
     if unknown:
         raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(TESTS)}")
     refuse_class(func, "opcheck")
+    refuse_numbers(seed, **{name: x for name, x in (("atol", atol), ("rtol", rtol)) if x is not None})
     args = as_tuple(inputs)
     chosen = choose(func, args, argnums)
     with double_precision(args):
@@ -314,17 +315,18 @@ def _vmap(subject: _Subject) -> None:
     for which, batched in subject.batches().items():
         stacked = _stacked(subject, which)
         axes = tuple(0 if at in which else None for at in range(len(stacked)))
-        expected = outputs, grads = _loop(subject, which, stacked)
+        outputs, grads = expected = _loop(subject, which, stacked)
         subject.same((jax.vmap(subject.outputs, axes)(*stacked), grads), expected, f"jax.vmap over {batched}")
         subject.same(jax.vmap(subject.everything, axes)(*stacked), expected, f"the gradient in jax.vmap over {batched}")
         if batched == "all inputs":
             last = [jnp.moveaxis(x, 0, -1) for x in stacked]
-            got = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
-            subject.same((got, grads), expected, "jax.vmap over the last axis of all inputs")
+            moved = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
+            subject.same((moved, grads), expected, "jax.vmap over the last axis of all inputs")
         # What the batch shares has the sum of the gradients.
         total = [g if at in which else g.sum(0) for at, g in zip(subject.moving, grads, strict=True)]
-        got = subject.everything(*stacked, axes=axes)
-        subject.same(got, (outputs, total), f"the gradient of jax.vmap over {batched}")
+        subject.same(
+            subject.everything(*stacked, axes=axes), (outputs, total), f"the gradient of jax.vmap over {batched}"
+        )
 
 
 def _scan(subject: _Subject) -> None:

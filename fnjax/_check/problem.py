@@ -178,7 +178,7 @@ class Problem:
 
     def moved(self, directions: Arrays, by: float) -> Arrays:
         """The parts of the inputs after a step."""
-        return [np.add(p, by * d, dtype=p.dtype, casting="unsafe") for p, d in zip(self.parts, directions, strict=True)]
+        return [p + (by * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
 
     def difference(self, directions: Arrays, eps: float) -> Arrays:
         """The central difference quotient along a direction.
@@ -334,6 +334,11 @@ def _host(x: Any) -> Array:
 def is_differentiable(x: Any) -> bool:
     """Whether a value is an array of floating point or complex numbers."""
     return is_tensor(x) and is_inexact(x if hasattr(x, "dtype") else to_tensor(x))
+
+
+def resolution(dtype: Any) -> float:
+    """The distance from 1 to the next number."""
+    return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
 
 
 def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:

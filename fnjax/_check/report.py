@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fnjax._check.jacobian import Array, Matrix, Mismatch
-from fnjax._check.problem import Leaf
+from fnjax._check.problem import Leaf, resolution
 from fnjax._errors import FnjaxError, message
 
 PAGE = "docs/gradcheck.md"
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 Found = tuple[Place, Matrix, Matrix, Mismatch]
 
 
-def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
+def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
     """The error for the first of several blocks that differ."""
     place, numerical, analytical, worst = found[0]
     x, y = place.input, place.output
@@ -95,17 +95,18 @@ def mismatch(found: Sequence[Found], rtol: float, atol: float, doubt: str, hint:
     others = [f"{p.output.name} with respect to {p.input.name}" for p, *_ in found[1:]]
     others = [text for text in dict.fromkeys(others) if text != f"{y.name} with respect to {x.name}"]
     if others:
-        lines.append(
-            f"So do {len(others)} other blocks: " + "; ".join(others[:5]) + ("; ..." * (len(others) > 5)) + "."
-        )
+        more = f"; and {len(others) - 5} more" if len(others) > 5 else ""
+        lines.append(f"Others that miss it: {'; '.join(others[:5])}{more}.")
     if doubt:
         lines.append("The above quantities relating the numerical and analytical jacobians are computed in slow mode.")
         lines.append(f"What fast mode found: {doubt}")
-    return failure("\n".join(lines), fix=_diagnosis(place, numerical, analytical) or hint)
+    return failure(
+        "\n".join(lines), fix=_precision(place, eps, rtol) or _diagnosis(place, numerical, analytical) or hint
+    )
 
 
 def _show(matrix: Array) -> str:
-    return np.array2string(matrix, precision=4, max_line_width=120, threshold=WHOLE * WHOLE + 1)
+    return np.array2string(matrix + 0.0, precision=4, max_line_width=120, threshold=WHOLE * WHOLE + 1)
 
 
 def _window(size: int, at: int) -> range:
@@ -119,13 +120,24 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(flat, shape)))
 
 
+def _precision(place: Place, eps: float, rtol: float) -> str:
+    """What to do where the numerical side has too few digits for the tolerance."""
+    for x in (place.input, place.output):
+        if resolution(x.dtype) > rtol * eps:
+            return (
+                f"{x.name} is of {x.dtype}, of which a step of {eps:g} leaves too few digits: give NumPy arrays of "
+                "float64, or a larger step and tolerance (for float32 eps=1e-2, atol=1e-2, rtol=1e-2)"
+            )
+    return ""
+
+
 def _diagnosis(place: Place, numerical: Matrix, analytical: Matrix) -> str:
     """What the entries of a block tell; nothing where more than one fault would explain them."""
     keys = np.union1d(_nonzero(numerical), _nonzero(analytical))
     n, a = numerical.at(keys), analytical.at(keys)
     x, y, mode = place.input.name, place.output.name, "the jvp" if place.forward else "backward"
     if not np.isfinite(n).all():
-        return ""
+        return f"the function is not finite there, or a step away in {x}: give inputs where {y} is"
     if not np.isfinite(a).all():
         return f"{mode} gives numbers that are not finite"
 
