@@ -701,6 +701,7 @@ def test_rounding_is_linear(dtype):
     m[:, 1:] = m[:, :1] + 1e-3 * m[:, 1:]
     assert gradcheck(lambda x: jnp.asarray(m) @ x, m[0], eps=1e-2, atol=1e-2)
     assert gradcheck(doubling(lambda ctx, g: 2 * g + 1e-12), X, masked=True)
+    assert gradcheck(lambda x: jax.nn.softmax(x).sum(), m[0], eps=1e-2, atol=1e-2)  # zero but for rounding
 
 
 def test_fast_mode_leaves_rough_functions_to_slow_mode():
