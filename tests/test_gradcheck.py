@@ -693,6 +693,13 @@ def test_nonlinear_backward(of, fast_mode):
     assert gradcheck(f, X, fast_mode=fast_mode, check_linear_grad=False)
 
 
+def test_clipping_of_a_single_gradient():
+    """A bound of 1000 is found with any seed, also where there is one number that random signs could cancel."""
+    f = doubling(lambda ctx, g: 2 * jnp.clip(g, -1000.0, 1000.0))
+    for seed in range(20):
+        assert not gradcheck(f, X[:1], seed=seed, raise_exception=False)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.filterwarnings("ignore:Input #0 requires gradient:UserWarning")
 def test_rounding_is_linear(dtype):
