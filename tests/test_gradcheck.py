@@ -327,7 +327,7 @@ def test_n15_wrong_jvp(fast_mode):
 def test_n18_fast_mode():
     """Fast mode says which seed failed, and shows the entry by the slow mode.
 
-    PyTorch's "Fast gradcheck failed but element-wise differences are small" does not occur: slow mode has the last word.
+    PyTorch's "Fast gradcheck failed but element-wise differences are small" does not occur: slow mode decides.
     """
     assert gradcheck(good, X, fast_mode=True)
     text = failure(gradcheck, scaled(3.0), X, fast_mode=True, seed=5)
