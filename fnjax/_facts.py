@@ -12,6 +12,7 @@ Counters have no part in this.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import sys
@@ -28,9 +29,12 @@ from fnjax._tree import is_tracer
 
 _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
 _BY_IDENTITY = (np.ufunc, np.dtype)
-_WRAPPERS = (type(jax.jit(lambda: None)), jax.custom_jvp, jax.custom_vjp)
+_JITTED = type(jax.jit(lambda: None))
+_WRAPPERS = (_JITTED, jax.custom_jvp, jax.custom_vjp)
 _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_module_names}  # nobody sets their names
 _INSTALLED = ("site-packages", "dist-packages")
+_DYNAMIC = {"eval", "exec", "getattr", "globals", "vars", "__import__", "attrgetter", "import_module"}  # read any name
+_HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__"}
 MAX_CONTENT = 1024  # entries of a container
 
 
@@ -133,19 +137,23 @@ def _is_library(function: types.FunctionType) -> bool:
 
 def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> Iterable[Hashable]:
     """The facts of the globals that a function names, and of those among their attributes that it names."""
-    names = dict.fromkeys(name for code in all_code(function.__code__) for name in code.co_names)
+    code, own = function.__code__, function.__globals__
+    names = dict.fromkeys(name for c in all_code(code) for name in c.co_names)
+    if not _DYNAMIC.isdisjoint(names):
+        raise NoFactsError
+    imported_inside = {name: sys.modules[name] for name in names if name in sys.modules}
     seen: list[Any] = []
-    spaces: list[Any] = [function.__globals__]
+    spaces: list[Any] = [own, imported_inside]
     for space in spaces:
         for name in names:
             if name not in space:
                 continue
             value = space[name]
             try:
-                yield name, _variable_facts(function.__code__, name, value, inside)
+                yield name, _variable_facts(code, name, value, inside)
             except NoFactsError:
                 known = _attributes(value, names)
-                if known is None and is_read(function.__code__, name):
+                if known is None and (space is not own or is_read(code, name)):
                     raise
                 if known and not any(value is x for x in seen):
                     seen.append(value)
@@ -155,13 +163,19 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
 
 def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
     """Where the attributes of an object stand that a function with these names may read; None if that is unknown."""
-    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    is_class = isinstance(value, type)
+    classes = value.__mro__ if is_class else type(value).__mro__
     spaces = [vars(c) for c in classes if c.__module__.partition(".")[0] not in _FIXED]
-    if isinstance(value, type):
+    if is_class:
         return spaces
-    if any(name in space for space in spaces for name in ("__call__", *names)):
-        return None  # a method, which may read any attribute
-    return [vars(value)] if hasattr(value, "__dict__") and not is_tracer(value) else None
+    if isinstance(value, _JITTED):
+        return []  # JAX itself does not look again
+    members = [name for space in spaces for name in space]
+    # Where code of the object itself may run, any of its attributes may be read.
+    runs = callable(value) or any(hasattr(value, name) for name in ("__get__", "__iter__", "__getitem__"))
+    if runs or is_tracer(value) or any(n in names if n[:2] != "__" else n not in _HARMLESS for n in members):
+        return None
+    return [vars(value)] if hasattr(value, "__dict__") else None
 
 
 def _variable_facts(code: types.CodeType, name: str, value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:

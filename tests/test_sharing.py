@@ -1,6 +1,7 @@
 """What calls share: forward and backward are traced once for calls that mean the same, and never for others."""
 
 import collections
+import dataclasses
 import enum
 import functools
 import gc
@@ -16,6 +17,7 @@ import pytest
 
 import fnjax
 from fnjax import _programs
+from tests import wrappers
 
 
 def counting(**members):
@@ -358,17 +360,41 @@ class Heir(Base):
     pass
 
 
-class WithMethod:
+class WithMethods:
     def __init__(self):
         self.inside = 1.0
 
     def factor(self):
         return self.inside
 
+    def __call__(self):
+        return self.inside
+
+    @property
+    def factor_property(self):
+        return self.inside
+
+    @classmethod
+    def factor_of_class(cls):
+        return cls.inside
+
+    inside = 1.0
+
+
+class Table(dict):
+    pass
+
+
+@dataclasses.dataclass
+class Options:
+    factor: float = 1.0
+
+
+options, table, objects = Options(), Table(factor=1.0), [Options()]
 
 number, container, nested = 1.0, [1.0], {"deep": [1.0]}
 settings, module = types.SimpleNamespace(factor=1.0, more=types.SimpleNamespace(factor=1.0)), types.ModuleType("module")
-numpy_array, jax_array, model = np.ones(()), jnp.ones(()), WithMethod()
+numpy_array, jax_array, model = np.ones(()), jnp.ones(()), WithMethods()
 
 
 def helper():
@@ -384,6 +410,12 @@ def outer_helper():
 
 
 jitted = jax.jit(swapped)
+
+
+def imports():
+    import tests.wrappers
+
+    return tests.wrappers.factor
 
 
 def one(v):
@@ -411,6 +443,14 @@ GLOBALS = {
     "object": (lambda: settings.factor, lambda v: setattr(settings, "factor", v)),
     "object in an object": (lambda: settings.more.factor, lambda v: setattr(settings.more, "factor", v)),
     "object with a method": (lambda: 1 * model.factor(), lambda v: setattr(model, "inside", v)),
+    "callable object": (lambda: 1 * model(), lambda v: setattr(model, "inside", v)),
+    "property": (lambda: model.factor_property, lambda v: setattr(model, "inside", v)),
+    "class method": (lambda: 1 * WithMethods.factor_of_class(), lambda v: setattr(WithMethods, "inside", v)),
+    "dataclass": (lambda: options.factor, lambda v: setattr(options, "factor", v)),
+    "subclass of dict": (lambda: table["factor"], lambda v: table.update(factor=v)),
+    "list of objects": (lambda: objects[0].factor, lambda v: setattr(objects[0], "factor", v)),
+    "name made at run time": (lambda: getattr(settings, "fac" + "tor"), lambda v: setattr(settings, "factor", v)),
+    "import inside": (imports, lambda v: setattr(wrappers, "factor", v)),
     "class": (lambda: Base.factor, lambda v: setattr(Base, "factor", v)),
     "class attribute of a base": (lambda: Heir.factor, lambda v: setattr(Base, "factor", v)),
     "module": (lambda: module.factor, lambda v: setattr(module, "factor", v)),
@@ -425,6 +465,8 @@ GLOBALS = {
 @pytest.mark.parametrize(("read", "change"), GLOBALS.values(), ids=GLOBALS)
 def test_globals_that_change_are_seen(read, change):
     """What forward and backward read from globals, also by way of helpers, is never served stale."""
+    global read_globally
+    read_globally = read
 
     class Reader(fnjax.Function):
         @staticmethod
@@ -435,10 +477,20 @@ def test_globals_that_change_are_seen(read, change):
         def backward(ctx, grad_output):
             return grad_output * read()
 
+    class GlobalReader(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * read_globally()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * read_globally()
+
     for factor in (2.0, 3.0, 2.0, 5.0):
         change(factor)
-        assert thrice(Reader.apply) == factor**3
-        assert Reader.apply(1.0) == factor
+        for cls in (Reader, GlobalReader):
+            assert thrice(cls.apply) == factor**3
+            assert cls.apply(1.0) == factor
 
 
 counts, log, total = collections.Counter(), [], 0
