@@ -34,7 +34,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str | None = None, cast_inputs: 
     Raises:
         ValueError: if `device_type` is not a string.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp, fnjax
         >>> class MatMul(fnjax.Function):
         ...     @staticmethod

@@ -16,7 +16,7 @@ from fnjax._tree import is_tensor, to_tensor
 class NeedsInputGrad(tuple[Any, ...]):
     """A tuple of bools that can also be called, as in C++.
 
-    Example:
+    Examples:
         >>> needs = NeedsInputGrad((True, False, False))
         >>> needs[0], needs(0), needs((1, 3)), needs([(0, 1), (2, 3)])
         (True, True, False, True)

@@ -29,7 +29,7 @@ class _Apply:
 class Function(metaclass=FunctionMeta):
     """Base of custom autograd Functions: PyTorch's class, with JAX operations in its methods.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, fnjax
         >>> class Square(fnjax.Function):
         ...     @staticmethod
@@ -198,7 +198,7 @@ def once_differentiable(fn: F) -> F:
 
     Unlike PyTorch, which drops the term in silence on one of its two paths, it always raises.
 
-    Example:
+    Examples:
         >>> import jax, fnjax
         >>> class Cube(fnjax.Function):
         ...     @staticmethod

@@ -37,7 +37,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
     Raises:
         TypeError: if one of the two is not callable.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, fnjax
         >>> class Square(fnjax.Function):
         ...     @staticmethod

@@ -49,7 +49,7 @@ def gradcheck(
     Complex numbers are checked in PyTorch's convention: the gradient of a real L is ∂L/∂x + i ∂L/∂y, and a complex
     output is treated as two real ones.
 
-    Example:
+    Examples:
         >>> import numpy as np, fnjax
         >>> class Square(fnjax.Function):
         ...     @staticmethod

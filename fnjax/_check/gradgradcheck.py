@@ -41,7 +41,7 @@ def gradgradcheck(
 
     What is checked is the function (inputs, grad_outputs) → gradients, with respect to all of them.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp, numpy as np, fnjax
         >>> gradgradcheck(jnp.tanh, (np.array([0.5, 1.5]),))
         True

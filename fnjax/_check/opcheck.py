@@ -99,7 +99,7 @@ def opcheck(
 
     All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp, numpy as np, fnjax
         >>> print(opcheck(jnp.tanh, np.array([0.5, 1.5]), test_utils=["test_gradcheck", "test_jit"]))
         test_gradcheck  SUCCESS

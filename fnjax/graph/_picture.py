@@ -107,7 +107,7 @@ def make_dot(
     Raises:
         ValueError: for an `order` that is neither 1 nor 2, a name that is not there, or nothing to differentiate.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, fnjax
         >>> class Exp(fnjax.Function):
         ...     @staticmethod

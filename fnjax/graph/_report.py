@@ -104,7 +104,7 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
     Raises:
         ValueError: where there is nothing to differentiate.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, fnjax
         >>> class Exp(fnjax.Function):
         ...     @staticmethod

@@ -44,7 +44,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     Returns:
         The record of the port. For input that cannot be used `code` is empty and `problem` says why; nothing is raised.
 
-    Example:
+    Examples:
         >>> from fnjax.port import port_source
         >>> ported = port_source('''
         ... import torch
