@@ -70,6 +70,8 @@ class Function(metaclass=FunctionMeta):
     _definition: ClassVar[Definition]
     _programs: ClassVar[Programs]
     apply = _Apply()
+    """The Function as a plain JAX function, with the parameters of `forward` less `ctx`: one object for each class, for
+    `jax.jit`, `jax.grad`, `jax.vmap` and all else. Outside every transformation it runs `forward` and nothing more."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

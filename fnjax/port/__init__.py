@@ -1,10 +1,13 @@
 """The porter: files with torch.autograd.Function classes become JAX source with fnjax.Function classes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fnjax.port.result import Finding as Finding
 from fnjax.port.result import Ported as Ported
 from fnjax.port.result import PortedClass as PortedClass
+
+if TYPE_CHECKING:
+    from fnjax.port.engine import port_source as port_source
 
 __all__ = ["Finding", "Ported", "PortedClass", "port_source"]
 
