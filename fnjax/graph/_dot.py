@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from fnjax.graph._graph import Edge, Graph, Node
 from fnjax.graph._program import Scope
@@ -18,47 +19,119 @@ STYLES = {
     "backward": f'shape=box style=filled fillcolor="#fbdcc0" color="{ORANGE}" penwidth=1.5',
     "operation": f'shape=box style=rounded fontsize=10 color="#c8ced6" fontcolor="{GRAY}" margin="0.08,0.04"',
     "transposed": f'shape=box style=rounded fontsize=10 color="#e6cdb8" fontcolor="{GRAY}" margin="0.08,0.04"',
+    "saved": 'shape=plain fontsize=10 margin="0.04,0.02"',
     "parameter": f'shape=plain fontsize=11 fontcolor="{ORANGE}"',
     "wall": f'shape=octagon style=filled fillcolor="#fbe0e0" color="{RED}" fontcolor="{RED}" penwidth=2',
 }
+MANY = 60  # nodes of a large picture
 SHOWN = 4  # operations of a node that are named; the rest are counted
 
 
 def to_dot(graph: Graph) -> str:
-    """The DOT text of a graph: forward runs down on the left, backward up on the right."""
-    ids = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
+    """The DOT text of a graph: forward runs down on the left, backward up on the right, what is saved in between."""
+    notes = _notes(graph)
+    nodes = [*graph.nodes, *(note for note in notes if note.kind == "saved")]
+    ids = {node: f"n{i}" for i, node in enumerate(nodes)}
+    beside = [(n.partner, n) for n in nodes if n.partner is not None and n.partner.scope is n.scope]
+    if any(node.kind == "parameter" for node in nodes):  # an opened backward has no partner that keeps it on the right
+        beside += zip(_last(nodes, "output"), _last(nodes, "grad output"), strict=False)
+    sep = 0.1 if len(nodes) > MANY else 0.2  # a network of six layers fits on a screen
     lines = [
         "digraph {",
-        f'  graph [rankdir=TB nodesep=0.25 ranksep=0.25 bgcolor=white {FONT} fontsize=11 newrank=true tooltip=" "]',
-        f"  node [{FONT} fontsize=12 height=0.3]",
+        f'  graph [rankdir=TB nodesep=0.2 ranksep={sep} bgcolor=white {FONT} fontsize=11 newrank=true tooltip=" "]',
+        f"  node [{FONT} fontsize=12 height=0.25]",
         f"  edge [{FONT} fontsize=10 arrowsize=0.7]",
+        *_boxes(nodes, notes, ids, None, "  "),
     ]
-    lines += _boxes(graph, ids, None, "  ")
-    for node in graph.nodes:
-        if node.partner is not None and node.partner.scope is node.scope:
-            lines.append(f"  {{rank=same; {ids[node.partner]}; {ids[node]}}}")
-    lines += [f"  {_edge(edge, ids)}" for edge in graph.edges]
+    lines += [f"  {_edge(edge, ids)}" for edge in graph.edges if edge.kind != "saved"]
+    for note, edges in notes.items():
+        style = f'color="{_colour(edges[0])}" style={"bold" if edges[0].label else "solid"}'
+        for source in dict.fromkeys(edge.source for edge in edges):
+            end = " dir=none" if note.kind == "saved" else ""
+            lines.append(f"  {ids[source]} -> {ids[note]} [{style}{end}]")
+        if note.kind == "saved":
+            target = edges[0].target
+            lines.append(f"  {{rank=same; {ids[note]} -> {ids[target]} [{style}]}}")
+            beside += [(forward, note) for forward, backward in beside if backward is target]
+    lines += [f"  {{rank=same; {ids[left]} -> {ids[right]} [style=invis]}}" for left, right in beside]
     return "\n".join([*lines, "}", ""])
 
 
-def _boxes(graph: Graph, ids: dict[Node, str], scope: Scope | None, indent: str) -> Iterator[str]:
+def _last(nodes: Sequence[Node], kind: str) -> list[Node]:
+    return [node for node in nodes if node.kind == kind][-1:]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is saved: dot leaves no room for the labels of edges between neighbours, so they are nodes on the way.
+
+Notes = dict[Node, list[Edge]]
+
+
+def _notes(graph: Graph) -> Notes:
+    """Where the text of what is saved stands: in the parameter of an opened backward, or in a node before a closed one.
+
+    Arrays that go to the same place share a node.
+    """
+    notes: Notes = {}
+    made: dict[Any, Node] = {}
+    for edge in graph.edges:
+        if edge.kind == "saved":
+            node = edge.target
+            if node.kind != "parameter":
+                scope = _common(edge.source.scope, node.scope)
+                node = made.setdefault((node, scope, _colour(edge)), Node("saved", [], scope))
+            notes.setdefault(node, []).append(edge)
+    return notes
+
+
+def _common(one: Scope | None, other: Scope | None) -> Scope | None:
+    """The innermost scope around both."""
+    around = set(_around(one))
+    return next((scope for scope in _around(other) if scope in around), None)
+
+
+def _saved(edge: Edge) -> list[str]:
+    lines = [f"{edge.value.type}, {size(edge.value.bytes)}"]
+    if edge.label and edge.target.kind != "parameter":
+        lines = [f"{edge.label}  {lines[0]}"]
+    if edge.route is not None:
+        lines.append("2nd order: " + ("stops, " if edge.route.stops else "") + _short(edge.route.text))
+    return lines
+
+
+def _colour(edge: Edge) -> str:
+    if edge.route is None:
+        return PURPLE
+    return GREEN if edge.route.goes else RED if edge.route.stops else GRAY
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nodes and boxes
+
+
+def _boxes(
+    nodes: Sequence[Node], notes: Notes, ids: dict[Node, str], scope: Scope | None, indent: str
+) -> Iterator[str]:
     """The nodes that lie in a scope, and the boxes in it."""
-    for node in graph.nodes:
+    for node in nodes:
         if node.scope is scope:
-            yield f"{indent}{ids[node]} [label={_quoted(_label(node))} {STYLES[node.kind]}{_tooltip(node)}]"
-    for inner in _inside(graph, scope):
-        name = f"cluster_{ids[next(n for n in graph.nodes if inner in _around(n.scope))]}_{len(list(_around(inner)))}"
+            saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges carry one array
+            text = "\n".join([*_lines(node), *(line for edge in saved for line in _saved(edge))])
+            colour = f' fontcolor="{_colour(saved[0])}"' if saved else ""
+            yield f"{indent}{ids[node]} [label={_quoted(text)} {STYLES[node.kind]}{colour}{_details(node)}]"
+    for inner in _inside(nodes, scope):
+        name = f"cluster_{ids[next(n for n in nodes if inner in _around(n.scope))]}_{len(list(_around(inner)))}"
         colour = "#8a97a8" if inner.kind != "function" else ORANGE if inner.label.endswith("backward") else BLUE
         style = "dashed" if inner.kind != "function" else "solid"
         yield f"{indent}subgraph {name} {{"
         yield f'{indent}  label={_quoted(inner.label)} fontcolor="{colour}" color="{colour}" style="{style},rounded"'
-        yield from _boxes(graph, ids, inner, indent + "  ")
+        yield from _boxes(nodes, notes, ids, inner, indent + "  ")
         yield f"{indent}}}"
 
 
-def _inside(graph: Graph, scope: Scope | None) -> Iterable[Scope]:
+def _inside(nodes: Sequence[Node], scope: Scope | None) -> Iterable[Scope]:
     """The scopes directly in `scope` that have a node somewhere."""
-    return dict.fromkeys(s for n in graph.nodes for s in _around(n.scope) if s.parent is scope)
+    return dict.fromkeys(s for n in nodes for s in _around(n.scope) if s.parent is scope)
 
 
 def _around(scope: Scope | None) -> Iterator[Scope]:
@@ -67,13 +140,13 @@ def _around(scope: Scope | None) -> Iterator[Scope]:
         scope = scope.parent
 
 
-def _label(node: Node) -> str:
+def _lines(node: Node) -> list[str]:
     if node.kind in {"operation", "transposed"} and len(node.lines) > SHOWN:
-        return "\n".join([*node.lines[: SHOWN - 1], f"… {len(node.lines) - SHOWN + 1} more"])
-    return "\n".join(node.lines)
+        return [*node.lines[: SHOWN - 1], f"… {len(node.lines) - SHOWN + 1} more"]
+    return node.lines
 
 
-def _tooltip(node: Node) -> str:
+def _details(node: Node) -> str:
     group = {"forward": " group=f", "operation": " group=f", "backward": " group=b", "transposed": " group=b"}
     style = group.get(node.kind, "") if node.scope is None else ""
     style += f' color="{RED}"' if node.stops and node.kind != "wall" else ""
@@ -84,20 +157,7 @@ def _edge(edge: Edge, ids: dict[Node, str]) -> str:
     tip = f"tooltip={_quoted(edge.value.type)}"
     if edge.kind == "gradient":  # the rank of backward mirrors that of forward
         return f'{ids[edge.target]} -> {ids[edge.source]} [dir=back color="{ORANGE}" {tip}]'
-    if edge.kind == "value":
-        return f'{ids[edge.source]} -> {ids[edge.target]} [color="{BLUE}" {tip}]'
-    return f"{ids[edge.source]} -> {ids[edge.target]} [{_saved(edge)} {tip}]"
-
-
-def _saved(edge: Edge) -> str:
-    colour, style = PURPLE, "bold" if edge.label else "solid"
-    lines = [edge.label] if edge.label and edge.target.kind != "parameter" else []
-    lines.append(f"{edge.value.type}, {size(edge.value.bytes)}")
-    if edge.route is not None:
-        colour = GREEN if edge.route.goes else RED if edge.route.stops else GRAY
-        lines.append("2nd order: " + ("stops, " if edge.route.stops else "") + _short(edge.route.text))
-    text = "\n".join(f" {line} " for line in lines)
-    return f'style={style} color="{colour}" fontcolor="{colour}" label={_quoted(text)}'
+    return f'{ids[edge.source]} -> {ids[edge.target]} [color="{BLUE}" {tip}]'
 
 
 def _short(text: str) -> str:

@@ -17,8 +17,18 @@ QUIET = frozenset({
     "stop_gradient",
 })  # fmt: skip
 NodeKind = Literal[
-    "input", "output", "gradient", "grad output", "forward", "backward", "operation", "transposed", "parameter", "wall"
-]
+    "input",
+    "output",
+    "gradient",
+    "grad output",
+    "forward",
+    "backward",
+    "operation",
+    "transposed",
+    "parameter",
+    "wall",
+    "saved",
+]  # fmt: skip
 EdgeKind = Literal["value", "gradient", "saved"]
 
 
