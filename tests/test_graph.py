@@ -11,36 +11,12 @@ import pytest
 import fnjax
 from fnjax.__main__ import main
 from fnjax.graph._dot import size
+from tests.zoo import NumPyExp, Outer, SavedInput, SavedOutput
 
 F32 = jnp.float32
 X = jax.ShapeDtypeStruct((1000,), F32)
 X_TIMES_5 = jax.ShapeDtypeStruct((5, 1000), F32)
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program dot of graphviz is not installed")
-
-
-class Square(fnjax.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * 2 * x
-
-
-class Exp(fnjax.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = jnp.exp(x)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved_tensors
-        return g * y
 
 
 class Sinh(fnjax.Function):
@@ -56,7 +32,7 @@ class Sinh(fnjax.Function):
         return g * (up + down) / 2
 
 
-class Once(Square):
+class Once(SavedInput):
     @staticmethod
     @fnjax.once_differentiable
     def backward(ctx, g):
@@ -90,33 +66,6 @@ class Callback(fnjax.Function):
         return g * 2 * jnp.sqrt(1 - y**2)
 
 
-class CallbackOutput(Callback):
-    """Saves the output instead."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved_tensors
-        return g * jnp.sqrt(1 - y**2)
-
-
-class Scale(fnjax.Function):
-    @staticmethod
-    def forward(ctx, x, weight, power=1.0):
-        ctx.save_for_backward(x, weight)
-        return x * weight
-
-    @staticmethod
-    def backward(ctx, g):
-        x, weight = ctx.saved_tensors
-        return g * weight, g * x, None
-
-
 def edges(picture, kind):
     """(source, target, label, bytes) of the edges of a kind."""
     found = [e for e in picture.graph.edges if e.kind == kind]
@@ -129,29 +78,31 @@ def edges(picture, kind):
 
 def test_saved_input():
     """A Function that saves its input is two boxes, the saved array leading from the input to backward."""
-    picture = fnjax.make_dot(Square.apply, X)
+    picture = fnjax.make_dot(SavedInput.apply, X)
     assert {(n.kind, n.text) for n in picture.graph.nodes} == {
         ("input", "x  float32[1000]"),
-        ("forward", "Square"),
+        ("forward", "SavedInput"),
         ("output", "output  float32[1000]"),
         ("grad output", "grad output"),
-        ("backward", "Square.backward"),
+        ("backward", "SavedInput.backward"),
         ("gradient", "grad x"),
     }
-    assert edges(picture, "saved") == {("x  float32[1000]", "Square.backward", "input x", 4000)}
+    assert edges(picture, "saved") == {("x  float32[1000]", "SavedInput.backward", "input x", 4000)}
     assert edges(picture, "value") == {
-        ("x  float32[1000]", "Square", "", 4000),
-        ("Square", "output  float32[1000]", "", 4000),
+        ("x  float32[1000]", "SavedInput", "", 4000),
+        ("SavedInput", "output  float32[1000]", "", 4000),
     }
     assert edges(picture, "gradient") == {
-        ("grad output", "Square.backward", "", 4000),
-        ("Square.backward", "grad x", "", 4000),
+        ("grad output", "SavedInput.backward", "", 4000),
+        ("SavedInput.backward", "grad x", "", 4000),
     }
 
 
 def test_saved_output_and_intermediates():
     """A saved output and saved intermediates lead from the box of forward to that of backward."""
-    assert edges(fnjax.make_dot(Exp.apply, X), "saved") == {("Exp", "Exp.backward", "output", 4000)}
+    assert edges(fnjax.make_dot(SavedOutput.apply, X), "saved") == {
+        ("SavedOutput", "SavedOutput.backward", "output", 4000)
+    }
     assert edges(fnjax.make_dot(Sinh.apply, X), "saved") == {
         ("Sinh", "Sinh.backward", "intermediate 0 (exp)", 4000),
         ("Sinh", "Sinh.backward", "intermediate 1 (exp)", 4000),
@@ -160,20 +111,20 @@ def test_saved_output_and_intermediates():
 
 def test_operations_between():
     """JAX's own operations stand between the boxes; a chain of them is one node, and what they save is drawn too."""
-    picture = fnjax.make_dot(lambda x: jnp.sum(Exp.apply(jnp.sin(Square.apply(x))) * 2), X)
+    picture = fnjax.make_dot(lambda x: jnp.sum(SavedOutput.apply(jnp.sin(SavedInput.apply(x))) * 2), X)
     assert edges(picture, "saved") == {
-        ("x  float32[1000]", "Square.backward", "input x", 4000),
+        ("x  float32[1000]", "SavedInput.backward", "input x", 4000),
         ("cos", "mulᵀ", "", 4000),
-        ("Exp", "Exp.backward", "output", 4000),
+        ("SavedOutput", "SavedOutput.backward", "output", 4000),
     }
-    assert ("Exp", "mul reduce_sum", "", 4000) in edges(picture, "value")
-    assert ("reduce_sumᵀ mulᵀ", "Exp.backward") not in edges(picture, "gradient")
-    assert ("mulᵀ", "Square.backward", "", 4000) in edges(picture, "gradient")
+    assert ("SavedOutput", "mul reduce_sum", "", 4000) in edges(picture, "value")
+    assert ("reduce_sumᵀ mulᵀ", "SavedOutput.backward") not in edges(picture, "gradient")
+    assert ("mulᵀ", "SavedInput.backward", "", 4000) in edges(picture, "gradient")
 
 
 def test_opened():
     """An opened Function shows the operations of its methods, each in a box of its own; the others stay closed."""
-    picture = fnjax.make_dot(lambda x: Sinh.apply(Square.apply(x)), X, opened="Sinh")
+    picture = fnjax.make_dot(lambda x: Sinh.apply(SavedInput.apply(x)), X, opened="Sinh")
     boxes = {n.scope.label for n in picture.graph.nodes if n.scope}
     assert boxes == {"Sinh.forward", "Sinh.backward"}
     assert {n.text for n in picture.graph.nodes if n.scope and n.scope.label == "Sinh.backward"} == {
@@ -182,8 +133,8 @@ def test_opened():
         "grad_output",
         "add mul div",
     }
-    assert {n.text for n in picture.graph.nodes if n.kind == "backward"} == {"Square.backward"}
-    everything = fnjax.make_dot(lambda x: Sinh.apply(Square.apply(x)), X, opened=True)
+    assert {n.text for n in picture.graph.nodes if n.kind == "backward"} == {"SavedInput.backward"}
+    everything = fnjax.make_dot(lambda x: Sinh.apply(SavedInput.apply(x)), X, opened=True)
     assert not [n for n in everything.graph.nodes if n.kind in {"forward", "backward"}]
 
 
@@ -191,16 +142,20 @@ def test_opened():
 def test_calls_in_nested_programs(wrap):
     """A call inside jit, remat or vmap is drawn as by itself, also when its traces are shared."""
     for _ in range(3):  # from the second call on, calls share their traces
-        picture = fnjax.make_dot(wrap(lambda x: Exp.apply(Exp.apply(x))), X)
+        picture = fnjax.make_dot(wrap(lambda x: SavedOutput.apply(SavedOutput.apply(x))), X)
         found = [e for e in picture.graph.edges if e.kind == "saved" and e.label]
-        assert [(e.source.text, e.target.text, e.value.bytes) for e in found] == [("Exp", "Exp.backward", 4000)] * 2
+        assert [(e.source.text, e.target.text, e.value.bytes) for e in found] == [
+            ("SavedOutput", "SavedOutput.backward", 4000)
+        ] * 2
         forward, backward = (e.source for e in found), (e.target for e in found)
         assert len(set(forward)) == len(set(backward)) == 2
 
 
 def test_scan():
     """A call inside a scan lies in its box, and what it saves counts as often as the scan runs."""
-    picture = fnjax.make_dot(lambda x, w: jax.lax.scan(lambda c, w: (Exp.apply(c * w), None), x, w)[0], X, X_TIMES_5)
+    picture = fnjax.make_dot(
+        lambda x, w: jax.lax.scan(lambda c, w: (SavedOutput.apply(c * w), None), x, w)[0], X, X_TIMES_5
+    )
     (edge,) = [e for e in picture.graph.edges if e.label == "output"]
     assert edge.source.scope.label == "scan, 5 times"
     assert edge.value.bytes == 5 * 4000
@@ -208,13 +163,13 @@ def test_scan():
 
 def test_cond_and_while():
     """Calls in the branches of a cond and in the body of a loop are found."""
-    picture = fnjax.make_dot(lambda x: jax.lax.cond(x[0] > 0, Exp.apply, Square.apply, x), X)
+    picture = fnjax.make_dot(lambda x: jax.lax.cond(x[0] > 0, SavedOutput.apply, SavedInput.apply, x), X)
     assert {n.scope.label for n in picture.graph.nodes if n.kind == "backward"} == {
         "cond, branch 0",
         "cond, branch 1",
     }
-    picture = fnjax.make_dot(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: Exp.apply(x), x), X)
-    assert [n.text for n in picture.graph.nodes if n.kind == "backward"] == ["Exp.backward"]
+    picture = fnjax.make_dot(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: SavedOutput.apply(x), x), X)
+    assert [n.text for n in picture.graph.nodes if n.kind == "backward"] == ["SavedOutput.backward"]
 
 
 def test_names():
@@ -222,7 +177,7 @@ def test_names():
     weight = jnp.ones(3, F32)
 
     def loss(params, *xs):
-        return Scale.apply(params["layers"][0].astype(F32), xs[1]).sum() + xs[0].sum()
+        return Outer.apply(params["layers"][0].astype(F32), xs[1]).sum() + xs[0].sum()
 
     args = {"layers": [np.ones(3, np.float32)]}, weight, np.ones(3)
     inputs = [n.lines[0].split()[0] for n in fnjax.make_dot(loss, *args).graph.nodes if n.kind == "input"]
@@ -233,11 +188,11 @@ def test_names():
 
 def test_argnums():
     """Only the chosen arguments are differentiated: the others have no gradient."""
-    picture = fnjax.make_dot(Scale.apply, X, X, 2.0, argnums=1)
-    assert [n.text for n in picture.graph.nodes if n.kind == "gradient"] == ["grad weight"]
-    assert [n.text for n in fnjax.make_dot(Scale.apply, X, X).graph.nodes if n.kind == "gradient"] == [
+    picture = fnjax.make_dot(Outer.apply, X, X, argnums=1)
+    assert [n.text for n in picture.graph.nodes if n.kind == "gradient"] == ["grad y"]
+    assert [n.text for n in fnjax.make_dot(Outer.apply, X, X).graph.nodes if n.kind == "gradient"] == [
         "grad x",
-        "grad weight",
+        "grad y",
     ]
 
 
@@ -245,7 +200,7 @@ def test_many_inputs_share_nodes():
     """With many inputs, those that lead to one place are one node, and so are their gradients."""
 
     def f(params):
-        return sum(Scale.apply(p["x"], p["w"]) for p in params)
+        return sum(Outer.apply(p["x"], p["w"]) for p in params)
 
     picture = fnjax.make_dot(f, [{"x": X, "w": X} for _ in range(6)])
     assert [len(n.lines) for n in picture.graph.nodes if n.kind == "gradient"] == [2] * 6
@@ -259,10 +214,10 @@ def test_many_inputs_share_nodes():
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (Square, ["to the argument x"]),
-        (Exp, ["through the rule of Exp again"]),
+        (SavedInput, ["to the argument x"]),
+        (SavedOutput, ["through the rule of SavedOutput again"]),
         (Sinh, ["through the operations of forward"] * 2),
-        (CallbackOutput, ["through the rule of CallbackOutput again"]),
+        (NumPyExp, ["through the rule of NumPyExp again"]),
         (Once, ["once_differentiable"]),
         (OnceWithoutSaved, []),
         (Callback, ["JAX cannot differentiate what made it: Pure callbacks do not support JVP. Please use"]),
@@ -290,8 +245,8 @@ def test_second_order(function, expected):
 
 def test_second_order_opens_what_matters():
     """Order 2 opens each backward, and a forward that saved an intermediate; once_differentiable is a wall."""
-    graph = fnjax.make_dot(Exp.apply, X, order=2).graph
-    assert {n.scope.label for n in graph.nodes if n.scope} == {"Exp.backward"}
+    graph = fnjax.make_dot(SavedOutput.apply, X, order=2).graph
+    assert {n.scope.label for n in graph.nodes if n.scope} == {"SavedOutput.backward"}
     graph = fnjax.make_dot(Sinh.apply, X, order=2).graph
     assert {n.scope.label for n in graph.nodes if n.scope} == {"Sinh.forward", "Sinh.backward"}
     graph = fnjax.make_dot(Once.apply, X, order=2).graph
@@ -322,19 +277,19 @@ def test_what_backward_is_constant_in():
 
 def network(w, x):
     for _ in range(3):
-        x = Exp.apply(jnp.tanh(Sinh.apply(x @ w)))
-    return jnp.sum(Square.apply(x))
+        x = SavedOutput.apply(jnp.tanh(Sinh.apply(x @ w)))
+    return jnp.sum(SavedInput.apply(x))
 
 
 @pytest.mark.parametrize(
     ("f", "args"),
     [
-        (Square.apply, (np.ones(7, np.float32),)),
+        (SavedInput.apply, (np.ones(7, np.float32),)),
         (Sinh.apply, (np.ones((2, 3), np.float32),)),
-        (lambda x: Square.apply(x) + Once.apply(x), (np.ones(7, np.float32),)),
+        (lambda x: SavedInput.apply(x) + Once.apply(x), (np.ones(7, np.float32),)),
         (network, (np.eye(4, dtype=np.float32) / 9, np.ones((2, 4), np.float32))),
     ],
-    ids=["Square", "Sinh", "shared", "network"],
+    ids=["SavedInput", "Sinh", "shared", "network"],
 )
 def test_bytes_are_those_of_the_pullback(f, args):
     """The totals are the bytes of the arrays that jax.vjp holds on to, each counted once."""
@@ -346,20 +301,20 @@ def test_bytes_are_those_of_the_pullback(f, args):
 
 def test_report_rows():
     """The rows say who keeps what; an array that two Functions keep has a row for each, and counts once."""
-    report = fnjax.saved_report(lambda x: Square.apply(x) + Scale.apply(x, x[:1]), X)
+    report = fnjax.saved_report(lambda x: SavedInput.apply(x) + Outer.apply(x, x[:1]), X)
     assert [(r.function, r.kind, r.name, r.shape, r.dtype, r.nbytes, r.used_by) for r in report.rows] == [
-        ("Square", "input", "input x", (1000,), "float32", 4000, ("Square.backward", "Scale.backward")),
-        ("Scale", "input", "input x", (1000,), "float32", 4000, ("Square.backward", "Scale.backward")),
-        ("Scale", "input", "input weight", (1,), "float32", 4, ("Scale.backward",)),
+        ("SavedInput", "input", "input x", (1000,), "float32", 4000, ("SavedInput.backward", "Outer.backward")),
+        ("Outer", "input", "input x", (1000,), "float32", 4000, ("SavedInput.backward", "Outer.backward")),
+        ("Outer", "input", "input y", (1,), "float32", 4, ("Outer.backward",)),
     ]
     assert (report.nbytes, report.argument_nbytes, report.other_nbytes) == (4004, 4000, 0)
 
 
 def test_report_prints_a_table():
     """The text has a line for each row, the totals, and the verdict on double backward."""
-    lines = str(fnjax.saved_report(lambda x: Exp.apply(Square.apply(x)), X)).splitlines()
+    lines = str(fnjax.saved_report(lambda x: SavedOutput.apply(SavedInput.apply(x)), X)).splitlines()
     assert lines[0].split() == ["Function", "keeps", "array", "bytes", "used", "by", "second", "order"]
-    assert lines[2].startswith("Square    input x  float32[1000]  3.9 KiB")
+    assert lines[2].startswith("SavedInput   input x  float32[1000]  3.9 KiB")
     assert lines[-3:] == [
         "Functions keep 7.8 KiB, of which 3.9 KiB are arguments.",
         "JAX's own operations keep 0 B more.",
@@ -369,10 +324,10 @@ def test_report_prints_a_table():
 
 def test_report_of_a_checkpoint():
     """What a call inside jax.checkpoint keeps is marked as recomputed."""
-    report = fnjax.saved_report(jax.checkpoint(Exp.apply), X)
+    report = fnjax.saved_report(jax.checkpoint(SavedOutput.apply), X)
     assert [r.recomputed for r in report.rows] == [True]
     assert "(recomputed)" in str(report)
-    assert [r.recomputed for r in fnjax.saved_report(Exp.apply, X).rows] == [False]
+    assert [r.recomputed for r in fnjax.saved_report(SavedOutput.apply, X).rows] == [False]
 
 
 def test_captured_array_and_jvp_only():
@@ -393,7 +348,7 @@ def test_captured_array_and_jvp_only():
     assert fnjax.make_dot(Double.apply, X, order=2).graph.named("Double.backward")
 
     def with_outer(x, w):
-        class Outer(Square):
+        class Captured(SavedInput):
             @staticmethod
             def forward(ctx, x):
                 ctx.save_for_backward(x)
@@ -404,7 +359,7 @@ def test_captured_array_and_jvp_only():
                 (x,) = ctx.saved_tensors
                 return 2 * g * x * jax.lax.stop_gradient(w)
 
-        return Outer.apply(x)
+        return Captured.apply(x)
 
     assert fnjax.saved_report(jax.jit(with_outer), X, X, argnums=0).nbytes > 0
 
@@ -412,18 +367,18 @@ def test_captured_array_and_jvp_only():
 def test_shard_map():
     """Inside shard_map the rows are there; a backward that names a mesh axis cannot be judged by itself, and stays."""
 
-    class Shared(Scale):
+    class Shared(Outer):
         @staticmethod
         def backward(ctx, g):
-            x, weight = ctx.saved_tensors
-            return g * weight, jax.lax.psum(g * x, "i"), None
+            x, y = ctx.saved_tensors
+            return g * jnp.sin(y), jax.lax.psum(g * x * jnp.cos(y), "i")
 
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     spread, whole = jax.sharding.PartitionSpec("i"), jax.sharding.PartitionSpec()
-    for function, known in ((Scale, True), (Shared, False)):
+    for function, known in ((Outer, True), (Shared, False)):
         f = jax.shard_map(function.apply, mesh=mesh, in_specs=(spread, whole), out_specs=spread)
         report = fnjax.saved_report(f, X, jax.ShapeDtypeStruct((), F32))
-        assert [r.name for r in report.rows] == ["input x", "input weight"]
+        assert [r.name for r in report.rows] == ["input x", "input y"]
         assert not any(r.stops for r in report.rows)
         assert all(r.second_order.startswith("to the argument") == known for r in report.rows)
         assert ("Double backward goes through every Function." in str(report)) == known
@@ -433,7 +388,7 @@ def test_shard_map():
 
 def test_random_keys():
     """A key among the arguments is an input without a gradient."""
-    picture = fnjax.make_dot(lambda key, x: Square.apply(x * jax.random.normal(key, x.shape)), jax.random.key(0), X)
+    picture = fnjax.make_dot(lambda key, x: SavedInput.apply(x * jax.random.normal(key, x.shape)), jax.random.key(0), X)
     assert [n.text for n in picture.graph.nodes if n.kind == "gradient"] == ["grad x"]
 
 
@@ -450,13 +405,16 @@ def test_sizes(n, text):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fnjax.make_dot(Square.apply, X, order=3), "order must be 1 or 2, got 3"),
-        (lambda: fnjax.make_dot(Square.apply, 3.0), "nothing to differentiate"),
-        (lambda: fnjax.saved_report(Square.apply, jnp.arange(3)), "nothing to differentiate"),
-        (lambda: fnjax.make_dot(Square.apply, X, params={"w": jnp.ones(1)}), "params names 'w', which is no array"),
-        (lambda: fnjax.make_dot(Square.apply, X, opened=["Exp"]), "opened names Exp; the Functions .* called: Square"),
-        (lambda: fnjax.make_dot(Square.apply, X, argnums=1), "argnums 1 names an argument beyond"),
-        (lambda: fnjax.make_dot(Square.apply, X).render("x.nothing"), "does not end in a format"),
+        (lambda: fnjax.make_dot(SavedInput.apply, X, order=3), "order must be 1 or 2, got 3"),
+        (lambda: fnjax.make_dot(SavedInput.apply, 3.0), "nothing to differentiate"),
+        (lambda: fnjax.saved_report(SavedInput.apply, jnp.arange(3)), "nothing to differentiate"),
+        (lambda: fnjax.make_dot(SavedInput.apply, X, params={"w": jnp.ones(1)}), "params names 'w', which is no array"),
+        (
+            lambda: fnjax.make_dot(SavedInput.apply, X, opened=["SavedOutput"]),
+            "opened names SavedOutput; the Functions .* called: SavedInput",
+        ),
+        (lambda: fnjax.make_dot(SavedInput.apply, X, argnums=1), "argnums 1 names an argument beyond"),
+        (lambda: fnjax.make_dot(SavedInput.apply, X).render("x.nothing"), "does not end in a format"),
     ],
 )
 def test_unusable_input(make, message):
@@ -467,7 +425,7 @@ def test_unusable_input(make, message):
 
 def test_missing_package(monkeypatch, tmp_path):
     """Without the package graphviz the error names the extra; the DOT text needs nothing."""
-    picture = fnjax.make_dot(Square.apply, X)
+    picture = fnjax.make_dot(SavedInput.apply, X)
     monkeypatch.setitem(sys.modules, "graphviz", None)
     with pytest.raises(ImportError, match=r"pip install 'fnjax\[graph\]'"):
         picture.render(tmp_path / "x.svg")
@@ -480,12 +438,12 @@ def test_missing_program(monkeypatch, tmp_path):
     """Without the program dot the error says how to install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"the program dot of graphviz is not installed.*apt install graphviz"):
-        fnjax.make_dot(Square.apply, X).render(tmp_path / "x.svg")
+        fnjax.make_dot(SavedInput.apply, X).render(tmp_path / "x.svg")
 
 
 @needs_dot
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("function", [Square, Sinh, Once, Callback], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [SavedInput, Sinh, Once, Callback], ids=lambda f: f.__name__)
 def test_rendering(function, order, tmp_path):
     """Graphviz draws every picture, as a file and for notebooks."""
     picture = fnjax.make_dot(function.apply, X, order=order)
