@@ -1,8 +1,11 @@
 """make_dot, saved_report and `fnjax graph`: what is drawn is what JAX does."""
 
+import importlib.util
 import shutil
 import sys
+from pathlib import Path
 
+import graphviz
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 import fnjax
 from fnjax.__main__ import main
 from fnjax.graph._dot import size
-from tests.zoo import NumPyExp, Outer, SavedInput, SavedOutput
+from tests.zoo import Dictionary, NumPyExp, Outer, SavedInput, SavedOutput
 
+ROOT = Path(__file__).parent.parent
 F32 = jnp.float32
 X = jax.ShapeDtypeStruct((1000,), F32)
 X_TIMES_5 = jax.ShapeDtypeStruct((5, 1000), F32)
@@ -322,6 +326,26 @@ def test_report_prints_a_table():
     ]
 
 
+def test_report_without_functions():
+    """Where no Function is differentiated the report says so; a Function that saves nothing has a row of its own."""
+    sine = str(fnjax.saved_report(jnp.sin, X))
+    assert sine == "No Function is differentiated here. JAX's own operations keep 3.9 KiB."
+    lines = str(fnjax.saved_report(OnceWithoutSaved.apply, X)).splitlines()
+    assert lines[2].split() == ["OnceWithoutSaved", "nothing"]
+
+
+def test_arrays_in_a_pytree_have_their_paths():
+    """What a Function with pytree = True keeps of a container is named with its place there."""
+    report = fnjax.saved_report(Dictionary.apply, {"w": X, "b": X}, X)
+    assert [r.name for r in report.rows] == ["input parameters.b", "input parameters.w", "input x"]
+
+
+def test_a_class_stands_for_its_apply():
+    """A Function class is drawn and reported as its apply is."""
+    assert str(fnjax.saved_report(SavedInput, X)) == str(fnjax.saved_report(SavedInput.apply, X))
+    assert fnjax.make_dot(SavedInput, X).source == fnjax.make_dot(SavedInput.apply, X).source
+
+
 def test_report_of_a_checkpoint():
     """What a call inside jax.checkpoint keeps is marked as recomputed."""
     report = fnjax.saved_report(jax.checkpoint(SavedOutput.apply), X)
@@ -423,6 +447,21 @@ def test_unusable_input(make, message):
         make()
 
 
+@pytest.mark.parametrize(
+    ("func", "arg", "message"),
+    [
+        ("SavedInput", X, "expected a function of JAX arrays, like F.apply of a Function F, got 'SavedInput'"),
+        (dict, X, "expected a function of JAX arrays, .* got <class 'dict'>"),
+        (SavedInput, type("Tensor", (), {"__module__": "torch"})(), "argument 0 is a torch.Tensor"),
+    ],
+)
+def test_what_is_no_function_or_no_array(func, arg, message):
+    """What is no function of JAX arrays, and PyTorch's tensors, are refused by name."""
+    for make in (fnjax.make_dot, fnjax.saved_report):
+        with pytest.raises(TypeError, match=message):
+            make(func, arg)
+
+
 def test_missing_package(monkeypatch, tmp_path):
     """Without the package graphviz the error names the extra; the DOT text needs nothing."""
     picture = fnjax.make_dot(SavedInput.apply, X)
@@ -451,6 +490,44 @@ def test_rendering(function, order, tmp_path):
     path = tmp_path / "picture.png"
     assert picture.render(path) == str(path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def positions(picture):
+    """For each kind of node the boxes (left, right, bottom) in inches; and (width, height) of the picture."""
+    plain = graphviz.Source(picture.source).pipe(format="plain").decode().splitlines()
+    kinds = {f"n{i}": node.kind for i, node in enumerate(picture.graph.nodes)}
+    boxes = {kind: [] for kind in kinds.values()}
+    for line in plain:
+        if line.startswith("node "):
+            name, x, y, width = line.split()[1:5]
+            if name in kinds:
+                boxes[kinds[name]].append((float(x) - float(width) / 2, float(x) + float(width) / 2, float(y)))
+    return boxes, tuple(map(float, plain[0].split()[2:4]))
+
+
+@needs_dot
+@pytest.mark.parametrize("opened", [False, True], ids=["closed", "opened"])
+@pytest.mark.parametrize("function", [SavedInput, Outer, Sinh, Once], ids=lambda f: f.__name__)
+def test_forward_is_left_of_backward(function, opened):
+    """Outputs stand left of their gradients, whatever is opened."""
+    boxes, _ = positions(fnjax.make_dot(function, *[X] * (2 if function is Outer else 1), opened=opened))
+    assert max(right for _, right, _ in boxes["output"]) < min(left for left, _, _ in boxes["grad output"])
+    for left, right in zip(boxes.get("forward", []), boxes.get("backward", []), strict=True):
+        assert left[1] < right[0]
+
+
+@needs_dot
+def test_six_layers_fit_on_a_screen(monkeypatch):
+    """A network of six layers, Functions folded, is no larger than 1920 by 1080 pixels, letters in their full size."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which the script adds to
+    spec = importlib.util.spec_from_file_location("draw", ROOT / "docs" / "pictures" / "draw.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    picture = draw.PICTURES["network"]()
+    assert sum(node.kind == "backward" for node in picture.graph.nodes) == 12
+    _, (width, height) = positions(picture)
+    assert width * 96 < 1920
+    assert height * 96 < 1080
 
 
 def test_public_names():

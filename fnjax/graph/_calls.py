@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from fnjax._rule import Kept, Linear, chosen, spread, without_none
 
@@ -112,7 +113,14 @@ def _arguments(rule: Any) -> tuple[str, ...]:
     arguments = getattr(rule, "arguments", None)
     if arguments is None:  # traced whole, with the arrays that it captures in front
         return ()
-    starts = [a.start for a in arguments.each] + [len(arguments.differentiable)]
-    return tuple(
-        arguments.parameters.name(i) for i in range(len(arguments.each)) for _ in range(starts[i], starts[i + 1])
-    )
+    places = arguments.axes(range(len(arguments.differentiable)))
+    names = {at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in leaves(tree)}
+    return tuple(names[at] for at in sorted(names))
+
+
+def leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of an array by itself is empty."""
+    return [
+        ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)
+        for path, leaf in tree_leaves_with_path(tree)
+    ]

@@ -78,16 +78,9 @@ def _notes(graph: Graph) -> Notes:
         if edge.kind == "saved":
             node = edge.target
             if node.kind != "parameter":
-                scope = _common(edge.source.scope, node.scope)
-                node = made.setdefault((node, scope, _colour(edge)), Node("saved", [], scope))
+                node = made.setdefault((node, _colour(edge)), Node("saved", [], node.scope))
             notes.setdefault(node, []).append(edge)
     return notes
-
-
-def _common(one: Scope | None, other: Scope | None) -> Scope | None:
-    """The innermost scope around both."""
-    around = set(_around(one))
-    return next((scope for scope in _around(other) if scope in around), None)
 
 
 def _saved(edge: Edge) -> list[str]:

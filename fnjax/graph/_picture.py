@@ -93,7 +93,7 @@ def make_dot(
     The words and the call are those of torchviz.
 
     Args:
-        func: any JAX function, `F.apply` among them.
+        func: any JAX function, or a Function class.
         *args: what to call it with: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
         order: 2 opens every backward and says of each saved array where its second derivative goes, or why there
             is none.
@@ -105,23 +105,14 @@ def make_dot(
         An object with `.source`, `.render(path)` and what notebooks ask for.
 
     Raises:
+        TypeError: where `func` is no function.
         ValueError: for an `order` that is neither 1 nor 2, a name that is not there, or nothing to differentiate.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax
-        >>> class Exp(fnjax.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         y = jnp.exp(x)
-        ...         ctx.save_for_backward(y)
-        ...         return y
-        ...     @staticmethod
-        ...     def backward(ctx, grad_output):
-        ...         y, = ctx.saved_tensors
-        ...         return grad_output * y
-        >>> picture = fnjax.make_dot(Exp.apply, jnp.ones((32, 8)))
-        >>> [edge.label for edge in picture.graph.edges if edge.kind == "saved"]
-        ['output']
+        >>> picture = fnjax.make_dot(jnp.sin, jnp.ones((32, 8)))
+        >>> [(edge.source.text, edge.target.text) for edge in picture.graph.edges if edge.kind == "saved"]
+        [('cos', 'mulᵀ')]
         >>> print(picture.source.splitlines()[0])
         digraph {
     """

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
-from fnjax._tree import is_inexact, is_tensor
+from fnjax._tree import is_inexact, is_tensor, refuse_torch
 from fnjax.graph._calls import BACKWARD, FORWARD, Call, read_backward, read_call
+from fnjax.graph._calls import leaves as named_leaves
 
 
 class Value:
@@ -111,8 +112,17 @@ class Program:
 Opened = Callable[[Call], bool]
 
 
-def differentiate(func: Callable[..., Any], args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:
-    """Trace `func` and its derivative on arrays (or their types); other arguments are passed as they are."""
+def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:
+    """Trace `func` and its derivative on arrays (or their types); other arguments are passed as they are.
+
+    A Function class stands for its `apply`.
+    """
+    if isinstance(func, type):
+        func = getattr(func, "apply", func)
+    if not callable(func) or isinstance(func, type):
+        raise TypeError(f"expected a function of JAX arrays, like F.apply of a Function F, got {func!r:.80}")
+    for i, arg in enumerate(args):
+        refuse_torch(arg, f"argument {i}")
     leaves, tree = jax.tree.flatten(list(args))
     where = [i for i, x in enumerate(leaves) if is_array(x)]
     names = [input_names(func, args)[i] for i in where]
@@ -131,8 +141,8 @@ def differentiate(func: Callable[..., Any], args: Sequence[Any], opened: Opened,
         filled = list(leaves)
         for i, x in zip(where, arrays, strict=True):
             filled[i] = x
-        outputs = jax.tree_util.tree_leaves_with_path(func(*jax.tree.unflatten(tree, filled)))
-        out_names[:] = ["output" + _path(path) for path, _ in outputs]
+        outputs = named_leaves(func(*jax.tree.unflatten(tree, filled)))
+        out_names[:] = ["output" + path for path, _ in outputs]
         return [x for _, x in outputs]
 
     def jvp(arrays: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -187,14 +197,8 @@ def input_names(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
             name = f"{variadic}[{i - [p.name for p in parameters].index(variadic)}]"
         else:
             name = parameters[i].name if i < len(parameters) else f"argument {i}"
-        names += [name + _path(path) for path, _ in jax.tree_util.tree_leaves_with_path(arg)]
+        names += [name + path for path, _ in named_leaves(arg)]
     return names
-
-
-def _path(path: Any) -> str:
-    return "".join(
-        f"[{key.idx}]" if hasattr(key, "idx") else "." + jax.tree_util.keystr((key,), simple=True) for key in path
-    )
 
 
 def _positions(args: Sequence[Any], argnums: Any) -> list[bool]:

@@ -44,6 +44,14 @@ class SavedArray:
     stops: bool
     recomputed: bool
 
+    def cells(self) -> tuple[str, ...]:
+        """Its line in the table, without the Function."""
+        times = f"{self.times} × " if self.times > 1 else ""
+        array = f"{times}{self.dtype}[{', '.join(map(str, self.shape))}]"
+        name = self.name + (" (recomputed)" if self.recomputed else "")
+        second = ("stops: " if self.stops else "") + self.second_order
+        return name, array, size(self.nbytes), ", ".join(self.used_by), second
+
 
 @dataclasses.dataclass(frozen=True)
 class SavedReport:
@@ -65,14 +73,12 @@ class SavedReport:
     other_nbytes: int
 
     def __str__(self) -> str:
-        table = [("Function", "keeps", "array", "bytes", "used by", "second order")]
-        for i, row in enumerate(self.rows):
-            times = f"{row.times} × " if row.times > 1 else ""
-            array = f"{times}{row.dtype}[{', '.join(map(str, row.shape))}]"
-            function = "" if i and self.rows[i - 1].call == row.call else row.function
-            name = row.name + (" (recomputed)" if row.recomputed else "")
-            second = ("stops: " if row.stops else "") + row.second_order
-            table.append((function, name, array, size(row.nbytes), ", ".join(row.used_by), second))
+        if not self.calls:
+            return f"No Function is differentiated here. JAX's own operations keep {size(self.other_nbytes)}."
+        table: list[tuple[str, ...]] = [("Function", "keeps", "array", "bytes", "used by", "second order")]
+        for call, (name, _) in enumerate(self.calls):
+            rows = [row.cells() for row in self.rows if row.call == call]
+            table += [("" if i else name, *cells) for i, cells in enumerate(rows or [("nothing", *[""] * 4)])]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
         lines.insert(1, "-" * max(map(len, lines)))
@@ -82,7 +88,7 @@ class SavedReport:
         lines += [
             f"Double backward {'at' if why == UNBOUND else 'stops at'} {name}: {why}." for name, why in stops.items()
         ]
-        if self.calls and not stops:
+        if not stops:
             lines.append("Double backward goes through every Function.")
         return "\n".join(lines)
 
@@ -94,14 +100,15 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
     keeps: XLA may keep fewer, and a remat policy may drop what stands inside `jax.checkpoint`.
 
     Args:
-        func: any JAX function, `F.apply` among them.
-        *args: what to call it with: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
-        argnums: the arguments to differentiate; by default all with floating point or complex numbers.
+        func: what to differentiate; this and the others are those of `make_dot`.
+        *args: what to call it with.
+        argnums: the arguments to differentiate.
 
     Returns:
         A report that prints as a table.
 
     Raises:
+        TypeError: where `func` is no function.
         ValueError: where there is nothing to differentiate.
 
     Examples:
