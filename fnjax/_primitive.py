@@ -246,18 +246,28 @@ def _type(value: Any) -> tuple[Any, Any]:
 def _intermediates_jvp(
     rule: Rule, jaxpr: ClosedJaxpr, n_outputs: int, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Arrays, Arrays]:
-    """Values and tangents of the intermediates in `jaxpr`: JAX differentiates the operations that made them."""
-    wanted = [i >= n_outputs for i in range(len(jaxpr.out_avals))]
-    body, _ = dce_jaxpr(open_jaxpr(jaxpr), wanted, instantiate=True)
+    """Values and tangents of the intermediates in `jaxpr`: JAX differentiates the operations that made them.
+
+    What made integers alone is not differentiated: it may be a callback.
+    """
+    smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
+
+    def made(wanted: bool) -> Callable[..., Arrays]:
+        body, _ = dce_jaxpr(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth], instantiate=True)
+        return lambda *args: jax.core.eval_jaxpr(body, jaxpr.consts, *args)
+
+    integers = iter([] if all(smooth) else made(False)(*primals))
+    values, dots = iter(()), iter(())
     try:
-        values, dots = _jvp(lambda *args: jax.core.eval_jaxpr(body, jaxpr.consts, *args), primals, tangents)
+        if any(smooth):
+            values, dots = map(iter, _jvp(made(True), primals, tangents))
     except FnjaxError:
         raise
     except Exception as e:  # whatever JAX says of a callback or a kernel that has no derivative
         raise rule.error("intermediate") from e
-    return values, [
-        dot if is_inexact(value) else ad.Zero(jax.typeof(value).to_tangent_aval())
-        for value, dot in zip(values, dots, strict=True)
+    saved = [next(values if s else integers) for s in smooth]
+    return saved, [
+        next(dots) if s else ad.Zero(jax.typeof(x).to_tangent_aval()) for s, x in zip(smooth, saved, strict=True)
     ]
 
 

@@ -322,3 +322,35 @@ print(jax.grad(f)(1.0), Tenfold.apply(0.0))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1000.0 0.0\n"
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_saved_integers_of_a_callback_differentiate_twice(wrap):
+    """Integers that a callback made have no derivative, so saving them does not stop double backward."""
+
+    class SortedSquare(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            order = jax.pure_callback(
+                lambda x: np.argsort(x).astype(np.int32),
+                jax.ShapeDtypeStruct(x.shape, jnp.int32),
+                x,
+                vmap_method="sequential",
+            )
+            double = 2 * x
+            ctx.save_for_backward(order, double)
+            return (x**2)[order]
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            order, double = ctx.saved_tensors
+            return jnp.zeros_like(grad_output).at[order].set(grad_output) * double
+
+    x, weights = jnp.array([3.0, 1.0, 2.0]), jnp.array([1.0, 2.0, 3.0])
+
+    def loss(square):
+        return lambda x: jnp.sum(square(x) * weights)
+
+    got = wrap(jax.grad(lambda x: jnp.sum(jnp.sin(jax.grad(loss(SortedSquare.apply))(x)))))(x)
+    want = jax.grad(lambda x: jnp.sum(jnp.sin(jax.grad(loss(lambda x: (x**2)[jnp.argsort(x)]))(x))))(x)
+    np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -65,8 +65,8 @@ class Picture:
             import graphviz
         except ImportError as e:
             raise ImportError(
-                "pictures are drawn with the package graphviz: pip install 'fnjax[graph]' (picture.source is the text "
-                "that it takes)"
+                "pictures are drawn with the package graphviz: pip install 'fnjax[graph]' (a path that ends in .dot "
+                "needs no graphviz)"
             ) from e
         if kind not in graphviz.FORMATS:
             raise ValueError(f"{str(path)!r} does not end in a format that graphviz writes: .svg, .png, .pdf, .dot, …")
@@ -75,7 +75,7 @@ class Picture:
         except graphviz.ExecutableNotFound as e:
             raise RuntimeError(
                 "the program dot of graphviz is not installed, or not on the path: apt install graphviz, brew install "
-                "graphviz, or https://graphviz.org/download (picture.source is the text that it takes)"
+                "graphviz, or https://graphviz.org/download (a path that ends in .dot needs no graphviz)"
             ) from e
 
 
