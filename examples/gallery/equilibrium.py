@@ -95,7 +95,7 @@ def main(path="equilibrium.png"):
     grid = predict(result["params"], np.stack([a.ravel(), b.ravel()], 1).astype(np.float32))
     axes.contourf(a, b, np.asarray(grid).reshape(a.shape), 20, cmap="RdBu")
     x, y = make_moons(300, noise=0.1, random_state=1)
-    axes.scatter(*x.T, c=y, cmap="RdBu", s=8, edgecolor="black", lw=0.3)
+    axes.scatter(*x.T, c=y, cmap="RdBu", s=20, edgecolor="black", lw=0.5)
     axes.set_title(f"An equilibrium layer: {result['accuracy']:.1%} of new points are right")
     figure.savefig(path, dpi=120)
     print(f"accuracy on new points: {result['accuracy']:.1%}, loss {result['losses'][-1]:.4f}")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from tqdm import trange
 
@@ -96,7 +97,7 @@ def main(path="sparsemax.png"):
     results = {"softmax": train(jax.nn.softmax, show=True), "sparsemax": train(Sparsemax.apply, show=True)}
     figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, (name, result) in zip(figure.subplots(1, 2), results.items(), strict=True):
-        axes.imshow(result["weights"], cmap="Blues", vmin=0, vmax=0.5)
+        axes.imshow(result["weights"], cmap="Blues", norm=LogNorm(1e-8, 1))  # zeros stay white
         axes.set(title=f"{name}: {result['zeros']:.0%} zeros", xlabel="position", ylabel="sequence")
         print(f"{name}: squared error {result['error']:.4f}, {result['zeros']:.0%} of the weights are zero")
     figure.savefig(path, dpi=120)
