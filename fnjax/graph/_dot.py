@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -88,7 +89,8 @@ def _saved(edge: Edge) -> list[str]:
     if edge.label and edge.target.kind != "parameter":
         lines = [f"{edge.label}  {lines[0]}"]
     if edge.route is not None:
-        lines.append("2nd order: " + ("stops, " if edge.route.stops else "") + _short(edge.route.text))
+        route = "2nd order: " + ("stops, " if edge.route.stops else "") + edge.route.text
+        lines += textwrap.wrap(textwrap.shorten(route, 90, placeholder=" …"), 30)
     return lines
 
 
@@ -151,10 +153,6 @@ def _edge(edge: Edge, ids: dict[Node, str]) -> str:
     if edge.kind == "gradient":  # the rank of backward mirrors that of forward
         return f'{ids[edge.target]} -> {ids[edge.source]} [dir=back color="{ORANGE}" {tip}]'
     return f'{ids[edge.source]} -> {ids[edge.target]} [color="{BLUE}" {tip}]'
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def size(n: int) -> str:

@@ -81,8 +81,9 @@ class SavedReport:
             table += [("" if i else name, *cells) for i, cells in enumerate(rows or [("nothing", *[""] * 4)])]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
-        lines.insert(1, "-" * max(map(len, lines)))
-        lines += ["", f"Functions keep {size(self.nbytes)}, of which {size(self.argument_nbytes)} are arguments."]
+        rule = "-" * max(map(len, lines))
+        lines = [lines[0], rule, *lines[1:], rule]
+        lines += [f"Functions keep {size(self.nbytes)}, of which {size(self.argument_nbytes)} are arguments."]
         lines.append(f"JAX's own operations keep {size(self.other_nbytes)} more.")
         stops = {name: why for name, why in self.calls if why}
         lines += [
@@ -127,7 +128,7 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
         Function  keeps   array           bytes    used by       second order
         --------------------------------------------------------------------------------------
         Exp       output  float32[32, 8]  1.0 KiB  Exp.backward  through the rule of Exp again
-        <BLANKLINE>
+        --------------------------------------------------------------------------------------
         Functions keep 1.0 KiB, of which 0 B are arguments.
         JAX's own operations keep 0 B more.
         Double backward goes through every Function.
