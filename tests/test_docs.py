@@ -4,10 +4,12 @@ import ast
 import contextlib
 import doctest
 import io
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -15,6 +17,8 @@ import jax.numpy as jnp
 import pytest
 
 import fnjax
+import fnjax.graph
+import fnjax.port
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -165,6 +169,31 @@ def test_links_of_the_page_lead_somewhere(page):
             assert anchor in slugs(file.read_text()), f"{page.name} links to {target}"
     for included in re.findall(r'--8<-- "([^"]+)"', text):
         assert (ROOT / included).exists(), f"{page.name} includes {included}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/porting.md"])
+def test_the_port_of_the_page_is_what_the_porter_writes(page):
+    """Each file of PyTorch on the page is ported whole, to the block that follows it."""
+    pytest.importorskip("libcst")
+    codes = [block.code for block in blocks((ROOT / page).read_text()) if "no-run" in block.words]
+    pairs = [(code, port) for code, port in itertools.pairwise(codes) if "import torch" in code]
+    assert len(pairs) == 3
+    for code, port in pairs:
+        ported = fnjax.port.port_source(code)
+        assert ported.code == port
+        assert [c.status for c in ported.classes] == ["ported"]
+
+
+@pytest.mark.parametrize("module", [fnjax, fnjax.graph, fnjax.port], ids=lambda module: module.__name__)
+def test_every_public_name_is_in_the_api(module):
+    """docs/api.md has each public name of fnjax, fnjax.graph and fnjax.port."""
+    entries = set(re.findall(r"^::: (\S+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
+    shown = {entry.rpartition(".")[2] for entry in entries if entry.startswith("fnjax.")}
+    names = getattr(module, "__all__", None) or {
+        name for name in dir(module) if not name.startswith("_") and not isinstance(getattr(module, name), ModuleType)
+    }
+    assert len(names) > 3
+    assert set(names) - shown == set()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
