@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import jax
 
@@ -181,21 +181,6 @@ class FunctionCtx:
     def dirty_tensors(self, tensors: Any) -> None:
         self.mark_dirty(*self._tuple(tensors, "dirty_tensors"))
 
-    def arrays(self) -> list[Any]:
-        """All JAX arrays on this ctx."""
-        return [leaf for leaf in jax.tree.leaves(self._content()) if isinstance(leaf, jax.Array)]
-
-    def map_arrays(self, fun: Callable[[Any], Any]) -> Self:
-        """A copy of this ctx with `fun` applied to its arrays."""
-        other = copy.copy(self)
-        mapped = jax.tree.map(lambda leaf: fun(leaf) if isinstance(leaf, jax.Array) else leaf, self._content())
-        other._saved, other.saved_data = mapped["saved"], mapped["data"]
-        vars(other).update(mapped["attributes"])
-        return other
-
-    def _content(self) -> dict[str, Any]:
-        return {"saved": self._saved, "attributes": dict(vars(self)), "data": self.saved_data}
-
     def _tuple(self, value: Any, attribute: str) -> tuple[Any, ...]:
         if value is None:
             return ()
@@ -295,6 +280,27 @@ class FunctionCtx:
             f"attribute '{attribute}' of '{type(self).__name__}' objects is not writable; "
             "save arrays with ctx.save_for_backward(...), or choose another name for the attribute"
         )
+
+
+# Functions, not methods: the names of a ctx are its user's.
+
+
+def arrays_of(ctx: FunctionCtx) -> list[Any]:
+    """All JAX arrays on a ctx."""
+    return [leaf for leaf in jax.tree.leaves(_content(ctx)) if isinstance(leaf, jax.Array)]
+
+
+def map_arrays(fun: Callable[[Any], Any], ctx: FunctionCtx) -> FunctionCtx:
+    """A copy of a ctx with `fun` applied to its arrays."""
+    other = copy.copy(ctx)
+    mapped = jax.tree.map(lambda leaf: fun(leaf) if isinstance(leaf, jax.Array) else leaf, _content(ctx))
+    other._saved, other.saved_data = mapped["saved"], mapped["data"]
+    vars(other).update(mapped["attributes"])
+    return other
+
+
+def _content(ctx: FunctionCtx) -> dict[str, Any]:
+    return {"saved": ctx._saved, "attributes": dict(vars(ctx)), "data": ctx.saved_data}
 
 
 def _graph_attribute(attribute: str) -> property:

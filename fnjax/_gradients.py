@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._arguments import Arguments
-from fnjax._context import FunctionCtx
+from fnjax._context import FunctionCtx, arrays_of, map_arrays
 from fnjax._errors import (
     GradientError,
     OnceDifferentiableError,
@@ -285,9 +285,10 @@ def call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     given, form = split(list(args), lambda x: isinstance(x, jax.Array | FunctionCtx))
     contexts = [x for x in given if isinstance(x, FunctionCtx)]
     arrays = [x for x in given if not isinstance(x, FunctionCtx)]
-    kept = [leaf for ctx in contexts for leaf in ctx.arrays()]
+    kept = [leaf for ctx in contexts for leaf in arrays_of(ctx)]
     stopped = [
-        x.map_arrays(jax.lax.stop_gradient) if isinstance(x, FunctionCtx) else jax.lax.stop_gradient(x) for x in given
+        (map_arrays(jax.lax.stop_gradient, x) if isinstance(x, FunctionCtx) else jax.lax.stop_gradient(x))
+        for x in given
     ]
     grads, result = split(fn(*form.fill(stopped), **kwargs), is_tensor)
 

@@ -354,3 +354,20 @@ def test_saved_integers_of_a_callback_differentiate_twice(wrap):
     got = wrap(jax.grad(lambda x: jnp.sum(jnp.sin(jax.grad(loss(SortedSquare.apply))(x)))))(x)
     want = jax.grad(lambda x: jnp.sum(jnp.sin(jax.grad(loss(lambda x: (x**2)[jnp.argsort(x)]))(x))))(x)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_attributes_of_ctx_have_any_name():
+    """A name that fnjax itself might use for its ctx is free for attributes, under once_differentiable too."""
+
+    class Named(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.arrays, ctx.map_arrays, ctx.content = [2 * x], "map", None
+            return x**2
+
+        @staticmethod
+        @fnjax.once_differentiable
+        def backward(ctx, grad_output):
+            return grad_output * ctx.arrays[0]
+
+    assert jax.grad(Named.apply)(3.0) == 6.0
