@@ -161,6 +161,21 @@ def test_soft_rank_is_isotonic_regression(load):
         assert fnjax.gradcheck(lambda x: module.SoftRank.apply(x, 0.5), (values,))
 
 
+@pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices (forced host devices in tests/conftest.py)")
+@pytest.mark.parametrize("operator", ["CopyToRegion", "ReduceFromRegion"])
+def test_tensor_parallelism(load, monkeypatch, operator):
+    """Training on four devices has the losses of one; with a wrong gradient in an operator it has not."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which the script adds to
+    module = load("tensor_parallelism")
+    alone, _ = module.train(module.on_one, steps=30)
+    together, params = module.train(module.on_all, steps=30)
+    np.testing.assert_allclose(together, alone, rtol=1e-4)
+    assert {shard.data.shape for shard in params["first"].addressable_shards} == {(32, 128 // jax.device_count())}
+    right = getattr(module, operator)
+    monkeypatch.setattr(module, operator, broken(right, lambda ctx, g: -right.backward(ctx, g)))
+    assert np.abs(module.train(module.on_all, steps=30)[0] - alone).max() > 1e-3
+
+
 @pytest.mark.parametrize("name", ["sparsemax", "quantisation", "equilibrium"])
 def test_functions_of_the_gallery_pass_gradcheck(load, name):
     """Where the gradient is the true one, gradcheck agrees."""
@@ -196,12 +211,13 @@ ARGUMENTS = {
 
 
 def test_every_script_has_its_form():
-    """Each script has PyTorch's form of its Function beside it."""
-    assert sorted(path.stem for path in FORMS.glob("*.py")) == NAMES == sorted(ARGUMENTS)
+    """Each script has PyTorch's form of its Function beside it; those of f and g run in tests/parity/test_gallery.py."""
+    assert sorted(path.stem for path in FORMS.glob("*.py")) == sorted(ARGUMENTS)
+    assert {*ARGUMENTS, "tensor_parallelism"} == set(NAMES)
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_torch_form(load, name):
     """PyTorch's form gives the same values and gradients on the same data."""
     torch = pytest.importorskip("torch")
@@ -227,6 +243,7 @@ def test_torch_form(load, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_pictures(load, name, monkeypatch, tmp_path, capsys):
     """Each script draws its picture where it is asked to, and prints what it found."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     module = load(name)
     train = module.train
     monkeypatch.setattr(module, "train", lambda *args, show: train(*args, steps=2))
