@@ -211,7 +211,7 @@ ARGUMENTS = {
 
 
 def test_every_script_has_its_form():
-    """Each script has PyTorch's form of its Function beside it; those of f and g run in tests/parity/test_gallery.py."""
+    """Each script has the PyTorch form of its Function beside it; those of f and g run in tests/parity."""
     assert sorted(path.stem for path in FORMS.glob("*.py")) == sorted(ARGUMENTS)
     assert {*ARGUMENTS, "tensor_parallelism"} == set(NAMES)
 
