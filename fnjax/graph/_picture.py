@@ -95,6 +95,7 @@ def make_dot(
     Args:
         func: any JAX function, or a Function class.
         *args: what to call it with: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
+            For keywords give `functools.partial(func, k=2)`.
         order: 2 opens every backward and says of each saved array where its second derivative goes, or why there
             is none.
         params: names for arrays among the arguments, by identity; the others go by the function's signature.
