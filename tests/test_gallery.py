@@ -216,6 +216,15 @@ def test_every_script_has_its_form():
     assert {*ARGUMENTS, "tensor_parallelism"} == set(NAMES)
 
 
+def test_every_script_has_its_place_in_the_gallery():
+    """docs/gallery.md shows each script, its form in PyTorch where it has one of its own, and its picture."""
+    page = (GALLERY.parent.parent / "docs" / "gallery.md").read_text()
+    for name in NAMES:
+        assert f'"examples/gallery/{name}.py"' in page
+        assert (f'"examples/torch_forms/gallery/{name}.py"' in page) == (name in ARGUMENTS)
+        assert f"(pictures/gallery/{name}.png)" in page
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_torch_form(load, name):

@@ -114,11 +114,11 @@ def _arguments(rule: Any) -> tuple[str, ...]:
     if arguments is None:  # traced whole, with the arrays that it captures in front
         return ()
     places = arguments.axes(range(len(arguments.differentiable)))
-    names = {at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in leaves(tree)}
+    names = {at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
     return tuple(names[at] for at in sorted(names))
 
 
-def leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of an array by itself is empty."""
     return [
         ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)

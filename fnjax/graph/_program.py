@@ -15,8 +15,7 @@ import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
 from fnjax._tree import is_inexact, is_tensor, refuse_torch
-from fnjax.graph._calls import BACKWARD, FORWARD, Call, read_backward, read_call
-from fnjax.graph._calls import leaves as named_leaves
+from fnjax.graph._calls import BACKWARD, FORWARD, Call, named_leaves, read_backward, read_call
 
 
 class Value:
