@@ -114,7 +114,9 @@ def _arguments(rule: Any) -> tuple[str, ...]:
     if arguments is None:  # traced whole, with the arrays that it captures in front
         return ()
     places = arguments.axes(range(len(arguments.differentiable)))
-    names = {at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
+    names = {
+        at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)
+    }
     return tuple(names[at] for at in sorted(names))
 
 
