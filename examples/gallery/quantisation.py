@@ -85,22 +85,14 @@ def train(steps=600, before=600, show=False):
     images, order = (images / 16).astype(np.float32), np.random.default_rng(0).permutation(len(images))
     fit, held_out = order[:1300], order[1300:]
     model, rng, accuracy = Network(nnx.Rngs(0)), np.random.default_rng(1), {}
-
-    def run(title, steps):
+    for title, n in {"full precision": before, "rounded afterwards": 0, "trained rounded": steps}.items():
+        if title == "rounded afterwards":
+            model.quantise(BITS)
         optimiser = nnx.Optimizer(model, optax.adam(2e-3), wrt=nnx.Param)
-        for _ in trange(steps, desc=title, disable=None if show else True):
+        for _ in trange(n, desc=title, disable=None if show else True):
             batch = rng.choice(fit, 64)
             train_step(model, optimiser, images[batch], labels[batch])
-
-    def measure(title):
         accuracy[title] = float(np.mean(model(images[held_out]).argmax(1) == labels[held_out]))
-
-    run("full precision", before)
-    measure("full precision")
-    model.quantise(BITS)
-    measure("rounded afterwards")
-    run(f"{BITS} bits", steps)
-    measure("trained rounded")
     kernel = Quantise.apply(model.first.kernel[...], model.first.step[...], BITS)
     return accuracy, np.asarray(kernel), np.asarray(model.first.kernel[...])
 
