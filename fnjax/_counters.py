@@ -11,6 +11,7 @@ import itertools
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
@@ -19,32 +20,44 @@ _RETURN_NONE = {"append", "appendleft", "add", "extend", "update", "insert"}
 _INCREMENT = ["LOAD_CONST", "BINARY_OP"]
 _ITEM_INCREMENT = ["LOAD", "COPY", "COPY", "BINARY_SUBSCR", *_INCREMENT, "SWAP", "SWAP", "STORE_SUBSCR"]
 
-# code → names that it loads → whether it only counts in them
-_found: WeakKeyDictionary[types.CodeType, dict[str, bool]] = WeakKeyDictionary()
+
+class _Uses(NamedTuple):
+    """What a function loads.
+
+    Attributes:
+        counted: by name, of a variable or an attribute, whether it only counts in it.
+        from_globals: the names of globals.
+    """
+
+    counted: dict[str, bool]
+    from_globals: frozenset[str]
+
+
+_found: WeakKeyDictionary[types.CodeType, _Uses] = WeakKeyDictionary()
 
 
 def is_counter(codes: Iterable[types.CodeType], name: str) -> bool:
     """Whether these functions count in a variable or an attribute of this name, and do nothing else with it."""
-    found = [uses[name] for uses in map(_uses, codes) if name in uses]
+    found = [uses.counted[name] for uses in map(_uses, codes) if name in uses.counted]
     return bool(found) and all(found)
 
 
 def is_read(code: types.CodeType, name: str) -> bool:
     """Whether a function reads a global of this name, and not an attribute only."""
-    steps = (step for c in all_code(code) for step in dis.get_instructions(c))
-    return any(step.argval == name and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in steps)
+    return name in _uses(code).from_globals
 
 
-def _uses(code: types.CodeType) -> dict[str, bool]:
-    uses = _found.get(code)
-    if uses is None:
-        uses = _found[code] = {}
+def _uses(code: types.CodeType) -> _Uses:
+    if code not in _found:
+        counted: dict[str, bool] = {}
         steps = [s for c in all_code(code) for s in dis.get_instructions(c) if s.opname not in ("CACHE", "PRECALL")]
         for i, step in enumerate(steps):
             if step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST" and isinstance(step.argval, str):
                 counts = _counts(step.argval, steps[i + 1 : i + 10])
-                uses[step.argval] = uses.get(step.argval, True) and counts
-    return uses
+                counted[step.argval] = counted.get(step.argval, True) and counts
+        from_globals = frozenset(s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        _found[code] = _Uses(counted, from_globals)
+    return _found[code]
 
 
 def _counts(name: str, after: list[dis.Instruction]) -> bool:
