@@ -72,6 +72,8 @@ class Value:
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
         mask: this value stands for the entries that the mask of that number selects; the code holds all entries.
+        exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time only;
+            empty for that of the inputs. Of a dtype itself, which one it is.
     """
 
     kind: str = "unknown"
@@ -86,6 +88,7 @@ class Value:
     number: str = ""
     like: str = ""
     mask: str = ""
+    exact: str = ""
 
     @property
     def is_tensor(self) -> bool:
@@ -99,6 +102,38 @@ def _differs(a: str, b: str) -> bool:
     pairs = zip((x.strip() for x in first), (x.strip() for x in second), strict=False)
     plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
     return plain and len(first) == len(second) and any(x.isdigit() and y.isdigit() and x != y for x, y in pairs)
+
+
+_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16", "uint16"})
+_WIDE = frozenset({"float32", "float"})
+
+
+def widens(target: Value, other: Value) -> bool:
+    """Whether an array of the target's dtype might become wider by an operation with the other, of the same class."""
+    if not (other.is_tensor and target.is_tensor) or (other.exact == target.exact and target.exact != "?"):
+        return False
+    classes = {other.dtype, target.dtype}
+    if len(classes) == 2 and "unknown" not in classes:
+        return False
+    return _width(other, 3) > _width(target, 0)
+
+
+def _width(value: Value, open_: int) -> int:
+    if value.exact.startswith("?") or value.exact.startswith("float8"):
+        return open_
+    return 0 if value.exact in _NARROW else 2 if value.exact in _WIDE else 1
+
+
+def common_dtype(values: list[Value]) -> str:
+    """The `exact` of the widest of these tensors; those without dimensions count only among themselves."""
+    whole = [v for v in values if v.rank != 0] or values
+    kinds = {v.exact for v in whole}
+    if len(kinds) == 1:
+        return kinds.pop()
+    floats = [v for v in whole if v.dtype != "int" and v.dtype != "bool"]
+    if any(v.exact.startswith("?") for v in whole):
+        return "?"
+    return max((v.exact for v in floats or whole), key=lambda e: _width(Value(exact=e), 3), default="")
 
 
 UNKNOWN = Value()
@@ -133,6 +168,7 @@ def join_values(a: Value, b: Value) -> Value:
         number=a.number if a.number == b.number else "",
         like=a.like if a.like == b.like else "",
         mask=a.mask if a.mask == b.mask else "",
+        exact=a.exact if a.exact == b.exact else "?",
     )
 
 

@@ -66,11 +66,14 @@ class Routine:
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
+    written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
     def __post_init__(self) -> None:
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name):
                 self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
+                self.written_at |= {code(e) for e in node.target.slice}
 
     def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
         """The identities of the names inside a node."""
@@ -118,6 +121,7 @@ class Program:
         self.classes: dict[str, Class] = {}
         self.by_node: dict[cst.CSTNode, Class] = {}
         self.routines: dict[cst.CSTNode, Routine] = {}
+        self.inner: dict[str, Routine] = {}  # functions inside functions
         self.orphans: list[cst.EmptyLine] = []
         self.values: dict[str, Value] = {}
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
@@ -289,6 +293,8 @@ class Program:
     def called(self, name: str) -> Routine | None:
         """The function of the file with this qualified name."""
         short = name.removeprefix("file:")
+        if short in self.inner:
+            return self.inner[short]
         owner, _, last = short.rpartition(".")
         if owner:
             cls = self.classes.get(owner)
@@ -347,6 +353,7 @@ class Program:
             "float" if value.dtype == "float" else "unknown",
             value.rank,
             like=f"kept {value.like}" if value.like else "",
+            exact=value.exact if not value.exact.startswith("?") else "?",
         )
 
     def _setup_parameter(self, routine: Routine, index: int) -> Value:
@@ -452,7 +459,8 @@ def _lying(value: Value, where: str) -> Value:
     parts = None if value.parts is None else tuple(_lying(p, f"{where}.{i}") for i, p in enumerate(value.parts))
     place = Place(frozenset({where})) if value.kind in {"tensor", "unknown"} else None
     like = f"kept {value.like}" if value.like else where if place else ""
-    return replace(value, place=place, parts=parts, number="", mask="", like=like)
+    exact = f"?{where}" if value.exact.startswith("?") else value.exact
+    return replace(value, place=place, parts=parts, number="", mask="", like=like, exact=exact)
 
 
 __all__ = ["STATIC", "Class", "Program", "Routine", "decorators", "nodes"]

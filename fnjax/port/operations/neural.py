@@ -44,12 +44,11 @@ F.local_response_norm | input, size, alpha=0.0001, beta=0.75, k=1.0 | _local_res
 F.pad | input, pad, mode="constant", value=None | _pad(input, pad, mode=mode, value=value) | same
 F.unfold | input, kernel_size, dilation=1, padding=0, stride=1 | _unfold(input, kernel_size, dilation=dilation, padding=padding, stride=stride) | float
 F.fold | input, output_size, kernel_size, dilation=1, padding=0, stride=1 | _fold(input, output_size, kernel_size, dilation=dilation, padding=padding, stride=stride) | float
-F.grid_sample | input, grid, mode="bilinear", padding_mode="zeros", align_corners=None | _grid_sample(input, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners) | float
 F.affine_grid | theta, size, align_corners=None | _affine_grid(theta, size, align_corners=align_corners) | float
 torch.affine_grid_generator | theta, size, align_corners | _affine_grid(theta, size, align_corners=align_corners) | float
 F.upsample_nearest | input, size=None, scale_factor=None | _interpolate(input, size=size, scale_factor=scale_factor) | float
 F.upsample_bilinear | input, size=None, scale_factor=None | _interpolate(input, size=size, scale_factor=scale_factor, mode="bilinear", align_corners=True) | float
-F.scaled_dot_product_attention | query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False | _attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale) | float
+F.scaled_dot_product_attention | query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False | _attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa) | float
 torch.cosine_similarity F.cosine_similarity | x1, x2, dim=1, eps=1e-08 | _cosine_similarity(x1, x2, axis=dim, eps=eps) | float
 torch.pairwise_distance F.pairwise_distance | x1, x2, p=2.0, eps=1e-06, keepdim=False | jnp.linalg.vector_norm(x1 - x2 + (eps), axis=-1, keepdims=keepdim, ord=p) | float
 F.nll_loss | input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean" | _nll_loss(input, target, weight=weight, ignore_index=ignore_index, reduction=reduction) | float
@@ -211,6 +210,19 @@ operation(
     "input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled",
     _batch_norm,
     "float",
+)
+
+
+def _grid_sample(call: Bound) -> str:
+    for name, known in (("mode", {"bilinear", "nearest"}), ("padding_mode", {"zeros", "border"})):
+        value = call.literal(name)
+        if value is not MISSING and value not in known:
+            raise Refuse(f"{name}={value!r} has no counterpart in JAX; write the reading out")
+    return "_grid_sample(input, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)"
+
+
+operation(
+    "F.grid_sample", 'input, grid, mode="bilinear", padding_mode="zeros", align_corners=None', _grid_sample, "float"
 )
 
 

@@ -397,8 +397,11 @@ def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
     return x / (k + alpha * mean) ** beta
 
 
-def _attention(query, key, value, mask=None, is_causal=False, scale=None):
-    """Scaled dot-product attention over the last two axes."""
+def _attention(query, key, value, mask=None, is_causal=False, scale=None, enable_gqa=False):
+    """Scaled dot-product attention over the last two axes; heads are the axis before them."""
+    if enable_gqa:
+        key = jnp.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
+        value = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query @ key.mT * scale
     if is_causal:

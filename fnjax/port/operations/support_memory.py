@@ -22,7 +22,17 @@ def _mask(mask, x):
 
 
 def _set(x, index, value):
-    """A copy of x with `value` at an index: a boolean mask, for which it is one number for all entries, or whole numbers."""
-    if index.dtype == bool:
-        return jnp.where(_mask(index, x), value, x).astype(x.dtype)
-    return x.at[index].set(value)
+    """A copy of x with `value` at an index: a boolean mask, for whose entries there is one value or one each, or any other."""
+    if getattr(index, "dtype", None) != bool:
+        return x.at[index].set(value)
+    if jnp.ndim(value) > x.ndim - index.ndim:
+        order = jnp.cumsum(index.ravel()) - 1
+        value = value[jnp.clip(order, 0, len(value) - 1)].reshape(index.shape + value.shape[1:])
+    return jnp.where(_mask(index, x), value, x).astype(x.dtype)
+
+
+def _update(x, index, new):
+    """A copy of x with the entries of `new`, an array with the same axes, at an index: a boolean mask or any other."""
+    if getattr(index, "dtype", None) == bool:
+        return jnp.where(_mask(index, x), new, x).astype(x.dtype)
+    return x.at[index].set(new[index])

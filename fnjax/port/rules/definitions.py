@@ -15,7 +15,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, State, Value, join_values
+from fnjax.port.facts import State, Value, join_values, places, renamed
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, METHODS, Class, Program, Routine
@@ -82,8 +82,7 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
         param = next((p for p in routine.parameters if p.name.value == name), None)
         if param is None:
             continue
-        places = [p for v in walk.returns for p in _places(v)]
-        if any(f"arg:{name}" in p.storage for p in places):
+        if any(f"arg:{name}" in p.storage for v in walk.returns for p in places(v)):
             walk.note(
                 param,
                 "in-place",
@@ -97,12 +96,6 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
                 "return the new array too",
             )
-
-
-def _places(value: Value) -> list[Any]:
-    from fnjax.port.facts import places
-
-    return places(value)
 
 
 def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
@@ -204,9 +197,15 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
+    storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
+    outside = {s: f"outer {s}" for s in storages}
+    for name, value in walk.state.variables.items():
+        routine.closure.variables[name] = renamed(value, outside)
     made, sink, inner = port_routine(walk.program, routine)
     _take(walk, sink, inner)
-    walk.bind(node.name.value, Value("object", element=routine.result or UNKNOWN), node)
+    walk.program.inner[f"{node.name.value} at {walk.program.source.position(node)[0]}"] = routine
+    name = f"file:{node.name.value} at {walk.program.source.position(node)[0]}"
+    walk.bind(node.name.value, Value("object", name=name), node)
     return [made]
 
 

@@ -48,6 +48,20 @@ def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
     return None
 
 
+def open_index(walk: Walk, node: cst.Subscript) -> Term | None:
+    """The one index of a subscript, where it may be a boolean mask or whole numbers."""
+    indices = elements(node)
+    if len(indices) != 1 or indices[0] is None or isinstance(indices[0], (cst.List, cst.ListComp)):
+        return None
+    term = walk.expr(indices[0])
+    return term if term.value.kind in {"tensor", "unknown"} and term.value.dtype == "unknown" else None
+
+
+def index_number(walk: Walk, index: Term) -> str:
+    """A text that two indices share only if they have the same value."""
+    return index.value.number or walk.number(index.node)
+
+
 def _called_mask(node: cst.BaseExpression) -> bool:
     """Whether an index of unknown dtype is a mask by its name, or is `~index`."""
     if isinstance(node, cst.UnaryOperation):
@@ -113,6 +127,10 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     mask = mask_of(walk, node)
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return _compressed(walk, node, base, mask)
+    index = open_index(walk, node)
+    if walk.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
+        number = index_number(walk, index)
+        return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
     made = _changed(walk, node, base)
     indices = elements(node)
     values = [walk.expr(i).value if i is not None else None for i in indices]

@@ -22,14 +22,10 @@ def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
     if new.value.mask:
         if new.value.mask != mask.value.number:
             raise Uncompressed
-    elif new.value.is_tensor and new.value.rank != 0:
-        walk.report(
-            node,
-            "untraced",
-            "the entries for x[mask] are as many as the mask selects; write it with jnp.where(mask, all entries, "
-            "x), or it runs un-jitted only",
-        )
-        return parse(f"{code(fit(base.node))}.at[{code(fit(mask.node, 1))}].set({code(fit(new.node, 1))})")
+    elif new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0):
+        walk.sink.needs.add("_set")
+        texts = [code(fit(t.node, 1)) for t in (base, mask, new)]
+        return parse(f"_set({', '.join(texts)})")
     walk.sink.imports.add("jnp")
     condition = code(fit(mask.node, 1))
     if not _same_rank(base, mask):

@@ -18,7 +18,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, Step, Value, places
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places, widens
 from fnjax.port.operations import (
     MISSING,
     Absent,
@@ -32,6 +32,7 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
+from fnjax.port.rules.operators import narrowed
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import write
@@ -316,6 +317,8 @@ def operate(
             )
     value = replace(_value(walk, node, bound, rendered, short), mask=mask)
     expression_ = rendered.expression
+    if short in ELEMENTWISE and bound.overload.result in {"same", "promoted", "float"}:
+        expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
     if bound.out is not None:
         target = walk.expr(bound.out)
         return write(walk, node, target, expression_, value)
@@ -324,14 +327,33 @@ def operate(
         target = terms.get(id(first)) or walk.expr(first)
         if code(expression_) == code(target.node):
             return target
+        if not bound.operation.names[0].endswith(".copy_"):
+            expression_ = kept_dtype(expression_, target, [walk.expr(v).value for v in bound.values.values()])
         return write(
             walk,
             node,
             target,
             expression_,
-            replace(value, dtype=target.value.dtype, like=target.value.like, rank=target.value.rank),
+            replace(
+                value,
+                dtype=target.value.dtype,
+                like=target.value.like,
+                rank=target.value.rank,
+                exact=target.value.exact,
+            ),
         )
     return Term(expression_, value)
+
+
+# Parameters whose dtype has no say in the result's.
+_NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})
+
+
+def kept_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
+    """What is written to a tensor takes its dtype."""
+    if not any(widens(target.value, v) for v in others):
+        return new
+    return parse(f"{code(fit(new))}.astype({code(fit(target.node))}.dtype)")
 
 
 def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
@@ -390,6 +412,7 @@ def _value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendere
         dtype = next((d for t, d in _DTYPES.items() if last.startswith(t)), "unknown")
         if last == "dtype":
             dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
+    exact = _exact(walk, bound, rendered, tensors, short)
     likes = {v.like for v in tensors if v.rank != 0}
     same = short in ELEMENTWISE and len(likes) == 1
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
@@ -399,16 +422,18 @@ def _value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendere
         rank = 0
     if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
         rank = 0
-    place = _place(walk, node, bound, rendered, first)
+    place = _place(walk, node, bound, rendered, first, dtype, exact)
     like = likes.pop() if same and likes else ""
     if not like:
         line, column = walk.program.source.position(node)
         like = f"@{line}:{column}"
-    one = Value("tensor", dtype, rank, place=place, like=like)
+    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact)
     if overload.result == "pair":
-        classes = {"indices": "int"}
         parts = tuple(
-            Value("tensor", classes.get(f, first.dtype), place=walk.fresh(node, f" {f}")) for f in overload.fields
+            Value("tensor", "int", place=walk.fresh(node, f" {f}"))
+            if f == "indices"
+            else Value("tensor", first.dtype, place=walk.fresh(node, f" {f}"), exact=exact)
+            for f in overload.fields
         )
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
@@ -419,6 +444,41 @@ def _value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendere
     return one
 
 
+_CASTS = {
+    "float": "float32",
+    "double": "float",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+}
+
+
+def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], short: str) -> str:
+    """The dtype of the result, as far as the source names it."""
+    name = bound.operation.names[0]
+    if name == f"torch.Tensor.{short}" and short in _CASTS:
+        return _CASTS[short]
+    for key in ("dtype", "non_blocking", "other") if short in {"to", "type"} else ("dtype",):
+        target = bound.values.get(key)
+        if target is None or bound.literal(key) is None:
+            continue
+        value = walk.expr(target).value
+        if bound.context.role(target) == "dtype":
+            return value.exact if value.name == "instance:torch.dtype" else f"?{walk.number(target)}"
+        if key == "other" and bound.context.role(target) != "device":
+            return value.exact if value.is_tensor else f"?{walk.number(target)}"
+    if short == "type_as" and "other" in bound.values:
+        return walk.expr(bound.values["other"]).value.exact
+    if bound.overload.result in {"int", "bool", "complex"} or not tensors:
+        return ""
+    if bound.overload.result in {"same", "pair", "list"} and short != "where":
+        return tensors[0].exact
+    floats = [v for v in tensors if v.dtype not in {"int", "bool"}]
+    return common_dtype(floats) if floats else ""
+
+
 def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value:
     name = bound.operation.names[0]
     text = code(rendered.expression)
@@ -427,7 +487,8 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
     if short in {"dtype", "promote_types", "result_type", "get_default_dtype"} or (
         text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
     ):
-        return Value("static", name="instance:torch.dtype")
+        exact = first.exact if short == "dtype" else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
+        return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
     if short == "device":
         return Value("static", name="instance:torch.device")
     if short in {"ndim", "dim"} and first.rank is not None:
@@ -443,13 +504,19 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
     return Value("static", literal=value)
 
 
-def _place(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value) -> Place | None:
-    """Where the result of an operation lies."""
+def _place(
+    walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
+) -> Place | None:
+    """Where the result of an operation lies; of another dtype than the source it is a copy."""
     alias = bound.overload.alias
     if alias == "new" or first.place is None:
         return walk.fresh(node)
     place = first.place
     if alias == "maybe":
+        other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
+        half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
+        if other or half:  # nobody makes half what is half already
+            return walk.fresh(node)
         return replace(place, certain=False)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value, join_values
-from fnjax.port.operations import MISSING, literal
+from fnjax.port.facts import UNKNOWN, Value, common_dtype, join_values, widens
+from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
 
@@ -53,7 +53,28 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
             dtype = "int"
     place = walk.fresh(node)
     kind = "tensor" if tensors else "unknown"
-    return Value(kind, dtype, rank, place=place, like=like, mask=masks.pop() if masks else "")
+    exact = "" if dtype == "bool" else common_dtype(open_)
+    return Value(kind, dtype, rank, place=place, like=like, mask=masks.pop() if masks else "", exact=exact)
+
+
+def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
+    """PyTorch lets no number and no tensor without dimensions make another tensor's dtype wider; JAX lets the latter."""
+    whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
+    single = [t.value for t in terms if t.value.is_tensor and t.value.rank == 0]
+    if not whole or not single:
+        return made
+    widest = max(whole, key=lambda t: not any(widens(t.value, o.value) for o in whole))
+    if not any(widens(widest.value, v) for v in single):
+        return made
+    return parse(f"{code(fit(made))}.astype({_dtype_of(widest)})")
+
+
+def _dtype_of(term: Term) -> str:
+    if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
+        return f"jnp.{term.value.exact}"
+    if isinstance(term.node, (cst.Name, cst.Attribute)):
+        return f"{code(term.node)}.dtype"
+    return f"jnp.result_type({code(term.node)})"
 
 
 @expression(cst.BinaryOperation)
@@ -79,6 +100,10 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         known = {left.value.dtype, right.value.dtype}
         return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
     value = combined(walk, node, [left, right], dtype)
+    new = narrowed(made, [left, right])
+    if new is not made:
+        walk.sink.imports.add("jnp")
+        return Term(new, value)
     if value.dtype == "bool":
         value = replace(value, number=walk.number(node))
     return Term(made, value)
@@ -103,7 +128,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     if isinstance(node.operator, cst.Not):
         if term.value.is_tensor:
             return Term(
-                parse(f"~({_text(term.node)})") if term.value.dtype == "bool" else made,
+                parse(f"~({code(term.node)})") if term.value.dtype == "bool" else made,
                 Value("tensor", "bool", term.value.rank, number=walk.number(node)),
             )
         return Term(made, Value("static", "bool"))
@@ -119,12 +144,6 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
         made,
         replace(term.value, place=walk.fresh(node), number=walk.number(node) if term.value.dtype == "bool" else ""),
     )
-
-
-def _text(node: cst.BaseExpression) -> str:
-    from fnjax.port.operations import code
-
-    return code(node)
 
 
 @expression(cst.Comparison)
@@ -159,7 +178,7 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
         and right.value.kind in {"tensor", "static"}
     ):
         sign = "&" if isinstance(node.operator, cst.And) else "|"
-        return Term(parse(f"({_text(left.node)}) {sign} ({_text(right.node)})"), Value("tensor", "bool", 0))
+        return Term(parse(f"({code(left.node)}) {sign} ({code(right.node)})"), Value("tensor", "bool", 0))
     if left.value.is_tensor:
         walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
     value = right.value if left.value.kind == right.value.kind else join_values(left.value, right.value)

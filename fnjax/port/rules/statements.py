@@ -18,11 +18,12 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import is_ctx, keep, path
-from fnjax.port.rules.indexing import elements, mask_of, subscript
+from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
 from fnjax.port.rules.masks import masked_write
+from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
@@ -202,12 +203,12 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     mask = mask_of(walk, target)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
+    elif term.value.mask:
+        new = _updated(walk, target, base, term)
     else:
-        if term.value.mask:
-            raise Uncompressed
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
         value_code = code(fit(term.node, 1))
-        if _open_index(walk, target):
+        if open_index(walk, target):
             walk.sink.needs.add("_set")
             index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
             new = parse(f"_set({code(fit(base.node, 1))}, {index}, {value_code})")
@@ -222,13 +223,14 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     return []
 
 
-def _open_index(walk: Walk, target: cst.Subscript) -> bool:
-    """Whether the one index is a tensor that may be a mask or whole numbers."""
-    indices = elements(target)
-    if len(indices) != 1 or indices[0] is None:
-        return False
-    value = walk.expr(indices[0]).value
-    return value.is_tensor and value.dtype == "unknown"
+def _updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
+    """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
+    index = open_index(walk, target)
+    if index is None or full.value.mask != index_number(walk, index):
+        raise Uncompressed
+    walk.sink.needs.add("_update")
+    texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
+    return parse(f"_update({', '.join(texts)})")
 
 
 def _mask_among(walk: Walk, target: cst.Subscript) -> None:
@@ -277,6 +279,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         assert isinstance(target, cst.Attribute)
         held = walk.expr(target.value)
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
+    widening = widens(held.value, term.value)
+    new = kept_dtype(new, held, [term.value])
     if held.value.kind == "static":
         value = STATIC if term.value.kind == "static" else replace(term.value, number="")
         if held.value.parts is not None or held.value.element is not None:
@@ -293,11 +297,19 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     alone = len(walk.before)
     write(walk, node, held, new, replace(held.value, number=""))
     written = walk.before[alone:]
-    if key and len(written) == 1 and not isinstance(node.target, cst.Subscript) and not _is_data(walk, target):
+    if (
+        key
+        and len(written) == 1
+        and not widening
+        and not isinstance(node.target, cst.Subscript)
+        and not _is_data(walk, target)
+    ):
         del walk.before[alone:]
         return [cst.SimpleStatementLine([same])]
     if not written and key:
         walk.bind(key, replace(held.value, number=""), node)
+        if widening:
+            return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
         return [cst.SimpleStatementLine([same])]
     return []
 
@@ -317,6 +329,14 @@ def _augmented_entries(
         ):
             raise Uncompressed
         write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
+        return []
+    index = open_index(walk, target)
+    if index is not None and (term.value.mask or term.value.kind == "static"):
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            Value("tensor", mask=term.value.mask or index_number(walk, index)),
+        )
+        write(walk, node, base, _updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
         return []
     if term.value.mask:
         raise Uncompressed

@@ -39,6 +39,12 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "alias",
             f"this writes to {code(target.node)}, which outlives the call; let the function return the new array",
         )
+    if place and any(s.startswith("outer ") for s in place.storage):
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to {code(target.node)} of the enclosing function; let this one return the new array",
+        )
     if place and not holders and any(s.startswith("global ") for s in place.storage):
         raise Stop(
             node, "alias", f"this writes to the global {code(target.node)}; let the function return the new array"
@@ -154,7 +160,8 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     """The other variables that see the memory take its new entries."""
     source = holders[first]
     done = {first: source}
-    others = {n: p for n, p in holders.items() if n != first and walk.live(n)}
+    saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    others = {n: p for n, p in holders.items() if n != first and (walk.live(n) or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(
         (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
