@@ -171,7 +171,10 @@ def run_torch(torch: Any, cls: Any, args: list[Any]) -> tuple[list[Any], list[An
         with limit(5):
             grads = list(
                 torch.autograd.grad(
-                    wanted, inputs, [c.to(o.dtype) for c, o in zip(cotangents, wanted, strict=True)], allow_unused=True
+                    wanted,
+                    inputs,
+                    [c.to(o.dtype, copy=True) for c, o in zip(cotangents, wanted, strict=True)],
+                    allow_unused=True,
                 )
             )
         grads = [torch.zeros_like(a) if g is None else g for g, a in zip(grads, inputs, strict=True)]

@@ -14,12 +14,12 @@ from fnjax.port.facts import UNKNOWN, State, Value
 from fnjax.port.naming import Source
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import Finding, Ported, PortedClass
-from fnjax.port.rules import control, definitions, foreign, indexing, operations, operators, others, statements
+from fnjax.port.rules import control, definitions, foreign, indexing, loops, operations, operators, others, statements
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
 # Each file enters its rules when it is imported.
-RULES = (control, definitions, foreign, indexing, operations, operators, others, statements)
+RULES = (control, definitions, foreign, indexing, loops, operations, operators, others, statements)
 _ROUNDS = 6  # until what functions say of each other must have settled
 
 
@@ -103,7 +103,7 @@ def _failed(source: Source, error: Exception) -> Ported:
 
 
 def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:
-    program = Program(source, recomputation)
+    program = Program(source, _patterns)
     program.evaluate = lambda node: _evaluated(program, node)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
@@ -130,6 +130,11 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
     return Ported(code, tuple(made))
+
+
+def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
+    """Rewrites of several statements at once: what they become, and how many they are."""
+    return recomputation(walk, body, index) or control.early_return(walk, body, index)
 
 
 def _from_torch(program: Program, cls: Class) -> bool:

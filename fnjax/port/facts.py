@@ -72,8 +72,9 @@ class Value:
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
         mask: this value stands for the entries that the mask of that number selects; the code holds all entries.
-        exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time only;
-            empty for that of the inputs. Of a dtype itself, which one it is.
+        exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
+            only; empty for that of the inputs. Of a dtype itself, which one it is.
+        mixed: a tensor on one way through the function, a Python value on another.
     """
 
     kind: str = "unknown"
@@ -89,6 +90,12 @@ class Value:
     like: str = ""
     mask: str = ""
     exact: str = ""
+    mixed: bool = False
+
+    @property
+    def traced(self) -> bool:
+        """Whether under jit this may be an array whose entries are not known."""
+        return self.kind == "tensor" or self.mixed
 
     @property
     def is_tensor(self) -> bool:
@@ -130,7 +137,7 @@ def common_dtype(values: list[Value]) -> str:
     kinds = {v.exact for v in whole}
     if len(kinds) == 1:
         return kinds.pop()
-    floats = [v for v in whole if v.dtype != "int" and v.dtype != "bool"]
+    floats = [v for v in whole if v.dtype not in {"int", "bool"}]
     if any(v.exact.startswith("?") for v in whole):
         return "?"
     return max((v.exact for v in floats or whole), key=lambda e: _width(Value(exact=e), 3), default="")
@@ -169,6 +176,7 @@ def join_values(a: Value, b: Value) -> Value:
         like=a.like if a.like == b.like else "",
         mask=a.mask if a.mask == b.mask else "",
         exact=a.exact if a.exact == b.exact else "?",
+        mixed=a.mixed or b.mixed or {a.kind, b.kind} == {"tensor", "static"},
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from fnjax.port.backward_calls import without_backward_calls
 from fnjax.port.operations import code
 
 # Names under which torch's own code may be met, and the names of the table.
@@ -101,7 +102,8 @@ class Source:
         wrapper = MetadataWrapper(cst.parse_module(text))
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
-        source = cls(filename, wrapper.module, positions)
+        tree = without_backward_calls(wrapper.module, positions)
+        source = cls(filename, tree, positions)
         for statement in source.tree.body:
             for name, definition in _bindings(statement):
                 source.definitions.setdefault(name, []).append(definition)

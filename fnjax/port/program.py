@@ -52,6 +52,7 @@ class Routine:
         result: what it returns.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
+        gives: those of them that the port returns, where the source returns nothing.
     """
 
     node: cst.FunctionDef
@@ -63,6 +64,7 @@ class Routine:
     draws: bool = False
     draws_often: bool = False
     writes: frozenset[str] = frozenset()
+    gives: tuple[str, ...] = ()
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -248,7 +250,7 @@ class Program:
             self._resolving.add(name)
             value = self.evaluate(found.value)
             value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
-            if not value.name and (resolved := self.resolve(found.value)):
+            if not value.name and value.literal is MISSING and (resolved := self.resolve(found.value)):
                 value = replace(value, name=resolved)
             if len(self.source.definitions[name]) > 1:
                 value = replace(value, literal=MISSING, number="")

@@ -238,7 +238,7 @@ class Walk:
 
     def live(self, name: str) -> bool:
         """Whether the variable may be read after the statement that is being walked."""
-        if name.startswith("ctx"):
+        if name.startswith("ctx") or name in self.routine.gives:
             return True
         here = self.program.source.position(self.current)
         inside = self.routine.nodes_in(self.current)

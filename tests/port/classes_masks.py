@@ -232,4 +232,151 @@ class Gumbel(Function):
         return (g * y - (g * y).sum(-1, True) * y) / ctx.tau, None, None
 """,
     ),
+    "IdxMaskOrInt": (
+        "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
+        """
+class IdxMaskOrInt(Function):
+    @staticmethod
+    def forward(ctx, x, sel):
+        y = x.clone()
+        y[sel] = 0.5
+        ctx.sel = sel
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        g[ctx.sel] = 0
+        return g, None
+""",
+    ),
+    "IdxMaskOrInt2": (
+        "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
+        """
+class IdxMaskOrInt2(Function):
+    @staticmethod
+    def forward(ctx, x, sel):
+        y = x.clone()
+        y[sel] *= 0.5
+        ctx.sel = sel
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        g[ctx.sel] *= 0.5
+        return g, None
+""",
+    ),
+    "IdxMaskOrInt3": (
+        "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
+        """
+class IdxMaskOrInt3(Function):
+    @staticmethod
+    def forward(ctx, x, sel):
+        y = x.clone()
+        y[sel] = x[sel] * 3
+        ctx.sel = sel
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        g[ctx.sel] = g[ctx.sel] * 3
+        return g, None
+""",
+    ),
+    "MaskKVals": (
+        "randn(2, 3), randn(3)",
+        """
+class MaskKVals(Function):
+    @staticmethod
+    def forward(ctx, x, v):
+        m = torch.zeros(2, 3, dtype=torch.bool)
+        m[0, :2] = True
+        m[1, 2] = True
+        y = x.clone()
+        y[m] = v
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "MaskUnknownVal": (
+        "randn(5, 3), array([1,0,1,1,0]) > 0, 2.0",
+        """
+class MaskUnknownVal(Function):
+    @staticmethod
+    def forward(ctx, x, m, v):
+        y = x.clone()
+        y[m > 0] = v
+        ctx.m = m
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        g[ctx.m > 0] = 0
+        return g, None, None
+""",
+    ),
+    "MaskMean": (
+        "randn(5, 3)",
+        """
+class MaskMean(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > 0
+        mu = x[m].mean()
+        sd = x[m].std()
+        return (x - mu) / sd * m
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "MaskMaxMin": (
+        "randn(5, 3)",
+        """
+class MaskMaxMin(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > 0
+        return x[m].max() - x[~m].min() + x[m].prod()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(5, 3)
+""",
+    ),
+    "WhereNonzero": (
+        "randn(5, 3)",
+        """
+class WhereNonzero(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        idx = torch.where(x > 0)
+        y[idx] = y[idx] * 2
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "MaskedSelectSum": (
+        "randn(5, 3)",
+        """
+class MaskedSelectSum(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > 0
+        return torch.masked_select(x, m).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(5, 3)
+""",
+    ),
 }

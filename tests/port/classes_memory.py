@@ -279,4 +279,57 @@ class Gather3(Function):
         return gp, None
 """,
     ),
+    "SavedWrite": (
+        "randn(4)",
+        """
+class SavedWrite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        z = y
+        z += 1
+        return z * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g * y
+""",
+    ),
+    "NestedWrite3": (
+        "randn(4)",
+        """
+class NestedWrite3(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        def scale(t):
+            t[0] = 0
+            return t
+        z = scale(y)
+        return y + z
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "HelperWrite": (
+        "randn(4)",
+        """
+def bump(t, k=1):
+    t += k
+
+class HelperWrite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        bump(y, 2)
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
 }

@@ -7,9 +7,28 @@ import numpy as np
 import pytest
 
 from fnjax.port import port_source
-from tests.port import classes_layers, classes_masks, classes_memory, classes_structure
+from tests.port import (
+    classes_control,
+    classes_dtypes,
+    classes_layers,
+    classes_masks,
+    classes_memory,
+    classes_real,
+    classes_recomputing,
+    classes_structure,
+)
 
-CASES = classes_memory.CASES | classes_masks.CASES | classes_layers.CASES | classes_structure.CASES
+_FILES = (
+    classes_control,
+    classes_dtypes,
+    classes_layers,
+    classes_masks,
+    classes_memory,
+    classes_real,
+    classes_recomputing,
+    classes_structure,
+)
+CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 HEAD = """\
 import math
 from typing import Any, Optional, Tuple

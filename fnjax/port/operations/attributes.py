@@ -74,7 +74,7 @@ torch.nan |  | jnp.nan | static attribute
 torch.pi |  | jnp.pi | static attribute
 torch.e |  | jnp.e | static attribute
 torch.newaxis |  | None | static attribute
-torch.strided torch.contiguous_format torch.preserve_format torch.channels_last torch.channels_last_3d |  | None | static attribute
+torch.strided torch.contiguous_format torch.legacy_contiguous_format torch.preserve_format torch.channels_last torch.channels_last_3d |  | None | static attribute
 torch.float32 torch.float |  | jnp.float32 | static attribute
 torch.float64 torch.double |  | jnp.float64 | static attribute
 torch.float16 torch.half |  | jnp.float16 | static attribute
@@ -159,8 +159,6 @@ def _narrow(call: Bound, name: str) -> str:
 
 def _type(call: Bound) -> str:
     """`x.type(dtype)`, also with the name of a tensor type."""
-    if "dtype" not in call.values:
-        raise Refuse("the name of a tensor type means nothing in JAX; compare x.dtype")
     name = call.literal("dtype")
     if name is MISSING:
         return f"input.astype({_narrow(call, 'dtype')})"
@@ -177,7 +175,8 @@ TENSORS = {
 TENSOR_TYPES = {f"torch.{cuda}{name}": dtype for name, dtype in TENSORS.items() for cuda in ("", "cuda.")}
 
 operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe")
-operation(".type", "input, dtype=None, non_blocking=False", _type, alias="maybe")
+operation(".type", "input", "input.dtype", "static")  # PyTorch's is a string, good for comparisons and x.type(...)
+operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe")
 
 
 def _constructor(dtype: str) -> Callable[[Bound], str]:

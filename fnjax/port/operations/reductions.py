@@ -44,7 +44,6 @@ lines("""
 +corrcoef | input | jnp.corrcoef(input) | float
 torch.searchsorted | sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None | _searchsorted(sorted_sequence, input, side=side, right=right, sorter=sorter) | int
 +histc | input, bins=100, min=0, max=0 | _histc(input, bins=(bins), low=(min), high=(max)) | float
-+bincount | input, weights=None, minlength=0 | jnp.bincount(input, weights=weights, minlength=minlength) | int untraced
 +dist | input, other, p=2 | jnp.linalg.vector_norm(input - other, ord=p) | float
 +renorm .renorm_ | input, p, dim, maxnorm | _renorm(input, p, axis=dim, maxnorm=maxnorm) | float
 torch.cumulative_trapezoid | y, x=None, *, dx=1, dim=-1 | _cumulative_trapezoid(y, x, dx=dx, axis=dim) | float
@@ -163,6 +162,16 @@ def _norm(call: Bound) -> str:
         plain = not call.given("dim") and not call.given("keepdim")
         return "jnp.linalg.norm(input)" if plain else "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim)"
     return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
+
+
+operation("+bincount", "input, weights=None, *, minlength", "_bincount(input, (minlength), weights=weights)", "int")
+operation(
+    "+bincount",
+    "input, weights=None, minlength=0",
+    "jnp.bincount(input, weights=weights, minlength=minlength)",
+    "int",
+    traced=False,
+)
 
 
 def _norm_cast(call: Bound) -> str:

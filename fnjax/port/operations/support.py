@@ -188,6 +188,13 @@ def _histc(x, bins=100, low=0, high=0):
     return jnp.zeros(bins, x.dtype).at[jnp.where(inside, place, 0).astype(int)].add(inside.astype(x.dtype))
 
 
+def _bincount(x, length, weights=None):
+    """How often each number comes, or its weights' sum; under jit all numbers must be below the length."""
+    if not isinstance(x, jax.core.Tracer):
+        length = max(length, int(jnp.max(x, initial=-1)) + 1)
+    return jnp.bincount(x, weights=weights, length=length)
+
+
 def _renorm(x, p, axis, maxnorm):
     """Slices along an axis, those with too large a norm scaled down to it."""
     others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
@@ -213,6 +220,13 @@ def _unflatten(x, axis, sizes):
     axis = axis % x.ndim
     rest = -x.shape[axis] // math.prod(sizes)
     return x.reshape((*x.shape[:axis], *(rest if n == -1 else n for n in sizes), *x.shape[axis + 1 :]))
+
+
+def _resize(x, shape):
+    """The first entries in another shape; where there are too few, zeros for what PyTorch leaves open."""
+    size = math.prod(shape)
+    flat = x.ravel()[:size]
+    return jnp.pad(flat, (0, size - flat.size)).reshape(shape)
 
 
 def _flatten(x, start, end=-1):

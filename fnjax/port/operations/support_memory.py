@@ -22,8 +22,8 @@ def _mask(mask, x):
 
 
 def _set(x, index, value):
-    """A copy of x with `value` at an index: a boolean mask, for whose entries there is one value or one each, or any other."""
-    if getattr(index, "dtype", None) != bool:
+    """A copy of x with `value` at an index: a mask, for whose entries there is one value or one each, or any other."""
+    if not (hasattr(index, "dtype") and index.dtype == bool):
         return x.at[index].set(value)
     if jnp.ndim(value) > x.ndim - index.ndim:
         order = jnp.cumsum(index.ravel()) - 1
@@ -33,6 +33,6 @@ def _set(x, index, value):
 
 def _update(x, index, new):
     """A copy of x with the entries of `new`, an array with the same axes, at an index: a boolean mask or any other."""
-    if getattr(index, "dtype", None) == bool:
+    if hasattr(index, "dtype") and index.dtype == bool:
         return jnp.where(_mask(index, x), new, x).astype(x.dtype)
     return x.at[index].set(new[index])

@@ -11,16 +11,17 @@ Limits: loops that end on a tensor's value, and branches that return or keep dif
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value, join_values
 from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.rules.loops import ONLY, carries, define, written_in
 from fnjax.port.rules.registry import expression, statement
+from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, line, names, parse
-
-_ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
 
 def decided(walk: Walk, test: Term) -> bool | None:
@@ -38,7 +39,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     if test.value.mask or body.value.mask or orelse.value.mask:
         raise Uncompressed
     value = replace(join_values(body.value, orelse.value), number="")
-    if test.value.is_tensor:
+    if test.value.traced:
         walk.sink.imports |= {"jax", "jnp"}
         texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
         if body.value.kind == orelse.value.kind == "static" and body.value.parts is None and orelse.value.parts is None:
@@ -48,7 +49,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
             return Term(
                 parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
             )
-        walk.report(node, "untraced", f"this conditional expression {_ONLY}")
+        walk.report(node, "untraced", f"this conditional expression {ONLY}")
     return Term(walk.rebuilt(node), replace(value, literal=MISSING))
 
 
@@ -58,11 +59,11 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     test = walk.expr(node.test)
     if test.value.mask:
         raise Uncompressed
-    if test.value.is_tensor:
+    if test.value.traced:
         made = _traced(walk, node, test)
         if made is not None:
             return made
-        walk.report(node.test, "untraced", f"this `if` {_ONLY}")
+        walk.report(node.test, "untraced", f"this `if` {ONLY}")
     orelse = node.orelse
     if isinstance(orelse, cst.If):
         bodies: list[cst.BaseSuite | None] = [node.body, cst.IndentedBlock([orelse])]
@@ -141,7 +142,13 @@ def _traced(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     """The form of an `if` on a tensor that jit can trace."""
     if _only_raises(node):
         return _check(walk, node, test)
-    return _cond(walk, node, test)
+    for form in (_cond, _by_functions):
+        start, found = walk.state.copy(), list(walk.sink.findings)
+        made = form(walk, node, test)
+        if made is not None:
+            return made
+        walk.state, walk.sink.findings = start, found
+    return None
 
 
 def _only_raises(node: cst.If) -> bool:
@@ -214,11 +221,7 @@ def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         walk.branches([node.body, orelse.body if orelse else None])
         walk.state = after
         walk.sink.imports.add("jax")
-        yes, no = (
-            code(fit(r, 1)) if not isinstance(r, cst.Tuple) else f"({code(r).strip('()')})"
-            for r in returns
-            if r is not None
-        )
+        yes, no = (code(fit(r, 1)) for r in returns if r is not None)
         return [line(f"return jax.lax.cond({code(fit(test.node, 1))}, lambda: {yes}, lambda: {no})")]
     if any(s is None for s in sides) or test.value.rank not in {0, None}:
         walk.state = start
@@ -251,22 +254,92 @@ def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     return [line(f"{', '.join(changed)} = jax.lax.cond({code(fit(test.node, 1))}, {lambdas[0]}, {lambdas[1]})")]
 
 
-@statement(cst.While)
-def while_loop(walk: Walk, node: cst.While) -> Statements | None:
-    """`while c: ...`."""
-    tests: list[Term] = []
+def _by_functions(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+    """The two blocks as functions, of which jax.lax.cond calls one."""
+    orelse = node.orelse
+    blocks: list[cst.BaseSuite] = [node.body]
+    if orelse is not None:
+        blocks.append(cst.IndentedBlock([orelse]) if isinstance(orelse, cst.If) else orelse.body)
+    start, keys = walk.state.copy(), walk.sink.keys
+    made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
+    after = walk.state
+    walk.state = start
+    bodies = [_lines(b) for b in made]
+    returns = [_last_return(b) for b in bodies]
+    if len(bodies) == 2 and all(r is not None for r in returns):
+        bodies = [b[:-1] for b in bodies]
+    elif any(r is not None for r in returns):
+        return None
+    written = [written_in(cst.IndentedBlock(b)) for b in bodies]
+    if any(w is None for w in written) or walk.sink.keys != keys:
+        return None
+    every = {n for w in written if w is not None for n in w}
+    given = sorted(n for n in every if n in start.variables)
+    if all(r is not None for r in returns):
+        results = [code(fit(r, 1)) for r in returns if r is not None]
+        taken = "return"
+    else:
+        changed = sorted(n for n in every if walk.live(n))
+        both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
+        new = {n: after.variables[n] for n in changed}
+        if not changed or any(n not in start.variables and n not in both for n in changed):
+            return None
+        if not all(carries(v) or _was_number(v, start.variables.get(n)) for n, v in new.items()):
+            return None
+        results = [", ".join(changed)] * 2
+        taken = f"{', '.join(changed)} ="
+        for n, value in new.items():
+            after.variables[n] = (
+                value if value.is_tensor else Value("tensor", value.dtype, value.rank, place=value.place)
+            )
+            if value.place is None:
+                walk.bind(n, Value("tensor", value.dtype, 0), node)
+                after.variables[n] = walk.state.variables[n]
+    walk.state = after
+    walk.sink.imports.add("jax")
+    functions = [
+        define(name, ", ".join(given), [*block, line(f"return {result}")])
+        for name, block, result in zip(("positive", "negative"), [*bodies, []], results, strict=False)
+    ]
+    arguments = ", ".join([code(fit(test.node, 1)), "positive", "negative", *given])
+    last = line(f"{taken} jax.lax.cond({arguments})")
+    return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
-    def enter() -> None:
+
+def _lines(body: cst.BaseSuite) -> Statements:
+    """The statements of a block."""
+    if isinstance(body, cst.IndentedBlock):
+        return list(body.body)
+    return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
+def _last_return(block: Statements) -> cst.BaseExpression | None:
+    last = block[-1] if block else None
+    small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
+    return small.value if isinstance(small, cst.Return) else None
+
+
+def _was_number(after: Value, before: Value | None) -> bool:
+    """Whether a variable is a number on one side and an array on the other."""
+    numbers = {"int", "float", "bool"}
+    return after.parts is None and after.element is None and before is not None and before.dtype in numbers
+
+
+def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+    """`if t: return a` and then other statements up to `return b`, where t is a tensor's value."""
+    first, rest = body[index], list(body[index + 1 :])
+    if not isinstance(first, cst.If) or first.orelse is not None or not isinstance(first.body, cst.IndentedBlock):
+        return None
+    if _last_return(list(first.body.body)) is None or _last_return(rest) is None:
+        return None
+    with walk.rehearsal():
         walk.memo.clear()
-        tests.append(walk.expr(node.test))
-
-    body = walk.loop(node, enter, node.body)
-    test = tests[-1]
-    if test.value.is_tensor:
-        walk.report(node.test, "untraced", f"this `while` {_ONLY}")
-    if body is node.body and test.node is node.test:
-        return [node]
-    return [node.with_changes(test=test.node, body=body)]
+        traced = walk.expr(first.test).value.traced
+    if not traced:
+        return None
+    both = first.with_changes(orelse=cst.Else(cst.IndentedBlock(rest)))
+    walk.program.source.positions[both] = walk.program.source.position(first)
+    return walk.statement(both), 1 + len(rest)
 
 
 @statement(cst.Assert)
@@ -274,7 +347,7 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
     test = walk.expr(node.test)
     message = walk.expr(node.msg) if node.msg else None
-    if test.value.is_tensor:
+    if test.value.traced:
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
         made = node.with_changes(
@@ -297,6 +370,8 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     start.join(walk.state)
     for handler in node.handlers:
         walk.state = start.copy()
+        if handler.name is not None:
+            bind_target(walk, handler.name.name, Value("object"), handler)
         made = walk.body(handler.body)
         handlers.append(handler if made is handler.body else handler.with_changes(body=made))
         if not leaves(handler.body):

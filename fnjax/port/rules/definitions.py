@@ -15,10 +15,10 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import State, Value, join_values, places, renamed
+from fnjax.port.facts import Place, State, Value, join_values, places, renamed
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, literal
-from fnjax.port.program import FUNCTION_BASES, METHODS, Class, Program, Routine
+from fnjax.port.program import FUNCTION_BASES, METHODS, Class, Program, Routine, nodes
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.registry import statement
 from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, raising
@@ -60,6 +60,10 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
     if params is not node.params:
         changes["params"] = params
+    if routine.role == "helper" and routine.writes and not any(isinstance(n, _ENDS) for n in nodes(node.body)):
+        routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
+        if routine.gives:
+            body = cst.IndentedBlock([*walk.body(node.body).body, line(f"return {', '.join(routine.gives)}")])
     if body is not node.body:
         changes["body"] = body
     if node.returns is not None:
@@ -72,6 +76,16 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.draws or (routine.role in METHODS and program.drawing(routine)):
         made = _with_key(walk, program, routine, made)
     return made, walk.sink, walk
+
+
+_ENDS = (cst.Return, cst.Yield, cst.FunctionDef, cst.Lambda)
+
+
+def _still_given(walk: Walk, routine: Routine, name: str) -> bool:
+    """Whether a parameter is written to, and its variable still is that memory when the function ends."""
+    value = walk.state.variables.get(name)
+    place = value.place if value else None
+    return name in routine.writes and place is not None and place.same(Place(frozenset())) and place.certain
 
 
 def _written_inputs(walk: Walk, routine: Routine) -> None:

@@ -209,9 +209,15 @@ def _pullback(
     inside = walk.state.variables
     walk.state = outer
     walk.sink.imports.add("jax")
-    result = code(fit(terms[0].node, 1)) if len(terms) == 1 else f"({', '.join(code(fit(t.node, 1)) for t in terms)})"
     given = arguments.get("grad_outputs")
+    together = (
+        isinstance(outputs, (cst.Tuple, cst.List)) and given is not None and walk.expr(given).value.kind == "static"
+    )
+    texts = [code(fit(t.node, 1)) for t in terms]
+    result = texts[0] if len(terms) == 1 else f"({', '.join(texts)})"
     cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({result})"
+    if together and not isinstance(given, (cst.Tuple, cst.List)):
+        result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
     if isinstance(given, cst.List):
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):

@@ -83,7 +83,7 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
         else:
             parts = {f: walk.expr(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
             for f in parts:
-                if walk.expr(getattr(e.slice, f)).value.is_tensor:
+                if walk.expr(getattr(e.slice, f)).value.traced:
                     walk.report(
                         node,
                         "untraced",
@@ -126,7 +126,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         return Term(_changed(walk, node, base), _part(walk, node, value))
     mask = mask_of(walk, node)
     if mask is not None and value.kind in {"tensor", "unknown"}:
-        return _compressed(walk, node, base, mask)
+        return compressed(walk, node, base, mask)
     index = open_index(walk, node)
     if walk.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
@@ -198,7 +198,12 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
     return UNKNOWN
 
 
-def _compressed(walk: Walk, node: cst.Subscript, base: Term, mask: Term) -> Term:
+def same_shape(a: Value, b: Value) -> bool:
+    """Whether two arrays surely have one shape, or the same number of axes."""
+    return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
+
+
+def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term) -> Term:
     """All entries stand for those that the mask selects, or the selection runs un-jitted only."""
     if not walk.compress or not mask.value.number:
         walk.report(
@@ -207,13 +212,11 @@ def _compressed(walk: Walk, node: cst.Subscript, base: Term, mask: Term) -> Term
             "x[mask] selects a number of entries that depends on values; write it with jnp.where, or it runs "
             "un-jitted only",
         )
+        assert isinstance(node, cst.Subscript)
         return Term(_changed(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.fresh(node)))
     number = mask.value.number
-    same = (bool(mask.value.like) and mask.value.like == base.value.like) or (
-        mask.value.rank is not None and mask.value.rank == base.value.rank
-    )
     code_ = mask.node
-    if not same:
+    if not same_shape(mask.value, base.value):
         walk.sink.needs.add("_mask")
         code_ = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
     walk.masks[number] = code_

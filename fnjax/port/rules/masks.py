@@ -14,6 +14,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.operations import code, fit
+from fnjax.port.rules.indexing import same_shape
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
 
 
@@ -28,7 +29,7 @@ def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
         return parse(f"_set({', '.join(texts)})")
     walk.sink.imports.add("jnp")
     condition = code(fit(mask.node, 1))
-    if not _same_rank(base, mask):
+    if not same_shape(base.value, mask.value):
         walk.sink.needs.add("_mask")
         condition = f"_mask({condition}, {code(fit(base.node, 1))})"
     value = code(fit(new.node, 1))
@@ -36,11 +37,6 @@ def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
     if _may_promote(base, new):
         text += f".astype({code(fit(base.node))}.dtype)"
     return parse(text)
-
-
-def _same_rank(base: Term, mask: Term) -> bool:
-    same_shape = bool(mask.value.like) and mask.value.like == base.value.like
-    return same_shape or (mask.value.rank is not None and mask.value.rank == base.value.rank)
 
 
 def _may_promote(base: Term, new: Term) -> bool:

@@ -32,6 +32,7 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
+from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.operators import narrowed
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
@@ -209,6 +210,10 @@ _REDUCED = {
     "all": "jnp.all({x}, where={m})",
     "max": "jnp.max({x}, where={m}, initial=-jnp.inf)",
     "min": "jnp.min({x}, where={m}, initial=jnp.inf)",
+    "prod": "jnp.prod({x}, where={m})",
+    "std": "jnp.std({x}, where={m}, ddof=1)",
+    "var": "jnp.var({x}, where={m}, ddof=1)",
+    "norm": "jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
 }
 _DTYPES = {
     "float": "float",
@@ -297,6 +302,10 @@ def operate(
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
+    if short == "masked_select" and walk.compress:
+        base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
+        if chosen.value.number and same_shape(base.value, chosen.value):
+            return compressed(walk, node, base, chosen)
     mask = _masked(walk, node, short, list(terms.values()))
     if mask and short in _REDUCED and short not in ELEMENTWISE:
         return _reduced(walk, node, short, args)
@@ -308,7 +317,7 @@ def operate(
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        if name in _SHAPES and bound.kind(name) == "tensor" and walk.expr(given).value.kind == "tensor":
+        if name in _SHAPES and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
                 "untraced",
@@ -337,12 +346,16 @@ def operate(
             replace(
                 value,
                 dtype=target.value.dtype,
-                like=target.value.like,
-                rank=target.value.rank,
+                like=target.value.like if short in ELEMENTWISE else value.like,
+                rank=target.value.rank if short in ELEMENTWISE else value.rank,
                 exact=target.value.exact,
             ),
         )
     return Term(expression_, value)
+
+
+def _holds_tensor(value: Value) -> bool:
+    return value.traced or any(_holds_tensor(v) for v in (*(value.parts or ()), value.element) if v is not None)
 
 
 # Parameters whose dtype has no say in the result's.
@@ -484,10 +497,12 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
     text = code(rendered.expression)
     if short in {"finfo", "iinfo"}:
         return Value("static", name=f"instance:torch.{short}")
-    if short in {"dtype", "promote_types", "result_type", "get_default_dtype"} or (
+    if short in {"dtype", "type", "promote_types", "result_type", "get_default_dtype"} or (
         text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
     ):
-        exact = first.exact if short == "dtype" else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
+        exact = (
+            first.exact if short in {"dtype", "type"} else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
+        )
         return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
     if short == "device":
         return Value("static", name="instance:torch.device")
@@ -641,14 +656,16 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if isinstance(found, Operation) and not found.called:
         return operate(walk, node, found, [cst.Arg(node.value)])
-    if isinstance(found, Operation):  # a bound method that is passed on
+    if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
     return None
 
 
 @expression(cst.Name)
 def name(walk: Walk, node: cst.Name) -> Term | None:
-    """A variable, or a name of torch."""
+    """A variable, a name of torch, or True, False and None."""
+    if node.value in {"True", "False", "None"}:
+        return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=literal(node)))
     value = walk.lookup(node.value)
     if value.name.startswith("torch.") and node.value not in walk.state.variables:
         return reference(walk, node, value.name)

@@ -16,7 +16,7 @@ import libcst as cst
 from fnjax.port.facts import UNKNOWN, Value, common_dtype, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
-from fnjax.port.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
 
 def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
@@ -54,11 +54,13 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     place = walk.fresh(node)
     kind = "tensor" if tensors else "unknown"
     exact = "" if dtype == "bool" else common_dtype(open_)
-    return Value(kind, dtype, rank, place=place, like=like, mask=masks.pop() if masks else "", exact=exact)
+    mask = masks.pop() if masks else ""
+    mixed = not tensors and any(v.mixed for v in values)
+    return Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed)
 
 
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
-    """PyTorch lets no number and no tensor without dimensions make another tensor's dtype wider; JAX lets the latter."""
+    """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
     whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
     single = [t.value for t in terms if t.value.is_tensor and t.value.rank == 0]
     if not whole or not single:
@@ -131,8 +133,8 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
                 parse(f"~({code(term.node)})") if term.value.dtype == "bool" else made,
                 Value("tensor", "bool", term.value.rank, number=walk.number(node)),
             )
-        return Term(made, Value("static", "bool"))
-    if not term.value.is_tensor:
+        return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
+    if not term.value.is_tensor and term.value.dtype != "bool":
         value = Value(
             term.value.kind,
             term.value.dtype,
@@ -158,6 +160,9 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         walk.report(
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
         )
+    dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
+    if dtypes and any(isinstance(o.value.literal, str) for o in operands):
+        raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     value = combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
         value = replace(value, number=walk.number(node))

@@ -21,7 +21,7 @@ from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import write
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, assign, parse
 
 _TENSOR_TYPES = frozenset(
     {
@@ -213,10 +213,10 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     values = values_of(walk, node)
     made = walk.rebuilt(node)
     first = values[0] if values else UNKNOWN
-    tensors = [v for v in values if v.is_tensor]
-    if name in {"float", "complex"} and first.is_tensor:
-        return Term(walk.expr(node.args[0].value).node, replace(first, rank=0))
-    if name in {"int", "bool"} and first.is_tensor:
+    tensors = [v for v in values if v.traced]
+    if name in {"float", "complex"} and first.traced:
+        return Term(walk.expr(node.args[0].value).node, replace(first, kind="tensor", rank=0))
+    if name in {"int", "bool"} and first.traced:
         return _python_number(walk, node, name, first)
     if (name == "range" and tensors) or (name == "slice" and tensors):
         walk.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs un-jitted only")
@@ -311,6 +311,43 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
     if term.value.mask:
         raise Uncompressed
     return Term(term.node, replace(term.value, kind="tensor", rank=0, place=walk.fresh(node)))
+
+
+@expression(cst.Call)
+def size_numel(walk: Walk, node: cst.Call) -> Term | None:
+    """`x.shape[1:].numel()`."""
+    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "numel" and not node.args):
+        return None
+    term = walk.expr(node.func.value)
+    element = term.value.element or (term.value.parts or (None,))[0]
+    if term.value.kind != "static" or element is None or element.dtype != "int":
+        return None
+    walk.sink.imports.add("math")
+    return Term(parse(f"math.prod({code(term.node)})"), Value("static", "int"))
+
+
+_CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
+
+
+@expression(cst.Call)
+def tolist(walk: Walk, node: cst.Call) -> Term | None:
+    """`a, b = x.tolist()` unpacks scalar arrays."""
+    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "tolist" and not node.args):
+        return None
+    term = walk.expr(node.func.value)
+    if term.value.kind in {"static", "object"} or walk.name_of(node.func.value):
+        return None
+    if term.value.mask:
+        raise Uncompressed
+    made = node.func.value
+    constant = isinstance(term.node, cst.Call) and code(term.node.func) in _CONSTANTS
+    if constant and isinstance(made, cst.Call) and all(walk.expr(a.value).value.kind == "static" for a in made.args):
+        walk.sink.imports.add("np")
+        return Term(parse(f"{code(term.node).replace('jnp.', 'np.')}.tolist()"), Value("static", element=STATIC))
+    if term.value.rank == 0:
+        return Term(term.node, replace(term.value, place=walk.fresh(node)))
+    element = Value("tensor", term.value.dtype, 0, place=walk.fresh(node), exact=term.value.exact)
+    return Term(parse(f"list({code(term.node)})"), Value("static", element=element))
 
 
 @expression(cst.Call)
@@ -412,6 +449,9 @@ def _returned(
     """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
     writes = routine.writes  # type: ignore[attr-defined]
     value = _relocated(walk, node, result, taken)
+    gives = [n for n in routine.gives if n in taken]  # type: ignore[attr-defined]
+    if gives and set(gives) == set(writes) & set(taken):
+        return _given_back(walk, node, made, routine.gives, taken)  # type: ignore[attr-defined]
     for name in sorted(writes):
         if name not in taken:
             continue
@@ -438,6 +478,19 @@ def _returned(
                 node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
     return Term(made, value)
+
+
+def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
+    """The call of a function that returns what it wrote to: the caller's variables take it."""
+    new: dict[str, cst.BaseExpression] = {gives[0]: made}
+    if len(gives) > 1:
+        new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
+        walk.before.append(assign(", ".join(code(n) for n in new.values()), made))
+    for name in gives:
+        if name in taken:
+            term = walk.expr(taken[name].value)
+            last = write(walk, node, term, new[name], replace(term.value, number=""))
+    return Term(last.node, Value("static", literal=None, place=last.value.place))
 
 
 def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:

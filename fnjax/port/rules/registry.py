@@ -20,6 +20,7 @@ ORDER = (
     "operators",
     "indexing",
     "control",
+    "loops",
     "statements",
     "definitions",
     "others",

@@ -20,6 +20,7 @@ import libcst as cst
 
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, widens
 from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
 from fnjax.port.rules.masks import masked_write
@@ -90,7 +91,9 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
 @statement(cst.Assign)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
-    term = walk.expr(node.value)
+    if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
+        return _one_by_one(walk, node)
+    term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) for t in node.targets) or any(
         _is_data(walk, t.target) for t in node.targets
     ):
@@ -124,6 +127,58 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
+
+
+def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else []
+
+
+def _writes(walk: Walk, target: cst.BaseExpression) -> bool:
+    """Whether a target is an entry or the data of a tensor."""
+    if isinstance(target, cst.Subscript):
+        return walk.expr(target.value).value.kind not in {"static", "object"}
+    return _is_data(walk, target)
+
+
+def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
+    """`x[0], x[1] = a, b`: the values first, then each target."""
+    target = node.targets[0].target
+    if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
+        raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
+    parts = _elements(target)
+    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
+    new = [next(n for n in (f"new_{i}", f"new_{i}_", f"new_{i}__") if n not in taken) for i in range(len(parts))]
+    together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
+    made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
+    for part, name in zip(parts, new, strict=True):
+        walk.before, before = [], walk.before
+        one = walk.small(cst.Assign([cst.AssignTarget(part)], cst.Name(name)))  # type: ignore[arg-type] # a target
+        made += [*walk.before, *one]
+        walk.before = before
+    return made
+
+
+def _places_of_mask(walk: Walk, node: cst.Assign) -> Term | None:
+    """`i = torch.where(m)` and `i = m.nonzero(as_tuple=True)` as the mask itself, where i only serves as an index."""
+    call, target = node.value, node.targets[0].target
+    if not isinstance(call, cst.Call) or not isinstance(target, cst.Name) or len(node.targets) > 1:
+        return None
+    name, args = walk.name_of(call.func), list(call.args)
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "nonzero" and not name:
+        name, args = "torch.nonzero", [cst.Arg(call.func.value), *args]
+    pair = len(args) == 2 and args[1].keyword is not None and code(args[1].keyword) == "as_tuple"
+    if not (name == "torch.where" and len(args) == 1) and not (
+        name == "torch.nonzero" and pair and code(args[1].value) == "True"
+    ):
+        return None
+    mask = walk.expr(args[0].value)
+    used = walk.routine.reads.get(target.value, [])
+    indices = sum(
+        isinstance(n, cst.Subscript) and [code(e) for e in n.slice] == [target.value] for n in nodes(walk.routine.node)
+    )
+    if mask.value.dtype != "bool" or len(used) != indices + 1:
+        return None
+    return Term(mask.node, replace(mask.value, number=mask.value.number or walk.number(args[0].value)))
 
 
 def _with_key(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
@@ -431,18 +486,6 @@ def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
     if value.literal is None:
         return node
     return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
-
-
-@statement(cst.For)
-def for_loop(walk: Walk, node: cst.For) -> Statements | None:
-    """`for i in range(n):`."""
-    items = walk.expr(node.iter)
-    one = element_of(walk, node.iter, items.value)
-    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
-    orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
-    if body is node.body and items.node is node.iter and orelse is node.orelse:
-        return [node]
-    return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
 
 
 @statement(cst.Import, cst.ImportFrom)

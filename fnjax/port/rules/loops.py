@@ -1,0 +1,248 @@
+"""Loops, also those that end on a tensor's value.
+
+What: `while` on a tensor's value, and `for i in range(n)` with a `break` on one, become jax.lax.while_loop where their
+blocks only give variables new values; other loops stay Python's.
+Before: `while err > tol: y = f(y); err = (y - g).abs().max()`
+After: `y, err = jax.lax.while_loop(more, step, (y, err))`
+Safety: what a round begins with is an array of one shape and dtype, as JAX checks when it runs; what is made in a round
+stays in it.
+Limits: rounds that append to lists, keep something on ctx, draw random numbers or return run un-jitted only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, State, Value
+from fnjax.port.naming import targets
+from fnjax.port.operations import code, fit
+from fnjax.port.program import nodes
+from fnjax.port.rules.registry import statement
+from fnjax.port.rules.statements import bind_target, element_of
+from fnjax.port.walk import Statements, Term, Walk, line, parse
+
+ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
+_NUMBERS = frozenset({"int", "float", "bool"})
+
+
+@statement(cst.For)
+def for_loop(walk: Walk, node: cst.For) -> Statements | None:
+    """`for i in range(n):`."""
+    items = walk.expr(node.iter)
+    one = element_of(walk, node.iter, items.value)
+    ended = _with_break(walk, node, one)
+    if ended is not None:
+        return ended
+    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
+    orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
+    if body is node.body and items.node is node.iter and orelse is node.orelse:
+        return [node]
+    return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
+
+
+@statement(cst.While)
+def while_loop(walk: Walk, node: cst.While) -> Statements | None:
+    """`while c: ...`."""
+    start = walk.state.copy()
+    tests: list[Term] = []
+
+    def enter() -> None:
+        walk.memo.clear()
+        tests.append(walk.expr(node.test))
+
+    findings = list(walk.sink.findings)
+    body = walk.loop(node, enter, node.body)
+    test = tests[-1]
+    if test.value.traced or _later_traced(walk, node, start):
+        after, reported = walk.state, walk.sink.findings
+        walk.state, walk.sink.findings = start, findings
+        made = _traced(walk, node)
+        if made is not None:
+            return made
+        walk.state, walk.sink.findings = after, reported
+        walk.report(node.test, "untraced", f"this `while` {ONLY}")
+    if body is node.body and test.node is node.test:
+        return [node]
+    return [node.with_changes(test=test.node, body=body)]
+
+
+def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
+    """Whether the test asks for a tensor's value when the first round is over."""
+    after, walk.state = walk.state, start.copy()
+    with walk.rehearsal():
+        walk.body(node.body)
+        walk.memo.clear()
+        found = walk.expr(node.test).value.traced
+    walk.state = after
+    return found
+
+
+def _traced(walk: Walk, node: cst.While) -> Statements | None:
+    """The loop as jax.lax.while_loop; None where it is no such loop."""
+    start = walk.state.copy()
+    if node.orelse is not None:
+        return None
+    with walk.rehearsal():
+        rehearsed = walk.loop(node, lambda: None, node.body)
+    walk.state = start.copy()
+    written = written_in(rehearsed)
+    if written is None:
+        return None
+    carried = [n for n in start.variables if n in written]
+    if not carried or any(walk.live(n) for n in written - set(carried)):
+        return None
+    if not all(carries(start.variables[n]) for n in carried):
+        return None
+    for name in carried:
+        value = start.variables[name]
+        kind = Value("tensor", value.dtype, 0) if value.kind == "static" else replace(value, kind="tensor")
+        walk.bind(name, replace(kind, number=""), node)
+    tests: list[Term] = []
+
+    def enter() -> None:
+        walk.memo.clear()
+        tests.append(walk.expr(node.test))
+
+    keys, before = walk.sink.keys, len(walk.before)
+    body = walk.loop(node, enter, node.body)
+    if walk.sink.keys != keys or len(walk.before) != before or written_in(body) != written:
+        return None
+    walk.sink.imports.add("jax")
+    return _emitted(walk, tests[-1], body, carried)
+
+
+def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) -> Statements:
+    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
+    more, step, carry = (n if n not in taken else f"{n}_" for n in ("more", "step", "carry"))
+    condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
+    together = ", ".join(carried)
+    single = len(carried) == 1
+    parameter = together if single else carry
+    opening: Statements = [] if single else [line(f"{together} = {carry}")]
+    ends = [line(f"return {condition}"), line(f"return {together}")]
+    inner = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+    made: Statements = [
+        define(more, parameter, [*opening, ends[0]]),
+        define(step, parameter, [*opening, *inner, ends[1]]),
+    ]
+    initial = together if single else f"({together})"
+    last = line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
+    return [*made, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def define(name: str, parameters: str, block: Statements) -> cst.FunctionDef:
+    """A function inside a function."""
+    made = cst.parse_statement(f"def {name}({parameters}):\n    pass\n")
+    assert isinstance(made, cst.FunctionDef)
+    return made.with_changes(body=cst.IndentedBlock(block), leading_lines=[cst.EmptyLine(indent=False)])
+
+
+def carries(value: Value) -> bool:
+    """Whether a variable can be what a round begins with: an array or a number."""
+    if value.kind == "static":
+        return value.dtype in _NUMBERS and value.parts is None and value.element is None
+    return value.is_tensor or (value.kind == "unknown" and value.place is not None)
+
+
+def written_in(body: cst.BaseSuite) -> set[str] | None:
+    """The variables that a translated block gives new values; None if it does something else."""
+    found: set[str] = set()
+    for s in body.body:
+        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
+            if isinstance(small, cst.Assign):
+                places = [t.target for t in small.targets]
+            elif isinstance(small, (cst.AugAssign, cst.AnnAssign)) and small.value is not None:
+                places = [small.target]
+            elif isinstance(small, (cst.Pass, cst.FunctionDef)) or (
+                isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
+            ):
+                continue
+            else:
+                return None
+            for place in places:
+                names = set(targets(place))
+                if not names or any(isinstance(n, (cst.Attribute, cst.Subscript)) for n in nodes(place)):
+                    return None
+                found |= names
+    return found
+
+
+def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
+    """`for i in range(n): ...; if t: break`, where t is a tensor's value, as a `while`."""
+    ends = [i for i, s in enumerate(node.body.body) if _breaks(s)]
+    call = node.iter
+    if len(ends) != 1 or node.orelse is not None or not isinstance(node.target, cst.Name):
+        return None
+    if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
+        return None
+    branch = node.body.body[ends[0]]
+    assert isinstance(branch, cst.If)
+    end: list[Any] = list(branch.body.body)
+    block: list[Any] = list(node.body.body)
+    before, after = block[: ends[0]], block[ends[0] + 1 :]
+    if any(isinstance(n, (cst.Break, cst.Continue, cst.Return)) for s in [*before, *after] for n in nodes(s)):
+        return None
+    here = walk.program.source.position(branch.test)
+    start = walk.state.copy()
+    with walk.rehearsal():
+        walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
+        traced = any(f.code == "untraced" and (f.line, f.col) == here for f in walk.sink.findings)
+    walk.state = start
+    if not traced or (node.target.value != "_" and walk.live(node.target.value) and _read_after(walk, node)):
+        return None
+    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
+    done = next(n for n in ("done", "done_", "done__") if n not in taken)
+    counter = node.target.value if node.target.value != "_" else next(n for n in ("i", "i_", "i__") if n not in taken)
+    bounds = [code(a.value) for a in call.args]
+    first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
+    made: Statements = [
+        *before,
+        cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], branch.test)]),
+        *_rest(done, end[:-1], after),
+        line(f"{counter} = {counter} + 1"),
+    ]
+    loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
+    for new in nodes(loop):
+        walk.program.source.positions.setdefault(new, walk.program.source.position(node))
+    opening = [line(f"{counter} = {first}"), line(f"{done} = False")]
+    walk.bind(counter, Value("static", "int"), node)
+    walk.bind(done, Value("static", "bool"), node)
+    walk.current = loop
+    translated = while_loop(walk, loop)
+    if translated is None or isinstance(translated[-1], cst.While):
+        walk.state = State(start.variables, start.versions)
+        walk.current = node
+        return None
+    return [*opening, *translated]
+
+
+def _rest(done: str, at_end: Statements, after: Statements) -> Statements:
+    """What follows the test: one block when the loop ends, another when it goes on."""
+    if not at_end and not after:
+        return []
+    if not at_end:
+        return [cst.If(parse(f"not {done}"), cst.IndentedBlock(after))]
+    orelse = cst.Else(cst.IndentedBlock(after)) if after else None
+    return [cst.If(cst.Name(done), cst.IndentedBlock(at_end), orelse)]
+
+
+def _breaks(node: cst.CSTNode) -> bool:
+    """Whether this is an `if` whose block ends with break."""
+    if not isinstance(node, cst.If) or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    last = node.body.body[-1]
+    return isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 and isinstance(last.body[0], cst.Break)
+
+
+def _read_after(walk: Walk, node: cst.For) -> bool:
+    assert isinstance(node.target, cst.Name)
+    inside = walk.routine.nodes_in(node)
+    here = walk.program.source.position(node)
+    reads = walk.routine.reads.get(node.target.value, ())
+    return any(id(n) not in inside and walk.program.source.position(n) > here for n in reads)
+
+
+__all__ = ["STATIC", "for_loop", "while_loop"]

@@ -1,0 +1,317 @@
+"""Functions that branch on values and loop until values say so."""
+
+CASES = {
+    "EarlyReturn": (
+        "randn(5, 3)",
+        """
+class EarlyReturn(Function):
+    @staticmethod
+    def forward(ctx, x):
+        n = x.norm()
+        if n > 1:
+            return x / n
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "ForBreak": (
+        "rand(5) + 1",
+        """
+class ForBreak(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x
+        for i in range(30):
+            new = 0.5 * (y + x / y)
+            if (new - y).abs().max() < 1e-7:
+                y = new
+                break
+            y = new
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "WhileT2": (
+        "rand(5) + 1",
+        """
+class WhileT2(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x
+        n = 0
+        while n < 20 and (y * y - x).abs().max() > 1e-6:
+            y = 0.5 * (y + x / y)
+            n += 1
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "TernaryT": (
+        "randn(5, 3)",
+        """
+class TernaryT(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = 1.0 if x.sum() > 0 else -1.0
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "MaxPy": (
+        "randn(5, 3)",
+        """
+class MaxPy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = max(x.abs().max().item(), 1e-8)
+        return x / s
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "Newton": (
+        "rand(5) + 1",
+        """
+class Newton(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x
+        err = float('inf')
+        it = 0
+        while err > 1e-6 and it < 50:
+            new = 0.5 * (y + x / y)
+            err = (new - y).abs().max().item()
+            y = new
+            it += 1
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "Converged": (
+        "rand(5) + 1",
+        """
+class Converged(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        converged = False
+        while not converged:
+            new = 0.5 * (y + x / y)
+            converged = torch.allclose(new, y)
+            y.copy_(new)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "Bisect": (
+        "rand(5) + 1, 40",
+        """
+class Bisect(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        lo = torch.zeros_like(x)
+        hi = x + 1
+        for _ in range(n):
+            mid = (lo + hi) / 2
+            f = mid * mid - x
+            lo = torch.where(f < 0, mid, lo)
+            hi = torch.where(f < 0, hi, mid)
+            if (hi - lo).max() < 1e-6:
+                break
+        return (lo + hi) / 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "SinkhornStop": (
+        "rand(4, 5), 0.5, 30, 1e-4",
+        """
+class SinkhornStop(Function):
+    @staticmethod
+    def forward(ctx, C, eps, n, tol):
+        K = torch.exp(-C / eps)
+        u = torch.ones(4)
+        v = torch.ones(5)
+        for i in range(n):
+            u_prev = u
+            u = 0.25 / (K @ v)
+            v = 0.2 / (K.t() @ u)
+            if torch.norm(u - u_prev) < tol:
+                break
+        return u[:, None] * K * v
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None, None
+""",
+    ),
+    "PowerIter": (
+        "randn(4, 4), 50",
+        """
+class PowerIter(Function):
+    @staticmethod
+    def forward(ctx, A, n):
+        v = torch.ones(4) / 2
+        for i in range(n):
+            w = A @ v
+            nrm = w.norm()
+            if nrm == 0:
+                break
+            v = w / nrm
+        return torch.outer(v, v)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "HalfCond": (
+        "randn(5, 3)",
+        """
+class HalfCond(Function):
+    @staticmethod
+    def forward(ctx, x):
+        n = x.norm()
+        scale = 1.0
+        if n > 1.0:
+            inv = 1 / n
+            y = x * inv
+            scale = inv
+        else:
+            y = x
+        return y * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "CondInplace": (
+        "randn(5, 3)",
+        """
+class CondInplace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        if x.sum() > 0:
+            y.mul_(2)
+            y[0] = 0
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "CondReturnTuple": (
+        "randn(5, 3)",
+        """
+class CondReturnTuple(Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.sum() > 0:
+            return (x * 2, torch.exp(x))
+        else:
+            return (x, torch.exp(-x))
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h
+""",
+    ),
+    "ElifT": (
+        "randn(5, 3)",
+        """
+class ElifT(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = x.sum()
+        if s > 1:
+            y = x * 2
+        elif s < -1:
+            y = x * 3
+        else:
+            y = x * 4
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "MinMaxIf": (
+        "randn(5, 3)",
+        """
+class MinMaxIf(Function):
+    @staticmethod
+    def forward(ctx, x):
+        lo, hi = x.min().item(), x.max().item()
+        if lo == hi:
+            return torch.zeros_like(x)
+        q = ((x - lo) / (hi - lo) * 255).round()
+        return q / 255 * (hi - lo) + lo
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "NanSkip": (
+        "randn(5, 3)",
+        """
+class NanSkip(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        if torch.isnan(g).any() or torch.isinf(g).any():
+            return torch.zeros_like(g)
+        return g.clamp(-1, 1)
+""",
+    ),
+    "NormClip": (
+        "randn(5, 3)",
+        """
+class NormClip(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        norm = g.norm(p=2).item()
+        if norm > 1.0:
+            g = g * (1.0 / norm)
+        return g
+""",
+    ),
+}

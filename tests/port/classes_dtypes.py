@@ -1,0 +1,212 @@
+"""Functions in which dtypes of several widths meet."""
+
+CASES = {
+    "IntPlusFloatSlot": (
+        "randn(4)",
+        """
+class IntPlusFloatSlot(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.to(torch.bfloat16)
+        y += x
+        return y.float()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "Bf16AddF32": (
+        "randn(4)",
+        """
+class Bf16AddF32(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.to(torch.bfloat16)
+        y.add_(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "HalfMulF32": (
+        "randn(4)",
+        """
+class HalfMulF32(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.half()
+        y.mul_(x).sub_(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "HalfSlot": (
+        "randn(4, 3)",
+        """
+class HalfSlot(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.half()
+        y[0] += x[0]
+        y[1] = x[1]
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "HalfOut": (
+        "randn(4, 3)",
+        """
+class HalfOut(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty(4, 3, dtype=torch.float16)
+        torch.mul(x.half(), 2, out=y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "ZeroDimWide": (
+        "randn(4)",
+        """
+class ZeroDimWide(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.half()
+        y += torch.tensor(1.5)
+        z = x.half() * torch.tensor(1.5)
+        return y, z
+    @staticmethod
+    def backward(ctx, g, h):
+        return g.float() + h.float()
+""",
+    ),
+    "ItemPromote": (
+        "randn(4)",
+        """
+class ItemPromote(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.half()
+        s = x.abs().max().item()
+        return y * s
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "ItemDim0": (
+        "randn(4)",
+        """
+class ItemDim0(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = x.abs().max()
+        return x.half() / s
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "LinearQuantized": (
+        "randn(4, 6), randn(5, 6), randn(5), 8",
+        """
+def _absmax_quant(t: torch.Tensor, bits: int = 8, dim: Optional[int] = None):
+    qmax = 2 ** (bits - 1) - 1
+    if dim is None:
+        amax = t.abs().max()
+    else:
+        amax = t.abs().amax(dim=dim, keepdim=True)
+    scale = torch.clamp(amax, min=1e-8) / qmax
+    q = torch.round(t / scale).clamp_(-qmax - 1, qmax).to(torch.int8)
+    return q, scale
+
+class LinearQuantized(Function):
+    @staticmethod
+    def forward(ctx, x, w, b=None, bits=8):
+        qx, sx = _absmax_quant(x, bits, dim=-1)
+        qw, sw = _absmax_quant(w, bits=bits)
+        out = torch.matmul(qx.to(torch.int32), qw.to(torch.int32).t()).to(x.dtype) * sx * sw
+        if b is not None:
+            out += b.unsqueeze(0).expand_as(out)
+        ctx.save_for_backward(qx, sx, qw, sw)
+        ctx.bias = b is not None
+        return out
+
+    @staticmethod
+    def backward(ctx, go):
+        qx, sx, qw, sw = ctx.saved_tensors
+        gx = gw = gb = None
+        need_x, need_w, need_b, _ = ctx.needs_input_grad
+        if need_x:
+            gx = go.matmul(qw.to(go.dtype) * sw)
+        if need_w:
+            gw = go.reshape(-1, go.shape[-1]).T @ (qx.float() * sx).reshape(-1, qx.shape[-1])
+        if ctx.bias and need_b:
+            gb = go.sum(0)
+        return gx, gw, gb, None
+""",
+    ),
+    "SwiGLU": (
+        "randn(4, 6), randn(4, 6)",
+        """
+def swiglu_fwd(x, y):
+    return F.silu(x.float()).mul_(y).to(x.dtype)
+
+@torch.compile
+def swiglu_bwd(x, y, g):
+    x_sigmoid = 1.0 / (1.0 + torch.exp(-x.float()))
+    dx = x_sigmoid * (1 + x.float() * (1.0 - x_sigmoid)) * g * y
+    dy = F.silu(x) * g
+    return dx.type_as(x), dy
+
+class SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return swiglu_fwd(x, y)
+
+    @staticmethod
+    def backward(ctx, dout):
+        x, y = ctx.saved_tensors
+        return swiglu_bwd(x, y, dout)
+
+swiglu = SwiGLU.apply
+""",
+    ),
+    "BatchedHinge": (
+        "randn(5, 4), randint(0, 4, (5,)), 1.0",
+        """
+class BatchedHinge(Function):
+    @staticmethod
+    def forward(ctx, x, y, margin=1.0):
+        n = x.size(0)
+        correct = x.gather(1, y.unsqueeze(1))
+        m = (margin - correct + x).clamp_(min=0)
+        m.scatter_(1, y[:, None], 0)
+        ctx.save_for_backward((m > 0).type(x.type()), y)
+        return m.sum() / n
+
+    @staticmethod
+    def backward(ctx, g):
+        ind, y = ctx.saved_tensors
+        n = ind.size(0)
+        ind.scatter_(1, y[:, None], 0)
+        ind.scatter_add_(1, y.view(-1, 1), -ind.sum(1, keepdim=True))
+        return ind.mul_(g / n), None, None
+""",
+    ),
+}

@@ -1,0 +1,96 @@
+"""Functions whose backward differentiates a forward of its own."""
+
+CASES = {
+    "BackwardInside": (
+        "randn(4, 3)",
+        """
+class BackwardInside(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.tanh(x)
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = torch.tanh(x)
+        y.backward(g)
+        return x.grad
+""",
+    ),
+    "BackwardInside3": (
+        "randn(4, 3)",
+        """
+class BackwardInside3(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.tanh(x)
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        x = x.detach()
+        x.requires_grad = True
+        with torch.enable_grad():
+            y = torch.tanh(x)
+            loss = (y * g).sum()
+            loss.backward()
+        return x.grad
+""",
+    ),
+    "RevBlock": (
+        "randn(3, 4), randn(2, 2)",
+        """
+class RevBlock(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        x1, x2 = torch.chunk(x, 2, dim=1)
+        with torch.no_grad():
+            y1 = x1 + torch.tanh(x2 @ w)
+            y2 = x2 + torch.sigmoid(y1 @ w)
+        ctx.save_for_backward(y1.detach(), y2, w)
+        return torch.cat([y1, y2], dim=1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        y1, y2, w = ctx.saved_tensors
+        dy1, dy2 = dy.chunk(2, dim=1)
+        with torch.enable_grad():
+            y1.requires_grad = True
+            wd = w.detach().requires_grad_()
+            gy1 = torch.sigmoid(y1 @ wd)
+            gy1.backward(dy2, retain_graph=True)
+        with torch.no_grad():
+            x2 = y2 - gy1
+            dx1 = dy1 + y1.grad
+            gw = wd.grad
+        with torch.enable_grad():
+            x2.requires_grad = True
+            wd2 = w.detach().requires_grad_()
+            fx2 = torch.tanh(x2 @ wd2)
+            torch.autograd.backward(fx2, dx1)
+        dx2 = dy2 + x2.grad
+        return torch.cat((dx1, dx2), 1), gw + wd2.grad
+""",
+    ),
+    "Checkpoint": (
+        "randn(3, 4), randn(4, 4)",
+        """
+class Checkpoint(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        with torch.no_grad():
+            return (x @ w).relu() ** 2
+
+    @staticmethod
+    def backward(ctx, *grads):
+        x, w = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            out = (x @ w).relu() ** 2
+        torch.autograd.backward((out,), grads)
+        return x.grad, w.grad
+""",
+    ),
+}
