@@ -106,6 +106,7 @@ class Walk:
         self.stop_gradients = False  # inside `with torch.no_grad()` in backward
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
+        self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
         self.called: set[str] = set()  # the names of the file that it reads
         self.masks: dict[str, cst.BaseExpression] = {}  # the code of each mask, by its number
 
@@ -238,7 +239,7 @@ class Walk:
 
     def live(self, name: str) -> bool:
         """Whether the variable may be read after the statement that is being walked."""
-        if name.startswith("ctx") or name in self.routine.gives:
+        if name.startswith("ctx") or name in self.routine.gives or name in self.waiting:
             return True
         here = self.program.source.position(self.current)
         inside = self.routine.nodes_in(self.current)

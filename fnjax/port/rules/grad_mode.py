@@ -20,7 +20,9 @@ import libcst as cst
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.operations import code, fit
+from fnjax.port.rules.loops import define
 from fnjax.port.rules.registry import expression, statement
+from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Stop, Term, Walk, line, parse
 
 NO_GRAD = frozenset(
@@ -137,7 +139,7 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
 def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
     first = body[index]
-    if not isinstance(first, cst.With) or walk.routine.role not in {"backward", "vjp", "helper"}:
+    if not isinstance(first, cst.With):
         return None
     names = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
     if not names & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
@@ -187,7 +189,8 @@ def _pullback(
     outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
     if outputs is None or inputs is None:
         return None
-    several = isinstance(inputs, (cst.Tuple, cst.List))
+    if isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
+        return _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
     names = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
     if not all(isinstance(n, cst.Name) for n in names):
         return None
@@ -222,11 +225,8 @@ def _pullback(
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
         cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
-    function = cst.parse_statement(f"def recomputed({', '.join(wanted)}):\n    return {result}\n")
-    assert isinstance(function, cst.FunctionDef)
+    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {result}")]))
     empty = [cst.EmptyLine(indent=False)]
-    function = function.with_changes(body=cst.IndentedBlock([*block, *function.body.body]), leading_lines=empty)
-    made.append(function)
     plain = [code(t.node) for t in terms]
     later = {
         n
@@ -254,17 +254,69 @@ def _pullback(
         assert isinstance(small.value, cst.Subscript)
         value = small.value.with_changes(value=value)
         tuple_value = TENSOR
-    del several
     if isinstance(small, cst.Return):
         walk.returns.append(tuple_value)
         made.append(grad.with_changes(body=[small.with_changes(value=value)]))
     else:
-        from fnjax.port.rules.statements import bind_target
-
         for target in small.targets:
             bind_target(walk, target.target, tuple_value, small)
         made.append(grad.with_changes(body=[small.with_changes(value=value)]))
     return made
+
+
+def _of_container(
+    walk: Walk,
+    steps: list[cst.BaseStatement],
+    grad: Any,
+    inputs: cst.BaseExpression,
+    outputs: cst.BaseExpression,
+    given: cst.BaseExpression | None,
+) -> Statements | None:
+    """Gradients for all arrays of one list or tuple, for all outputs."""
+    if given is None or walk.expr(given).value.kind != "static":
+        return None
+    statement = grad.body[0]
+    if isinstance(statement.value, cst.Subscript):
+        return None
+    name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
+    element = walk.expr(inputs).value.element or TENSOR
+    cotangent = code(fit(walk.expr(given).node, 1))
+    outer = walk.state.copy()
+    walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
+    renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
+    block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
+    term = walk.expr(outputs)
+    walk.state = outer
+    result = code(fit(term.node, 1))
+    if term.value.is_tensor:
+        result = f"({result},)"
+    elif term.value.kind == "static":
+        result = f"tuple({result})"
+    else:
+        result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
+    walk.sink.imports.add("jax")
+    function = define("recomputed", name, [*block, line(f"return {result}")])
+    pullback = line(f"_, pullback = jax.vjp(recomputed, {code(inputs)})")
+    made = statement.with_changes(value=parse(f"tuple(pullback(tuple({cotangent}))[0])"))
+    found = Value("static", element=TENSOR)
+    if isinstance(statement, cst.Return):
+        walk.returns.append(found)
+    else:
+        for target in statement.targets:
+            bind_target(walk, target.target, found, statement)
+    empty = [cst.EmptyLine(indent=False)]
+    return [function, pullback.with_changes(leading_lines=empty), grad.with_changes(body=[made])]
+
+
+class _Renamed(cst.CSTTransformer):
+    """Gives an expression a name."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__()
+        self.text, self.name = text, name
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        return cst.Name(self.name) if code(original_node) == self.text else updated_node
 
 
 def _later(walk: Walk, name: str, head: cst.With, grad: cst.BaseStatement) -> bool:

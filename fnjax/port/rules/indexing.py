@@ -185,9 +185,11 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
     if len(indices) == 1 and indices[0] is None:
         return Value("static", element=value.element)
     if value.element is not None:
-        if value.place is not None and type(index) is int and index >= 0 and value.element.is_tensor:
-            return replace(value.element, place=value.place.entry(index))
-        return value.element
+        place = value.place or value.element.place
+        if place is None or not value.element.is_tensor:
+            return value.element
+        known = type(index) is int and index >= 0
+        return replace(value.element, place=place.entry(index) if known else replace(place, certain=False))  # type: ignore[arg-type] # an int
     if value.parts:
         from fnjax.port.facts import join_values
 

@@ -317,7 +317,7 @@ def operate(
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        if name in _SHAPES and _holds_tensor(walk.expr(given).value):
+        if name in _SHAPES and short not in ELEMENTWISE and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
                 "untraced",

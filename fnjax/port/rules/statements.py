@@ -71,8 +71,9 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
         element = value.element or (element_of(walk, target, value) if value.kind != "unknown" else UNKNOWN)
         for i, e in enumerate(target.elements):
             one = parts[i] if parts is not None else element
-            if parts is None and plain and value.place is not None and value.kind == "static" and one.is_tensor:
-                one = replace(one, place=value.place.entry(i))
+            place = value.place or one.place
+            if parts is None and plain and place is not None and value.kind == "static" and one.is_tensor:
+                one = replace(one, place=place.entry(i))
             bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
     elif isinstance(target, cst.Attribute):
         bind_attribute(walk, target, value, node)
@@ -150,7 +151,9 @@ def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
     new = [next(n for n in (f"new_{i}", f"new_{i}_", f"new_{i}__") if n not in taken) for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
     made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
+    walk.waiting |= set(new)
     for part, name in zip(parts, new, strict=True):
+        walk.waiting.discard(name)
         walk.before, before = [], walk.before
         one = walk.small(cst.Assign([cst.AssignTarget(part)], cst.Name(name)))  # type: ignore[arg-type] # a target
         made += [*walk.before, *one]
@@ -336,6 +339,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
     widening = widens(held.value, term.value)
     new = kept_dtype(new, held, [term.value])
+    if isinstance(target, cst.Attribute) and not key and not _is_data(walk, target) and held.value.kind == "unknown":
+        return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
     if held.value.kind == "static":
         value = STATIC if term.value.kind == "static" else replace(term.value, number="")
         if held.value.parts is not None or held.value.element is not None:
