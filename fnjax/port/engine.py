@@ -14,12 +14,40 @@ from fnjax.port.facts import UNKNOWN, State, Value
 from fnjax.port.naming import Source
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import Finding, Ported, PortedClass
-from fnjax.port.rules import control, definitions, foreign, indexing, loops, operations, operators, others, statements
+from fnjax.port.rules import (
+    augmented,
+    control,
+    definitions,
+    foreign,
+    indexing,
+    loops,
+    numbers,
+    operations,
+    operators,
+    others,
+    own_functions,
+    returns,
+    statements,
+)
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
 # Each file enters its rules when it is imported.
-RULES = (control, definitions, foreign, indexing, loops, operations, operators, others, statements)
+RULES = (
+    augmented,
+    control,
+    definitions,
+    foreign,
+    indexing,
+    loops,
+    numbers,
+    operations,
+    operators,
+    others,
+    own_functions,
+    returns,
+    statements,
+)
 _ROUNDS = 6  # until what functions say of each other must have settled
 
 

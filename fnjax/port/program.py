@@ -3,115 +3,22 @@
 from __future__ import annotations
 
 import builtins
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.evidence import parameter, parameters
+from fnjax.port.annotations import Annotation
+from fnjax.port.evidence import parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
-from fnjax.port.operations import MISSING, code
+from fnjax.port.operations import MISSING
+from fnjax.port.records import METHODS, Class, Routine, decorators, nodes
 
 FUNCTION_BASES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
 )
-METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
-
-
-@dataclass(slots=True)
-class Class:
-    """A class of the file.
-
-    Attributes:
-        name: its qualified name in the file.
-        bases: the qualified names of its bases, `file:Name` for those of the file.
-        methods: its functions by name.
-        is_function: whether it derives from torch.autograd.Function.
-        top: the top-level statement that it stands in.
-    """
-
-    name: str
-    node: cst.ClassDef
-    bases: tuple[str, ...]
-    methods: dict[str, cst.FunctionDef]
-    top: cst.CSTNode
-    is_function: bool = False
-    facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
-
-
-@dataclass(slots=True)
-class Routine:
-    """A function of the file: a method of a class, or a helper.
-
-    Attributes:
-        role: the method's name for the methods that PyTorch calls, else `helper`.
-        arguments: what call sites say of its parameters.
-        result: what it returns.
-        draws: whether it draws random numbers.
-        writes: the parameters whose memory it writes to.
-        gives: those of them that the port returns, where the source returns nothing.
-    """
-
-    node: cst.FunctionDef
-    name: str
-    role: str
-    owner: Class | None = None
-    arguments: dict[str, Value] = field(default_factory=dict)
-    result: Value | None = None
-    draws: bool = False
-    draws_often: bool = False
-    writes: frozenset[str] = frozenset()
-    gives: tuple[str, ...] = ()
-    closure: State | None = None
-    reads: dict[str, list[cst.Name]] = field(default_factory=dict)
-    inside: dict[int, frozenset[int]] = field(default_factory=dict)
-    written_at: set[str] = field(default_factory=set)  # the indices at which it writes
-
-    def __post_init__(self) -> None:
-        for node in nodes(self.node.body):
-            if isinstance(node, cst.Name):
-                self.reads.setdefault(node.value, []).append(node)
-            elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
-                self.written_at |= {code(e) for e in node.target.slice}
-
-    def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
-        """The identities of the names inside a node."""
-        key = id(node)
-        if key not in self.inside:
-            self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
-        return self.inside[key]
-
-    @property
-    def parameters(self) -> list[cst.Param]:
-        """Its parameters."""
-        return list(parameters(self.node))
-
-    @property
-    def first(self) -> int:
-        """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
-        bound = self.owner is not None and "classmethod" in decorators(self.node)
-        with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
-        return bound + with_ctx
-
-    @property
-    def has_setup(self) -> bool:
-        """Whether the class has setup_context, so that forward sees no ctx."""
-        return self.owner is not None and "setup_context" in self.owner.methods
-
-
-def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it."""
-    yield node
-    for child in node.children:
-        yield from nodes(child)
-
-
-def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
-    """The texts of its decorators."""
-    return [code(d.decorator) for d in node.decorators]
 
 
 class Program:
@@ -402,7 +309,7 @@ class Program:
     def annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
         """An annotation without torch's types; None where nothing is left of it."""
         try:
-            made = node.visit(_Annotation(self, walk))
+            made = node.visit(Annotation(self, walk))
         except LookupError:
             return None
         return made if isinstance(made, cst.BaseExpression) else None
@@ -415,46 +322,6 @@ class Program:
                 for key, value in cls.facts.items():
                     found[key] = join_values(found[key], value) if key in found else value
         return found
-
-
-class _Annotation(cst.CSTTransformer):
-    """Replaces torch's types."""
-
-    def __init__(self, program: Program, walk: Any) -> None:
-        super().__init__()
-        self.program, self.walk = program, walk
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        return False
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        return self._named(original_node, updated_node)
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        return self._named(original_node, updated_node)
-
-    def _named(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
-        name = self.walk.name_of(node) or self.program.resolve(node)
-        if (name.startswith("torch.") and name.endswith("Tensor")) or name in {
-            "torch.nn.Parameter",
-            "torch.nn.parameter.Parameter",
-        }:
-            self.walk.sink.imports.add("jax")
-            return cst.parse_expression("jax.Array")
-        if name == "torch.tensor":
-            self.walk.sink.imports.add("jax")
-            return cst.parse_expression("jax.Array")
-        root = name.split(".")[0]
-        standard = (
-            root in sys.stdlib_module_names
-            or root in {"numpy", "jax", "fnjax"}
-            or name.startswith("file:")
-            or root in {"builtins", "None"}
-            or hasattr(builtins, root)
-        )
-        if not name or name.startswith("?") or not standard:
-            raise LookupError(name)
-        return same
 
 
 def _lying(value: Value, where: str) -> Value:

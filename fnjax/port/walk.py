@@ -10,84 +10,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, UNKNOWN, Place, State, Value, join_values, merged, renamed
+from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, renamed
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
+from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, names, parse, raising
 
 if TYPE_CHECKING:
     from fnjax.port.program import Program, Routine
 
 _FIT = Fill({}, frozenset())
 _ROUNDS = 5  # of a loop, until its state must have settled
-Statements = list[cst.BaseStatement]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """An expression's translation, and what is known of its value."""
-
-    node: cst.BaseExpression
-    value: Value = UNKNOWN
-
-
-class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
-    """Raised where a statement cannot be translated: it becomes a finding, and a `raise` in the output."""
-
-    def __init__(self, node: cst.CSTNode, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.node, self.kind, self.message = node, kind, message
-
-
-class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew without full-size stand-ins
-    """Raised where entries that a mask selects cannot be stood for by all entries."""
-
-
-@dataclass(slots=True)
-class Sink:
-    """What a walk leaves beside the code."""
-
-    findings: list[Finding] = field(default_factory=list)
-    imports: set[str] = field(default_factory=set)
-    needs: set[str] = field(default_factory=set)
-    keys: int = 0
-
-
-def names(node: cst.CSTNode) -> set[str]:
-    """The names in an expression, those after a dot and keywords left out."""
-    if isinstance(node, cst.Name):
-        return {node.value}
-    skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    return {n for child in node.children if child is not skipped for n in names(child)}
-
-
-def parse(text: str) -> cst.BaseExpression:
-    """An expression from its text."""
-    return cst.parse_expression(text)
-
-
-def line(text: str) -> cst.SimpleStatementLine:
-    """A statement from its text."""
-    statement = cst.parse_statement(text)
-    assert isinstance(statement, cst.SimpleStatementLine)
-    return statement
-
-
-def assign(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
-    """`target = value`."""
-    node = cst.Assign([cst.AssignTarget(parse(target))], fit(value, 0))  # type: ignore[arg-type] # a name or attribute
-    return cst.SimpleStatementLine([node])
-
-
-def raising(message: str) -> cst.SimpleStatementLine:
-    """The statement that stands where a translation is missing."""
-    return line(f"raise NotImplementedError({message!r})".replace("\n", " "))
 
 
 class Walk:
@@ -413,16 +352,16 @@ def leaves(body: cst.BaseSuite) -> bool:
 
 
 __all__ = [
-    "STATIC",
     "Sink",
+    "Statements",
     "Stop",
     "Term",
     "Uncompressed",
     "Walk",
     "assign",
-    "join_values",
     "leaves",
     "line",
+    "names",
     "parse",
     "raising",
 ]

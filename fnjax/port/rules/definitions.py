@@ -18,7 +18,8 @@ import libcst as cst
 from fnjax.port.facts import Place, State, Value, join_values, places, renamed
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, literal
-from fnjax.port.program import FUNCTION_BASES, METHODS, Class, Program, Routine, nodes
+from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
+from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.registry import statement
 from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, raising

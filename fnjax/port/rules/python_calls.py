@@ -16,12 +16,10 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, Value, join_values
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
-from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import write
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, assign, parse
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
 _TENSOR_TYPES = frozenset(
     {
@@ -299,58 +297,6 @@ def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
 
 
 @expression(cst.Call)
-def item(walk: Walk, node: cst.Call) -> Term | None:
-    """`x.max().item()` is the scalar array."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "item" and not node.args):
-        return None
-    if walk.name_of(node.func.value):
-        return None
-    term = walk.expr(node.func.value)
-    if term.value.kind in {"static", "object"}:
-        return None
-    if term.value.mask:
-        raise Uncompressed
-    return Term(term.node, replace(term.value, kind="tensor", rank=0, place=walk.fresh(node)))
-
-
-@expression(cst.Call)
-def size_numel(walk: Walk, node: cst.Call) -> Term | None:
-    """`x.shape[1:].numel()`."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "numel" and not node.args):
-        return None
-    term = walk.expr(node.func.value)
-    element = term.value.element or (term.value.parts or (None,))[0]
-    if term.value.kind != "static" or element is None or element.dtype != "int":
-        return None
-    walk.sink.imports.add("math")
-    return Term(parse(f"math.prod({code(term.node)})"), Value("static", "int"))
-
-
-_CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
-
-
-@expression(cst.Call)
-def tolist(walk: Walk, node: cst.Call) -> Term | None:
-    """`a, b = x.tolist()` unpacks scalar arrays."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "tolist" and not node.args):
-        return None
-    term = walk.expr(node.func.value)
-    if term.value.kind in {"static", "object"} or walk.name_of(node.func.value):
-        return None
-    if term.value.mask:
-        raise Uncompressed
-    made = node.func.value
-    constant = isinstance(term.node, cst.Call) and code(term.node.func) in _CONSTANTS
-    if constant and isinstance(made, cst.Call) and all(walk.expr(a.value).value.kind == "static" for a in made.args):
-        walk.sink.imports.add("np")
-        return Term(parse(f"{code(term.node).replace('jnp.', 'np.')}.tolist()"), Value("static", element=STATIC))
-    if term.value.rank == 0:
-        return Term(term.node, replace(term.value, place=walk.fresh(node)))
-    element = Value("tensor", term.value.dtype, 0, place=walk.fresh(node), exact=term.value.exact)
-    return Term(parse(f"list({code(term.node)})"), Value("static", element=element))
-
-
-@expression(cst.Call)
 def arrays(walk: Walk, node: cst.Call) -> Term | None:
     """`np.sqrt(x)` and `math.sqrt(x)`; `x.numpy()` and `torch.from_numpy(a)` need no translation."""
     name = walk.name_of(node.func)
@@ -388,157 +334,6 @@ def arrays(walk: Walk, node: cst.Call) -> Term | None:
         "numpy",
         f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
         "shape of its result",
-    )
-
-
-@expression(cst.Call)
-def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
-    """A function or class of the file, Function.apply among them."""
-    name = walk.name_of(node.func)
-    if name.startswith("function:") or (
-        code(node.func).endswith(".apply")
-        and isinstance(node.func, cst.Attribute)
-        and _is_function(walk, node.func.value)
-    ):
-        values_of(walk, node)
-        return Term(walk.rebuilt(node).with_changes(func=node.func), _applied(walk, node))
-    if not name.startswith("file:"):
-        return None
-    values_of(walk, node)
-    made = walk.rebuilt(node).with_changes(func=node.func)
-    routine = walk.program.called(name)
-    walk.called.add(name)
-    if routine is None:
-        return Term(made, Value("object") if name.removeprefix("file:") in walk.program.classes else UNKNOWN)
-    params = routine.parameters
-    bound_first = routine.owner is not None and "classmethod" in [code(d.decorator) for d in routine.node.decorators]
-    params = params[1:] if bound_first else params
-    taken: dict[str, cst.Arg] = {}
-    star = routine.node.params.star_arg
-    for i, arg in enumerate(node.args):
-        if arg.keyword:
-            taken[arg.keyword.value] = arg
-        elif arg.star or i >= len(params) or params[i] is star:
-            break
-        else:
-            taken[params[i].name.value] = arg
-    for key, arg in taken.items():
-        value = walk.expr(arg.value).value
-        known = routine.arguments.get(key)
-        fact = replace(
-            value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
-        )
-        routine.arguments[key] = fact if known is None else join_values(known, fact)
-    walk.program.reached.add(routine.node)
-    if routine.draws:
-        walk.sink.imports.add("jax")
-        key_node = fresh_key(walk, node)
-        made = made.with_changes(
-            args=[
-                *(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args),
-                cst.Arg(key_node, keyword=cst.Name("key")),
-            ]
-        )
-    result = routine.result or UNKNOWN
-    return _returned(walk, node, made, routine, result, taken)
-
-
-def _returned(
-    walk: Walk, node: cst.Call, made: cst.Call, routine: object, result: Value, taken: dict[str, cst.Arg]
-) -> Term:
-    """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
-    writes = routine.writes  # type: ignore[attr-defined]
-    value = _relocated(walk, node, result, taken)
-    gives = [n for n in routine.gives if n in taken]  # type: ignore[attr-defined]
-    if gives and set(gives) == set(writes) & set(taken):
-        return _given_back(walk, node, made, routine.gives, taken)  # type: ignore[attr-defined]
-    for name in sorted(writes):
-        if name not in taken:
-            continue
-        term = walk.expr(taken[name].value)
-        place = term.value.place
-        returns_it = (
-            result.place is not None and result.place.storage == frozenset({f"arg:{name}"}) and not result.place.steps
-        )
-        if place is None:
-            continue
-        from fnjax.port.rules.writing import holding
-
-        seen = [n for n in holding(walk, place) if walk.live(n)]
-        if returns_it:
-            return write(walk, node, term, made, replace(term.value, number=""))
-        if seen or (holding(walk, place) and not isinstance(taken[name].value, cst.Name)):
-            raise Stop(
-                node,
-                "alias",
-                f"{code(node.func)} writes to its argument {name!r} without returning it; let it return the new array",
-            )
-        if result.kind == "static" and result.literal is None:
-            walk.note(
-                node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
-            )
-    return Term(made, value)
-
-
-def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
-    """The call of a function that returns what it wrote to: the caller's variables take it."""
-    new: dict[str, cst.BaseExpression] = {gives[0]: made}
-    if len(gives) > 1:
-        new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
-        walk.before.append(assign(", ".join(code(n) for n in new.values()), made))
-    for name in gives:
-        if name in taken:
-            term = walk.expr(taken[name].value)
-            last = write(walk, node, term, new[name], replace(term.value, number=""))
-    return Term(last.node, Value("static", literal=None, place=last.value.place))
-
-
-def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
-    """The function's own places as the caller sees them."""
-    parts = (
-        None
-        if value.parts is None
-        else tuple(_relocated(walk, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
-    )
-    place = value.place
-    if place is not None:
-        storages = {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
-        froms = [walk.expr(taken[s].value).value.place for s in sorted(storages) if s in taken]
-        known = [p for p in froms if p is not None]
-        if len(known) == 1 and len(place.storage) == 1 and place.certain and not place.steps:
-            place = known[0]
-        elif known:
-            place = Place(frozenset().union(*(p.storage for p in known)), (), certain=False)
-        else:
-            place = walk.fresh(node, part)
-    return replace(value, place=place, parts=parts, number="", like="", mask="")
-
-
-def _is_function(walk: Walk, node: cst.BaseExpression) -> bool:
-    name = walk.name_of(node)
-    cls = walk.program.classes.get(name.removeprefix("file:"))
-    return cls is not None and cls.is_function
-
-
-def _applied(walk: Walk, node: cst.Call) -> Value:
-    assert isinstance(node.func, (cst.Attribute, cst.Name))
-    name = walk.name_of(node.func.value) if isinstance(node.func, cst.Attribute) else ""
-    cls = walk.program.classes.get(name.removeprefix("file:"))
-    forward = walk.program.method(cls, "forward") if cls else None
-    result = forward.result if forward and forward.result else TENSOR
-    if cls:
-        walk.called.add(f"file:{cls.name}")
-    return _everywhere_fresh(walk, node, result)
-
-
-def _everywhere_fresh(walk: Walk, node: cst.Call, value: Value, part: str = "") -> Value:
-    parts = (
-        None
-        if value.parts is None
-        else tuple(_everywhere_fresh(walk, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
-    )
-    return replace(
-        value, place=walk.fresh(node, part) if value.place else None, parts=parts, number="", like="", mask=""
     )
 
 

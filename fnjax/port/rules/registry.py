@@ -14,6 +14,8 @@ import libcst as cst
 ORDER = (
     "context",
     "python_calls",
+    "own_functions",
+    "numbers",
     "foreign",
     "grad_mode",
     "operations",
@@ -22,6 +24,8 @@ ORDER = (
     "control",
     "loops",
     "statements",
+    "augmented",
+    "returns",
     "definitions",
     "others",
 )

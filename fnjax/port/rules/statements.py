@@ -18,24 +18,15 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, widens
+from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
 from fnjax.port.rules.masks import masked_write
-from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
-
-_UPDATES = {
-    "AddAssign": "add",
-    "SubtractAssign": "subtract",
-    "MultiplyAssign": "multiply",
-    "DivideAssign": "divide",
-    "PowerAssign": "power",
-}
 
 
 def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
@@ -96,7 +87,7 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return _one_by_one(walk, node)
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) for t in node.targets) or any(
-        _is_data(walk, t.target) for t in node.targets
+        is_data(walk, t.target) for t in node.targets
     ):
         if len(node.targets) > 1:
             raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
@@ -138,7 +129,7 @@ def _writes(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether a target is an entry or the data of a tensor."""
     if isinstance(target, cst.Subscript):
         return walk.expr(target.value).value.kind not in {"static", "object"}
-    return _is_data(walk, target)
+    return is_data(walk, target)
 
 
 def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
@@ -208,7 +199,8 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     return target
 
 
-def _is_data(walk: Walk, target: cst.BaseExpression) -> bool:
+def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
+    """Whether this is `x.data`."""
     return isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(walk, target.value)
 
 
@@ -262,7 +254,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
     elif term.value.mask:
-        new = _updated(walk, target, base, term)
+        new = updated(walk, target, base, term)
     else:
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
         value_code = code(fit(term.node, 1))
@@ -275,13 +267,13 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         if isinstance(term.node, (cst.List, cst.Tuple)):
             value_code = f"jnp.array({value_code})"
         place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-        _mask_among(walk, target)
+        mask_among(walk, target)
         new = parse(f"{code(place)}.set({value_code})")
     write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 
 
-def _updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
+def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
     """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
     index = open_index(walk, target)
     if index is None or full.value.mask != index_number(walk, index):
@@ -291,7 +283,8 @@ def _updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.B
     return parse(f"_update({', '.join(texts)})")
 
 
-def _mask_among(walk: Walk, target: cst.Subscript) -> None:
+def mask_among(walk: Walk, target: cst.Subscript) -> None:
+    """A boolean mask among other indices is a finding."""
     for index in elements(target):
         if index is not None and walk.expr(index).value.is_tensor and walk.expr(index).value.dtype == "bool":
             walk.report(
@@ -305,112 +298,6 @@ def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
     """Whether what is indexed like this is a tensor, though nothing else says so."""
     indices = elements(target)
     return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)
-
-
-@statement(cst.AugAssign)
-def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
-    """`x += v`, `x[i] += v`."""
-    operator = type(node.operator).__name__
-    symbol = code(node.operator).strip().removesuffix("=")
-    target = node.target
-    if isinstance(target, cst.Subscript):
-        base = walk.expr(target.value)
-        if base.value.kind not in {"static", "object"}:
-            return _augmented_entries(walk, node, target, base, operator, symbol)
-        walk.rebuilt(target)
-    term = walk.expr(node.value)
-    same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
-    if isinstance(target, cst.Subscript):
-        element = base.value.element or (element_of(walk, target, base.value))
-        if element.is_tensor:
-            raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
-        return [cst.SimpleStatementLine([same])]
-    held = walk.expr(target)
-    key = (
-        target.value
-        if isinstance(target, cst.Name)
-        else path(walk, target)
-        if isinstance(target, cst.Attribute)
-        else ""
-    )
-    if _is_data(walk, target):
-        assert isinstance(target, cst.Attribute)
-        held = walk.expr(target.value)
-    new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
-    widening = widens(held.value, term.value)
-    new = kept_dtype(new, held, [term.value])
-    if isinstance(target, cst.Attribute) and not key and not _is_data(walk, target) and held.value.kind == "unknown":
-        return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
-    if held.value.kind == "static":
-        value = STATIC if term.value.kind == "static" else replace(term.value, number="")
-        if held.value.parts is not None or held.value.element is not None:
-            value = Value(
-                "static", element=element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
-            )
-        if key:
-            walk.bind(key, replace(value, literal=MISSING), node)
-            if key.startswith("ctx."):
-                keep(walk, key, value)
-        return [cst.SimpleStatementLine([same])]
-    if term.value.mask and term.value.mask != held.value.mask:
-        raise Uncompressed
-    alone = len(walk.before)
-    write(walk, node, held, new, replace(held.value, number=""))
-    written = walk.before[alone:]
-    if (
-        key
-        and len(written) == 1
-        and not widening
-        and not isinstance(node.target, cst.Subscript)
-        and not _is_data(walk, target)
-    ):
-        del walk.before[alone:]
-        return [cst.SimpleStatementLine([same])]
-    if not written and key:
-        walk.bind(key, replace(held.value, number=""), node)
-        if widening:
-            return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
-        return [cst.SimpleStatementLine([same])]
-    return []
-
-
-def _augmented_entries(
-    walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
-) -> Statements:
-    mask = mask_of(walk, target)
-    term = walk.expr(node.value)
-    if mask is not None:
-        full = Term(
-            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
-            replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
-        )
-        if term.value.mask not in {"", mask.value.number} or (
-            not term.value.mask and term.value.is_tensor and term.value.rank != 0
-        ):
-            raise Uncompressed
-        write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
-        return []
-    index = open_index(walk, target)
-    if index is not None and (term.value.mask or term.value.kind == "static"):
-        full = Term(
-            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
-            Value("tensor", mask=term.value.mask or index_number(walk, index)),
-        )
-        write(walk, node, base, _updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
-        return []
-    if term.value.mask:
-        raise Uncompressed
-    indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
-    place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-    _mask_among(walk, target)
-    plain = all(v.kind == "static" and v.element is None for v in indices)
-    if plain and operator in _UPDATES:
-        new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
-    else:
-        entry = subscript(walk, target, base.node)
-        new = parse(f"{code(place)}.set({code(entry)} {symbol} {code(fit(term.node, 13))})")
-    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
-    return []
 
 
 @statement(cst.AnnAssign)
@@ -444,53 +331,6 @@ def bare(walk: Walk, node: cst.Expr) -> Statements | None:
     if walk.before and not isinstance(node.value, (cst.Await, cst.Yield)) and term.value.place is not None:
         return []
     return [cst.SimpleStatementLine([node.with_changes(value=fit(term.node, 0))])]
-
-
-@statement(cst.Return)
-def returned(walk: Walk, node: cst.Return) -> Statements | None:
-    """`return y`."""
-    if node.value is None:
-        walk.returns.append(Value("static", literal=None))
-        return [cst.SimpleStatementLine([node])]
-    term = walk.expr(node.value)
-    if term.value.mask:
-        raise Uncompressed
-    walk.returns.append(term.value)
-    made = term.node
-    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
-        made = _one_more(made, term.value)
-    if walk.stop_gradients and walk.routine.role in {"backward", "vjp", "jvp"} and term.value.kind != "object":
-        walk.sink.imports.add("jax")
-        made = _stopped(made, term.value)
-    if made is node.value:
-        return [cst.SimpleStatementLine([node])]
-    space = cst.SimpleWhitespace(" ")
-    return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
-
-
-def _one_more(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
-    """One more None at the end of what backward returns, for the key."""
-    if isinstance(node, cst.Tuple):
-        last = [
-            *(e.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for e in node.elements),
-            cst.Element(cst.Name("None")),
-        ]
-        return node.with_changes(elements=last)
-    if value.parts is not None or value.element is not None or value.kind == "static":
-        return parse(f"(*{code(fit(node))}, None)")
-    return parse(f"{code(fit(node, 1))}, None")
-
-
-def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
-    if isinstance(node, cst.Tuple):
-        return node.with_changes(
-            elements=[
-                e if code(e.value) == "None" else e.with_changes(value=_stopped(e.value, TENSOR)) for e in node.elements
-            ]
-        )
-    if value.literal is None:
-        return node
-    return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
 
 
 @statement(cst.Import, cst.ImportFrom)

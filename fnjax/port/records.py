@@ -1,0 +1,107 @@
+"""The classes and functions of a file, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fnjax.port.evidence import parameters
+from fnjax.port.facts import State, Value
+from fnjax.port.operations import code
+
+METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
+
+
+@dataclass(slots=True)
+class Class:
+    """A class of the file.
+
+    Attributes:
+        name: its qualified name in the file.
+        bases: the qualified names of its bases, `file:Name` for those of the file.
+        methods: its functions by name.
+        is_function: whether it derives from torch.autograd.Function.
+        top: the top-level statement that it stands in.
+    """
+
+    name: str
+    node: cst.ClassDef
+    bases: tuple[str, ...]
+    methods: dict[str, cst.FunctionDef]
+    top: cst.CSTNode
+    is_function: bool = False
+    facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
+
+
+@dataclass(slots=True)
+class Routine:
+    """A function of the file: a method of a class, or a helper.
+
+    Attributes:
+        role: the method's name for the methods that PyTorch calls, else `helper`.
+        arguments: what call sites say of its parameters.
+        result: what it returns.
+        draws: whether it draws random numbers.
+        writes: the parameters whose memory it writes to.
+        gives: those of them that the port returns, where the source returns nothing.
+    """
+
+    node: cst.FunctionDef
+    name: str
+    role: str
+    owner: Class | None = None
+    arguments: dict[str, Value] = field(default_factory=dict)
+    result: Value | None = None
+    draws: bool = False
+    draws_often: bool = False
+    writes: frozenset[str] = frozenset()
+    gives: tuple[str, ...] = ()
+    closure: State | None = None
+    reads: dict[str, list[cst.Name]] = field(default_factory=dict)
+    inside: dict[int, frozenset[int]] = field(default_factory=dict)
+    written_at: set[str] = field(default_factory=set)  # the indices at which it writes
+
+    def __post_init__(self) -> None:
+        for node in nodes(self.node.body):
+            if isinstance(node, cst.Name):
+                self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
+                self.written_at |= {code(e) for e in node.target.slice}
+
+    def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
+        """The identities of the names inside a node."""
+        key = id(node)
+        if key not in self.inside:
+            self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
+        return self.inside[key]
+
+    @property
+    def parameters(self) -> list[cst.Param]:
+        """Its parameters."""
+        return list(parameters(self.node))
+
+    @property
+    def first(self) -> int:
+        """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
+        bound = self.owner is not None and "classmethod" in decorators(self.node)
+        with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
+        return bound + with_ctx
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether the class has setup_context, so that forward sees no ctx."""
+        return self.owner is not None and "setup_context" in self.owner.methods
+
+
+def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all below it."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
+def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
+    """The texts of its decorators."""
+    return [code(d.decorator) for d in node.decorators]

@@ -1,0 +1,140 @@
+"""Augmented assignments.
+
+What: `x += v` of variables, attributes of ctx, `x.data` and entries.
+Before: `x[i, 1:] += v`
+After: `x = x.at[i, 1:].add(v)`
+Safety: whatever shares memory with x is written as well (see writing), and x keeps its dtype; PyTorch's `x[i] += v`
+with an index tensor counts each entry once, so it becomes `.set(x[i] + v)`.
+Limits: entries of tensors in containers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import STATIC, UNKNOWN, Value, widens
+from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.rules.context import keep, path
+from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
+from fnjax.port.rules.masks import masked_write
+from fnjax.port.rules.operations import kept_dtype
+from fnjax.port.rules.registry import statement
+from fnjax.port.rules.statements import element_of, is_data, mask_among, updated
+from fnjax.port.rules.writing import write
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+
+_UPDATES = {
+    "AddAssign": "add",
+    "SubtractAssign": "subtract",
+    "MultiplyAssign": "multiply",
+    "DivideAssign": "divide",
+    "PowerAssign": "power",
+}
+
+
+@statement(cst.AugAssign)
+def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
+    """`x += v`, `x[i] += v`."""
+    operator = type(node.operator).__name__
+    symbol = code(node.operator).strip().removesuffix("=")
+    target = node.target
+    if isinstance(target, cst.Subscript):
+        base = walk.expr(target.value)
+        if base.value.kind not in {"static", "object"}:
+            return _augmented_entries(walk, node, target, base, operator, symbol)
+        walk.rebuilt(target)
+    term = walk.expr(node.value)
+    same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
+    if isinstance(target, cst.Subscript):
+        element = base.value.element or (element_of(walk, target, base.value))
+        if element.is_tensor:
+            raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
+        return [cst.SimpleStatementLine([same])]
+    held = walk.expr(target)
+    key = (
+        target.value
+        if isinstance(target, cst.Name)
+        else path(walk, target)
+        if isinstance(target, cst.Attribute)
+        else ""
+    )
+    if is_data(walk, target):
+        assert isinstance(target, cst.Attribute)
+        held = walk.expr(target.value)
+    new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
+    widening = widens(held.value, term.value)
+    new = kept_dtype(new, held, [term.value])
+    if isinstance(target, cst.Attribute) and not key and not is_data(walk, target) and held.value.kind == "unknown":
+        return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
+    if held.value.kind == "static":
+        value = STATIC if term.value.kind == "static" else replace(term.value, number="")
+        if held.value.parts is not None or held.value.element is not None:
+            value = Value(
+                "static", element=element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
+            )
+        if key:
+            walk.bind(key, replace(value, literal=MISSING), node)
+            if key.startswith("ctx."):
+                keep(walk, key, value)
+        return [cst.SimpleStatementLine([same])]
+    if term.value.mask and term.value.mask != held.value.mask:
+        raise Uncompressed
+    alone = len(walk.before)
+    write(walk, node, held, new, replace(held.value, number=""))
+    written = walk.before[alone:]
+    if (
+        key
+        and len(written) == 1
+        and not widening
+        and not isinstance(node.target, cst.Subscript)
+        and not is_data(walk, target)
+    ):
+        del walk.before[alone:]
+        return [cst.SimpleStatementLine([same])]
+    if not written and key:
+        walk.bind(key, replace(held.value, number=""), node)
+        if widening:
+            return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
+        return [cst.SimpleStatementLine([same])]
+    return []
+
+
+def _augmented_entries(
+    walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
+) -> Statements:
+    mask = mask_of(walk, target)
+    term = walk.expr(node.value)
+    if mask is not None:
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
+        )
+        if term.value.mask not in {"", mask.value.number} or (
+            not term.value.mask and term.value.is_tensor and term.value.rank != 0
+        ):
+            raise Uncompressed
+        write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
+        return []
+    index = open_index(walk, target)
+    if index is not None and (term.value.mask or term.value.kind == "static"):
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            Value("tensor", mask=term.value.mask or index_number(walk, index)),
+        )
+        write(walk, node, base, updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
+        return []
+    if term.value.mask:
+        raise Uncompressed
+    indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
+    place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+    mask_among(walk, target)
+    plain = all(v.kind == "static" and v.element is None for v in indices)
+    if plain and operator in _UPDATES:
+        new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
+    else:
+        entry = subscript(walk, target, base.node)
+        new = parse(f"{code(place)}.set({code(entry)} {symbol} {code(fit(term.node, 13))})")
+    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+    return []

@@ -1,0 +1,365 @@
+"""What is known of an operation's result: its dtype, rank and shape, and which memory PyTorch's result lies in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype
+from fnjax.port.operations import Bound, Rendered, code, literal
+from fnjax.port.walk import Walk, names
+
+# Operations that work on each entry alone: with them shapes stay, and all entries may stand for the selected ones.
+ELEMENTWISE = frozenset(
+    [
+        "abs",
+        "absolute",
+        "acos",
+        "acosh",
+        "add",
+        "addcdiv",
+        "addcmul",
+        "angle",
+        "arccos",
+        "arcsin",
+        "arctan",
+        "arctan2",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "bitwise_and",
+        "bitwise_not",
+        "bitwise_or",
+        "bitwise_xor",
+        "ceil",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "clip",
+        "clone",
+        "conj",
+        "contiguous",
+        "copysign",
+        "cos",
+        "cosh",
+        "deg2rad",
+        "detach",
+        "digamma",
+        "div",
+        "divide",
+        "elu",
+        "eq",
+        "erf",
+        "erfc",
+        "erfinv",
+        "exp",
+        "exp2",
+        "expm1",
+        "fix",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "int",
+        "long",
+        "bool",
+        "floor",
+        "floor_divide",
+        "fmax",
+        "fmin",
+        "fmod",
+        "frac",
+        "ge",
+        "gelu",
+        "greater",
+        "greater_equal",
+        "gt",
+        "hardshrink",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "heaviside",
+        "hypot",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "ldexp",
+        "le",
+        "leaky_relu",
+        "lerp",
+        "less",
+        "less_equal",
+        "lgamma",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "logaddexp",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "logit",
+        "logsigmoid",
+        "lt",
+        "masked_fill",
+        "maximum",
+        "minimum",
+        "mish",
+        "mul",
+        "multiply",
+        "nan_to_num",
+        "ne",
+        "neg",
+        "negative",
+        "nextafter",
+        "not_equal",
+        "positive",
+        "pow",
+        "rad2deg",
+        "reciprocal",
+        "relu",
+        "relu6",
+        "remainder",
+        "round",
+        "rsqrt",
+        "selu",
+        "sgn",
+        "sigmoid",
+        "sign",
+        "signbit",
+        "silu",
+        "sin",
+        "sinc",
+        "sinh",
+        "softplus",
+        "softshrink",
+        "softsign",
+        "sqrt",
+        "square",
+        "sub",
+        "subtract",
+        "tan",
+        "tanh",
+        "tanhshrink",
+        "threshold",
+        "true_divide",
+        "trunc",
+        "where",
+        "xlogy",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "rand_like",
+        "randn_like",
+        "to",
+        "type",
+        "type_as",
+        "data",
+        "real",
+        "cpu",
+        "cuda",
+        "expit",
+        "fill",
+        "zero",
+        "copy",
+        "bernoulli",
+        "normal",
+        "uniform",
+        "exponential",
+    ]
+)
+
+
+_DTYPES = {
+    "float": "float",
+    "double": "float",
+    "half": "float",
+    "bfloat16": "float",
+    "int": "int",
+    "long": "int",
+    "short": "int",
+    "bool": "bool",
+    "uint": "int",
+    "complex": "complex",
+    "char": "int",
+    "byte": "int",
+}
+
+
+def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, short: str) -> Value:
+    """What is known of an operation's result."""
+    overload = bound.overload
+    values = [walk.expr(v).value for v in bound.values.values()]
+    tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != "instance:torch.dtype"]
+    first = walk.expr(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
+    if overload.result == "static":
+        return _static(bound, first, rendered, short)
+    if overload.result == "none":
+        return Value("static", literal=None)
+    dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
+    known = {v.dtype for v in tensors}
+    if overload.result == "same" and first.kind in {"tensor", "unknown"}:
+        dtype = first.dtype
+    elif overload.result == "promoted" and len(known) == 1:
+        dtype = known.pop() if all(v.dtype in known | {"int", "bool"} for v in values) else "unknown"
+    if short == "where" and len(tensors) > 1:
+        kinds = {v.dtype for v in values[1:]}
+        dtype = kinds.pop() if len(kinds) == 1 else "float" if "float" in kinds else "unknown"
+    target = bound.values.get("dtype") or (bound.values.get("other") if short == "to" else None)
+    if target is not None and bound.context.role(target) == "dtype":
+        last = code(walk.expr(target).node).rpartition(".")[2].rstrip("_")
+        dtype = next((d for t, d in _DTYPES.items() if last.startswith(t)), "unknown")
+        if last == "dtype":
+            dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
+    exact = _exact(walk, bound, rendered, tensors, short)
+    likes = {v.like for v in tensors if v.rank != 0}
+    same = short in ELEMENTWISE and len(likes) == 1
+    rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
+    if short in ELEMENTWISE and tensors and all(v.rank == 0 for v in tensors):
+        rank = 0
+    if short in {"sum", "mean", "max", "min", "norm", "prod", "all", "any"} and len(bound.values) == 1:
+        rank = 0
+    if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
+        rank = 0
+    place = _place(walk, node, bound, rendered, first, dtype, exact)
+    like = likes.pop() if same and likes else ""
+    if not like:
+        line, column = walk.program.source.position(node)
+        like = f"@{line}:{column}"
+    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact)
+    if overload.result == "pair":
+        parts = tuple(
+            Value("tensor", "int", place=walk.fresh(node, f" {f}"))
+            if f == "indices"
+            else Value("tensor", first.dtype, place=walk.fresh(node, f" {f}"), exact=exact)
+            for f in overload.fields
+        )
+        return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
+    if overload.result == "list":
+        doubtful = replace(place, certain=False) if place else None
+        return Value("static", element=replace(one, like="", place=doubtful), place=place)
+    if dtype == "bool":
+        one = replace(one, number=walk.number(node))
+    return one
+
+
+_CASTS = {
+    "float": "float32",
+    "double": "float",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+}
+
+
+def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], short: str) -> str:
+    """The dtype of the result, as far as the source names it."""
+    name = bound.operation.names[0]
+    if name == f"torch.Tensor.{short}" and short in _CASTS:
+        return _CASTS[short]
+    for key in ("dtype", "non_blocking", "other") if short in {"to", "type"} else ("dtype",):
+        target = bound.values.get(key)
+        if target is None or bound.literal(key) is None:
+            continue
+        value = walk.expr(target).value
+        if bound.context.role(target) == "dtype":
+            return value.exact if value.name == "instance:torch.dtype" else f"?{walk.number(target)}"
+        if key == "other" and bound.context.role(target) != "device":
+            return value.exact if value.is_tensor else f"?{walk.number(target)}"
+    if short == "type_as" and "other" in bound.values:
+        return walk.expr(bound.values["other"]).value.exact
+    if bound.overload.result in {"int", "bool", "complex"} or not tensors:
+        return ""
+    if bound.overload.result in {"same", "pair", "list"} and short != "where":
+        return tensors[0].exact
+    floats = [v for v in tensors if v.dtype not in {"int", "bool"}]
+    return common_dtype(floats) if floats else ""
+
+
+def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value:
+    name = bound.operation.names[0]
+    text = code(rendered.expression)
+    if short in {"finfo", "iinfo"}:
+        return Value("static", name=f"instance:torch.{short}")
+    if short in {"dtype", "type", "promote_types", "result_type", "get_default_dtype"} or (
+        text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
+    ):
+        exact = (
+            first.exact if short in {"dtype", "type"} else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
+        )
+        return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
+    if short == "device":
+        return Value("static", name="instance:torch.device")
+    if short in {"ndim", "dim"} and first.rank is not None:
+        return Value("static", "int", literal=first.rank)
+    if short in {"shape", "size"} and "dim" not in bound.values:
+        return Value(
+            "static",
+            "int",
+            parts=(Value("static", "int"),) * first.rank if first.rank else None,
+            element=Value("static", "int"),
+        )
+    value = literal(rendered.expression)
+    return Value("static", literal=value)
+
+
+def _place(
+    walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
+) -> Place | None:
+    """Where the result of an operation lies; of another dtype than the source it is a copy."""
+    alias = bound.overload.alias
+    if alias == "new" or first.place is None:
+        return walk.fresh(node)
+    place = first.place
+    if alias == "maybe":
+        other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
+        half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
+        if other or half:  # nobody makes half what is half already
+            return walk.fresh(node)
+        return replace(place, certain=False)
+    if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
+        return place
+    if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
+        return place
+    return replace(
+        place, steps=(*place.steps, step(walk, node, rendered.expression, next(iter(bound.values.values()))))
+    )
+
+
+def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed: cst.BaseExpression) -> Step:
+    """The view that an expression takes of one in it."""
+    inner = walk.expr(viewed).node
+    text = code(inner)
+    hole = made.visit(_Hole(text, cst.Name(HOLE)))
+    assert isinstance(hole, cst.BaseExpression)
+    reads = frozenset(r for r in walk.reads(node) if r[0] in names(hole))
+    return Step.of(hole, reads)
+
+
+class _Hole(cst.CSTTransformer):
+    """The first expression with this text becomes the hole."""
+
+    def __init__(self, text: str, hole: cst.Name) -> None:
+        super().__init__()
+        self.text, self.hole, self.done = text, hole, False
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return not self.done
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        if (
+            not self.done
+            and isinstance(original_node, cst.BaseExpression)
+            and code(original_node).strip("()") == self.text.strip("()")
+        ):
+            self.done = True
+            return self.hole
+        return updated_node

@@ -1,0 +1,65 @@
+"""Returns.
+
+What: `return` stays; backward of a Function that draws random numbers returns one more None, for the key, and what it
+returns under no_grad is constant to further derivatives.
+Before: `return grad_output * mask`
+After: `return grad_output * mask, None`
+Safety: a tuple literal takes the None as its last element; any other result is opened into one.
+Limits: what is returned while a mask's entries are stood for by all entries is taken out again.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.facts import TENSOR, Value
+from fnjax.port.operations import code, fit
+from fnjax.port.rules.registry import statement
+from fnjax.port.walk import Statements, Uncompressed, Walk, parse
+
+
+@statement(cst.Return)
+def returned(walk: Walk, node: cst.Return) -> Statements | None:
+    """`return y`."""
+    if node.value is None:
+        walk.returns.append(Value("static", literal=None))
+        return [cst.SimpleStatementLine([node])]
+    term = walk.expr(node.value)
+    if term.value.mask:
+        raise Uncompressed
+    walk.returns.append(term.value)
+    made = term.node
+    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
+        made = _one_more(made, term.value)
+    if walk.stop_gradients and walk.routine.role in {"backward", "vjp", "jvp"} and term.value.kind != "object":
+        walk.sink.imports.add("jax")
+        made = _stopped(made, term.value)
+    if made is node.value:
+        return [cst.SimpleStatementLine([node])]
+    space = cst.SimpleWhitespace(" ")
+    return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
+
+
+def _one_more(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    """One more None at the end of what backward returns, for the key."""
+    if isinstance(node, cst.Tuple):
+        last = [
+            *(e.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for e in node.elements),
+            cst.Element(cst.Name("None")),
+        ]
+        return node.with_changes(elements=last)
+    if value.parts is not None or value.element is not None or value.kind == "static":
+        return parse(f"(*{code(fit(node))}, None)")
+    return parse(f"{code(fit(node, 1))}, None")
+
+
+def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    if isinstance(node, cst.Tuple):
+        return node.with_changes(
+            elements=[
+                e if code(e.value) == "None" else e.with_changes(value=_stopped(e.value, TENSOR)) for e in node.elements
+            ]
+        )
+    if value.literal is None:
+        return node
+    return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
