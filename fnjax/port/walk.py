@@ -47,7 +47,8 @@ class Walk:
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
         self.called: set[str] = set()  # the names of the file that it reads
-        self.masks: dict[str, cst.BaseExpression] = {}  # the code of each mask, by its number
+        # the code of each mask by its number, and the variables in it with their versions
+        self.masks: dict[str, tuple[cst.BaseExpression, frozenset[tuple[str, int]]]] = {}
 
     # -------------------------------------------------------------------------------------------- findings
 

@@ -28,7 +28,7 @@ torch.unsqueeze_copy | input, dim | jnp.expand_dims(input, dim) | same
 torch.squeeze .squeeze_ torch.squeeze_copy | input, dim | _squeeze(input, dim) | same view
 .squeeze .squeeze_ | input, *dim | _squeeze(input, dim) | same view
 .resize_ | input, *shape, memory_format=None | _resize(input, shape) | same
-torch.resize_as_ .resize_as_ | input, other, *, memory_format=None | _resize(input, other.shape) | same
+torch.resize_as_ .resize_as_ | input, the_template, *, memory_format=None | _resize(input, the_template.shape) | same
 +unflatten | input, dim, sizes | _unflatten(input, dim, sizes) | same view
 .expand_as | input, other | jnp.broadcast_to(input, other.shape) | same view
 torch.broadcast_tensors | *tensors | jnp.broadcast_arrays(*tensors) | list view

@@ -221,5 +221,5 @@ def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term) -> 
     if not same_shape(mask.value, base.value):
         walk.sink.needs.add("_mask")
         code_ = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
-    walk.masks[number] = code_
+    walk.masks[number] = code_, walk.reads(code_)
     return Term(base.node, replace(base.value, mask=number, place=walk.fresh(node), number=""))

@@ -214,8 +214,8 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, args: list[cst.Ar
     if len(args) > 1:
         raise Uncompressed
     term = walk.expr(args[0].value)
-    mask = walk.masks.get(term.value.mask)
-    if mask is None:
+    mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
+    if mask is None or walk.reads(mask) != reads:  # no mask, or one whose variables have changed since
         raise Uncompressed
     walk.sink.imports.add("jnp")
     text = _REDUCED[short].format(x=code(fit(term.node, 1)), m=code(fit(mask, 1)))

@@ -19,9 +19,11 @@ import libcst as cst
 from fnjax.port.facts import HOLE, Place, Step, Value, places
 from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
+from fnjax.port.records import nodes
 from fnjax.port.walk import Stop, Term, Walk, assign, names, parse
 
 SAVED = "ctx.save_for_backward()"
+_NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj")  # views whose entries are not those of the memory
 
 
 def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
@@ -122,7 +124,7 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         if name in holders or value.place or name == SAVED:
             continue
         shared = any(p.storage & place.storage for p in places(value))
-        if shared and walk.live(name) and not _unpacked(walk, value, holders):
+        if shared and walk.live(name) and not _unpacked(walk, name, value):
             raise Stop(
                 node,
                 "alias",
@@ -130,9 +132,16 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
             )
 
 
-def _unpacked(walk: Walk, value: Value, holders: dict[str, Place]) -> bool:
-    """Whether a container is only the one that variables were unpacked from, as `inputs` of setup_context."""
-    return value.parts is not None and all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
+def _unpacked(walk: Walk, name: str, value: Value) -> bool:
+    """Whether a container is one that variables were unpacked from and is not read again, as `ctx.saved_tensors`."""
+    attributes = {name.removeprefix("ctx.")} | ({"saved_tensors", "saved_variables"} if name == "ctx.saved" else set())
+    here = walk.program.source.position(walk.current)
+    again = any(
+        isinstance(n, cst.Attribute) and n.attr.value in attributes and walk.program.source.position(n) > here
+        for n in nodes(walk.routine.node)
+    )
+    kept = all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
+    return value.parts is not None and kept and not (again or walk.loops)
 
 
 def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
@@ -142,6 +151,10 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
     if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
         index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
         return parse(f"{code(index)}.set({code(fit(new, 1))})")
+    if any(part in step.text for step in steps for part in _NO_PLACES):
+        raise Stop(
+            walk.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
+        )
     view: cst.BaseExpression = cst.Name("a")
     for step in steps:
         view = viewed(view, step)
