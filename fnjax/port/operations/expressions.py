@@ -55,6 +55,16 @@ def fit(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
+def bare(node: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression without the parentheses that an argument does not need."""
+    if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:
+        return node
+    if not (node.lpar[0].whitespace_after.empty and node.rpar[0].whitespace_before.empty):
+        return node
+    inner = node.with_changes(lpar=[], rpar=[])
+    return inner if level(inner) >= 1 else node
+
+
 def literal(node: cst.BaseExpression) -> object:
     """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
     try:
@@ -102,7 +112,10 @@ class Fill(cst.CSTTransformer):
         keyword = original_node.keyword
         if keyword and isinstance(value, cst.Name) and not value.lpar and value.value in self.omitted:
             return cst.RemoveFromParent()
-        return updated_node.with_changes(keyword=keyword, value=fit(updated_node.value, 1))
+        filled = updated_node.value
+        if isinstance(value, cst.Name) and filled is not value:
+            filled = bare(filled)
+        return updated_node.with_changes(keyword=keyword, value=fit(filled, 1))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Starred tuples open up; the last comma goes."""

@@ -1,12 +1,11 @@
 """Python that branches on a tensor's value.
 
-What: `if` on a tensor becomes jax.lax.cond where its branches only give variables new values; checks that raise run
-where
-the value is known, that is outside jit; conditional expressions become jnp.where or jax.lax.cond.
+What: `if` on a tensor becomes jax.lax.cond where its branches only give variables new values, or both return; checks
+that raise run where the value is known, that is outside jit; conditional expressions become jnp.where or jax.lax.cond.
 Before: `if x.sum() > 0: x = x * 2`
 After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
 Safety: only where both branches give the same variables tensors; branches on Python values stay as they are.
-Limits: loops that end on a tensor's value, and branches that return or keep different things, run un-jitted only.
+Limits: branches of which one returns and the other does not, or that keep something on ctx, run un-jitted only.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Assignments, loops and returns.
+"""Assignments.
 
-What: assignments to variables, to entries (`x[i, a:b] = v`), to attributes of ctx, to `x.data`, augmented ones, and
-what
-unpacking gives.
-Before: `x[i, 1:] += v`
-After: `x = x.at[i, 1:].add(v)`
-Safety: whatever shares memory with x is written as well (see writing); PyTorch's `x[i] += v` with an index tensor
-counts
-each entry once, so it becomes `.set(x[i] + v)`.
+What: assignments to variables, to entries (`x[i, a:b] = v`), to attributes of ctx, to `x.data`, and what unpacking
+gives; an index that may be a mask or whole numbers is told apart when the port runs.
+Before: `x[i, 1:] = v`
+After: `x = x.at[i, 1:].set(v)`
+Safety: whatever shares memory with x is written as well (see writing). Of several targets each sees what those before
+it wrote, as in PyTorch.
 Limits: entries of tensors in containers; attributes of tensors other than `.data`.
 """
 
