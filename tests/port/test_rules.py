@@ -95,6 +95,8 @@ FINDINGS = {
         "untraced",
     ),
     "a write to the enclosing function's": ("def f():\n    y.mul_(2)\nf()", "alias"),
+    "a write through a view of other numbers": ("z = torch.complex(x, y)\nz.real.mul_(2)\nctx.z = z", "alias"),
+    "a mask that has changed since": ("m = x > 0\nz = y[m]\nm = x < 0\nctx.z = z.sum() + m", "untraced"),
     "an option that JAX has not": ("z = F.grid_sample(x, y, mode='bicubic')", "operation"),
     "dropout inside attention": ("z = F.scaled_dot_product_attention(x, y, y, dropout_p=0.5)", "operation"),
     "a selection that is kept": ("z = x[x > 0]\nctx.z = z", "untraced"),
