@@ -25,11 +25,13 @@ LENIENT = re.compile(
     r"|torch\.max_pool2d|cumsum_"
 )
 # Where JAX's numbers are others than PyTorch's, with the reason; all on inputs at the edge of what is defined.
+GROWS = r"\bresize_"  # beyond an edge input's size, where PyTorch leaves memory as it was
 DEPARTURES = {
     "NaN": {
         "NaN stays NaN in jnp.sign and jnp.heaviside; PyTorch gives 0": r"\.(sign|sgn|heaviside)\(",
         "jnp.angle of NaN is 0": r"\.angle\(",
-        "the limit at infinity or at a pole": r"\.(digamma|spherical_bessel_j0|lerp|ihfft)\(",
+        # PyTorch's gelu at infinity depends on the processor.
+        "the limit at infinity or at a pole": r"\.(digamma|spherical_bessel_j0|lerp|ihfft)\(|F\.gelu\(",
         "jnp.var of infinities is inf": r"\.(std_mean|var_mean|native_layer_norm)\(",
         "which of several NaN comes first is not defined": r"\.(mode|kthvalue|topk|quantile)\(",
         "infinities times zero inside the solver": r"triangular",
@@ -158,7 +160,7 @@ def test_at_the_edge(edge, start):
     wrong = []
     for case in CASES[start : start + 50]:
         text = re.sub(r"(?<![\w.])x\b(?!=)", EDGES[edge], case)
-        if text == case or any(re.search(pattern, case) for pattern in DEPARTURES.get(edge, {}).values()):
+        if text == case or any(re.search(p, case) for p in (GROWS, *DEPARTURES.get(edge, {}).values())):
             continue
         try:
             want = in_torch(text)
