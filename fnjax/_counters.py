@@ -27,10 +27,12 @@ class _Uses(NamedTuple):
     Attributes:
         counted: by name, of a variable or an attribute, whether it only counts in it.
         from_globals: the names of globals.
+        attributes: by name, of a global or a captured variable, which of its attributes it reads.
     """
 
     counted: dict[str, bool]
     from_globals: frozenset[str]
+    attributes: dict[str, set[str]]
 
 
 _found: WeakKeyDictionary[types.CodeType, _Uses] = WeakKeyDictionary()
@@ -47,16 +49,25 @@ def is_read(code: types.CodeType, name: str) -> bool:
     return name in _uses(code).from_globals
 
 
+def attributes_read(code: types.CodeType, name: str) -> set[str]:
+    """The attributes that a function reads of a global or a captured variable of this name."""
+    return _uses(code).attributes.get(name, set())
+
+
 def _uses(code: types.CodeType) -> _Uses:
     if code not in _found:
         counted: dict[str, bool] = {}
+        attributes: dict[str, set[str]] = {}
         steps = [s for c in all_code(code) for s in dis.get_instructions(c) if s.opname not in ("CACHE", "PRECALL")]
         for i, step in enumerate(steps):
             if step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST" and isinstance(step.argval, str):
                 counts = _counts(step.argval, steps[i + 1 : i + 10])
                 counted[step.argval] = counted.get(step.argval, True) and counts
         from_globals = frozenset(s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-        _found[code] = _Uses(counted, from_globals)
+        for step, after in itertools.pairwise(steps):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF") and after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                attributes.setdefault(step.argval, set()).add(after.argval)
+        _found[code] = _Uses(counted, from_globals, attributes)
     return _found[code]
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._counters import CONTAINERS, KINDS, all_code, is_counter, is_read
+from fnjax._counters import CONTAINERS, KINDS, all_code, attributes_read, is_counter, is_read
 from fnjax._tree import is_tracer
 
 _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
@@ -33,7 +33,11 @@ _JITTED = type(jax.jit(lambda: None))
 _WRAPPERS = (_JITTED, jax.custom_jvp, jax.custom_vjp)
 _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_module_names}  # nobody sets their names
 _INSTALLED = ("site-packages", "dist-packages")
-_DYNAMIC = {"eval", "exec", "getattr", "globals", "vars", "__import__", "attrgetter", "import_module"}  # read any name
+_DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these read any name
+_DYNAMIC |= {"__dict__", "__import__", "attrgetter", "import_module"}
+_STATE = ("random.", "numpy.random", "os.environ", "os.getenv")  # what libraries' modules have that changes
+_STATEFUL = {path.partition(".")[0] for path in _STATE}
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__"}
 MAX_CONTENT = 1024  # entries of a container
 
@@ -115,6 +119,8 @@ def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionTy
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
     except ValueError as e:  # a cell that is not filled yet
         raise NoFactsError from e
+    for name, cell in zip(code.co_freevars, cells, strict=True):
+        _refuse_state(code, name, cell)
     captured = tuple(
         _variable_facts(code, name, cell, inside) for name, cell in zip(code.co_freevars, cells, strict=True)
     )
@@ -149,6 +155,7 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
             if name not in space:
                 continue
             value = space[name]
+            _refuse_state(code, name, value)
             try:
                 yield name, _variable_facts(code, name, value, inside)
             except NoFactsError:
@@ -167,15 +174,34 @@ def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
     classes = value.__mro__ if is_class else type(value).__mro__
     spaces = [vars(c) for c in classes if c.__module__.partition(".")[0] not in _FIXED]
     if is_class:
-        return spaces
+        metaclass = type(value).__module__.partition(".")[0]
+        # Code of its own may run where the class is called, or where an attribute is looked up.
+        runs = any(name in space for space in spaces for name in _CONSTRUCTORS) and not _is_generated(value)
+        return None if runs or metaclass not in {*_FIXED, "builtins"} else spaces
     if isinstance(value, _JITTED):
         return []  # JAX itself does not look again
     members = [name for space in spaces for name in space]
     # Where code of the object itself may run, any of its attributes may be read.
-    runs = callable(value) or any(hasattr(value, name) for name in ("__get__", "__iter__", "__getitem__"))
+    runs = callable(value) or any(hasattr(type(value), name) for name in ("__get__", "__iter__", "__getitem__"))
     if runs or is_tracer(value) or any(n in names if n[:2] != "__" else n not in _HARMLESS for n in members):
         return None
     return [vars(value)] if hasattr(value, "__dict__") else None
+
+
+def _is_generated(kind: type) -> bool:
+    """Whether the constructors of a class are those that Python wrote for it."""
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return issubclass(kind, tuple) or (
+        parameters is not None and parameters.init and not hasattr(kind, "__post_init__")
+    )
+
+
+def _refuse_state(code: types.CodeType, name: str, value: Any) -> None:
+    """Raises NoFactsError where a function reads generators of random numbers or the environment from a module."""
+    if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _STATEFUL:
+        read = (f"{value.__name__}.{attribute}" for attribute in attributes_read(code, name))
+        if any(path.startswith(_STATE) for path in read):
+            raise NoFactsError
 
 
 def _variable_facts(code: types.CodeType, name: str, value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:

@@ -244,7 +244,7 @@ def _hint(methods: Methods, arguments: Arguments, method: Method, operands: Sequ
 
 def captures_tracers(value: Any, depth: int = 4) -> bool:
     """Whether a function has a tracer in its closure or defaults, or calls one that has."""
-    function = getattr(value, "__func__", value)
+    function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
     if not isinstance(function, types.FunctionType) or not depth:
         return False
     return any(has_leaf(v, is_tracer) or captures_tracers(v, depth - 1) for v in captured(function))

@@ -31,11 +31,8 @@ def is_array(value: object) -> bool:
 
 def is_tensor(value: object) -> bool:
     """Whether a value counts as a tensor: JAX and NumPy arrays and scalars, objects with `__jax_array__`."""
-    return (
-        is_array(value)
-        or isinstance(value, _TENSORS)
-        or (hasattr(value, "__jax_array__") and not isinstance(value, type))
-    )
+    # The type is asked: a config's own __getattr__ may answer anything.
+    return is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__")
 
 
 def to_tensor(value: Any) -> jax.Array:

@@ -5,6 +5,8 @@ import dataclasses
 import enum
 import functools
 import gc
+import os
+import random
 import threading
 import types
 import weakref
@@ -385,11 +387,34 @@ class Table(dict):
     pass
 
 
+class Mapping(dict):
+    """A config that is read by attributes."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+class Meta(type):
+    @property
+    def factor(cls):
+        return number
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+class Made:
+    def __init__(self):
+        self.factor = number
+
+
 @dataclasses.dataclass
 class Options:
     factor: float = 1.0
 
 
+flags = types.SimpleNamespace()
 options, table, objects = Options(), Table(factor=1.0), [Options()]
 
 number, container, nested = 1.0, [1.0], {"deep": [1.0]}
@@ -448,6 +473,15 @@ GLOBALS = {
     "class method": (lambda: 1 * WithMethods.factor_of_class(), lambda v: setattr(WithMethods, "inside", v)),
     "dataclass": (lambda: options.factor, lambda v: setattr(options, "factor", v)),
     "subclass of dict": (lambda: table["factor"], lambda v: table.update(factor=v)),
+    "metaclass": (lambda: WithMeta.factor, setglobal("number")),
+    "constructor": (lambda: Made().factor, setglobal("number")),
+    "whether there is one": (
+        lambda: next(v for v in (2.0, 3.0, 5.0) if hasattr(flags, f"is_{v:.0f}")),
+        lambda v: vars(flags).clear() or setattr(flags, f"is_{v:.0f}", True),
+    ),
+    "dict of a module": (lambda: module.__dict__["factor"], lambda v: setattr(module, "factor", v)),
+    "environment": (lambda: float(os.environ["FACTOR"]), lambda v: os.environ.update(FACTOR=str(v))),
+    "environment, by a function": (lambda: float(os.getenv("FACTOR")), lambda v: os.environ.update(FACTOR=str(v))),
     "list of objects": (lambda: objects[0].factor, lambda v: setattr(objects[0], "factor", v)),
     "name made at run time": (lambda: getattr(settings, "fac" + "tor"), lambda v: setattr(settings, "factor", v)),
     "import inside": (imports, lambda v: setattr(wrappers, "factor", v)),
@@ -491,6 +525,70 @@ def test_globals_that_change_are_seen(read, change):
         for cls in (Reader, GlobalReader):
             assert thrice(cls.apply) == factor**3
             assert cls.apply(1.0) == factor
+
+
+mapping = None  # not the Mapping itself: doctest asks everything in a module for its __wrapped__
+
+
+def test_a_config_that_answers_every_name(monkeypatch):
+    """One whose `__getattr__` raises KeyError is read anew as a global, and goes as an argument."""
+    monkeypatch.setitem(globals(), "mapping", Mapping())
+
+    class Scale(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, config):
+            ctx.factor = mapping.factor * config.factor
+            return x * ctx.factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.factor, None
+
+    class GlobalScale(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * mapping.factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * mapping.factor
+
+    for factor in (2.0, 3.0):
+        mapping["factor"] = factor
+        assert thrice(lambda x: Scale.apply(x, mapping)) == factor**6
+        assert thrice(GlobalScale.apply) == factor**3
+
+
+generator = np.random.default_rng(0)
+
+
+def draw_from_numpy():
+    return np.random.rand()  # noqa: NPY002 - the global generator is under test
+
+
+DRAWS = {
+    "numpy.random": lambda: 1 * np.random.rand(),  # noqa: NPY002 - as above
+    "helper": lambda: 1 * draw_from_numpy(),
+    "generator": lambda: 1 * generator.random(),
+    "random": lambda: 1 * random.random(),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_each_call_draws_its_own_numbers(draw):
+    """Random numbers of NumPy and Python are drawn for each call, as by hand: no mask is that of another layer."""
+
+    class Noise(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * draw()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    drawn = jax.jit(lambda x: [Noise.apply(x) for _ in range(4)])(1.0)
+    assert len({float(number) for number in drawn}) == 4
 
 
 counts, log, total = collections.Counter(), [], 0

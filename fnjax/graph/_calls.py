@@ -62,7 +62,9 @@ class Call:
 
     def _maker(self, result: int) -> str:
         jaxpr = getattr(self.jaxpr, "jaxpr", self.jaxpr)
-        made_by: dict[int, str] = {id(v): eqn.primitive.name for eqn in jaxpr.eqns for v in eqn.outvars}
+        made_by: dict[int, str] = {
+            id(v): eqn.params.get("name", eqn.primitive.name) for eqn in jaxpr.eqns for v in eqn.outvars
+        }
         return made_by.get(id(jaxpr.outvars[result]), "")
 
     def backward(self) -> tuple[Any, list[bool]] | None:
