@@ -77,6 +77,8 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE, help="folder of REPORT.md and plots/")
     options = parser.parse_args()
     start, about = time.monotonic(), [machine() + ".", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}."]
+    if options.quick:
+        about.append("Short form (`--quick`): few rounds, so the times say little.")
     reports = {}
     with tempfile.TemporaryDirectory() as folder:
         for i, name in enumerate(options.only, 1):

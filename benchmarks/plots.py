@@ -49,7 +49,7 @@ def against_torch(axes, table):
     axes.set(xscale="log", xlabel="time, in those of fnjax (right of 1: fnjax is faster)", title="Training steps")
     axes.set_xticks(ticks := [0.5, 1, 2, 5, 10, 20], map(str, ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.legend(fontsize="small")
+    axes.figure.legend(loc="outside lower center", ncols=2, fontsize="small")  # no bar behind it
 
 
 PLOTS = {"tracing": tracing, "memory": memory, "against_torch": against_torch}

@@ -85,7 +85,7 @@ def measure(report, options):
 
     columns = ("", "operations", "flops", "bytes accessed", "step µs", "ratio", "control")
     report.table("Training steps", columns, rows())
-    report.goal(f"programs that differ {different or ''}", len(different), 0)
+    report.goal(f"programs that differ{f' {different}' if different else ''}", len(different), 0)
     report.goal(f"{SECOND_ORDER}: flops or bytes, the larger ratio", max(cheaper), 1.0)
     for title, (ratio, bound) in ratios.items():
         report.goal(f"step time, {title}", ratio, bound)
