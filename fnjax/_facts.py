@@ -33,9 +33,9 @@ _JITTED = type(jax.jit(lambda: None))
 _WRAPPERS = (_JITTED, jax.custom_jvp, jax.custom_vjp)
 _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_module_names}  # nobody sets their names
 _INSTALLED = ("site-packages", "dist-packages")
-_DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these read any name
-_DYNAMIC |= {"__dict__", "__import__", "attrgetter", "import_module"}
-_STATE = ("random.", "numpy.random", "os.environ", "os.getenv")  # what libraries' modules have that changes
+_DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these read any name,
+_DYNAMIC |= {"environ", "getenv", "__dict__", "__import__", "attrgetter", "import_module"}
+_STATE = ("random.", "numpy.random")  # what changes in modules of libraries
 _STATEFUL = {path.partition(".")[0] for path in _STATE}
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__"}
@@ -82,6 +82,8 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
         return kind, value.hex()
     if kind is complex:
         return kind, value.real.hex(), value.imag.hex()
+    if isinstance(value, tuple | enum.Enum) and _has_methods(kind):
+        raise NoFactsError
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields") and not hasattr(value, "__dict__")):
         return kind, *map(facts, value)
     if kind is functools.partial:
@@ -102,6 +104,17 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     if isinstance(value, _WRAPPERS) and str(value.__module__).partition(".")[0] == "jax":  # jnp.sin, jax.nn.relu
         return _Identity(value)
     raise NoFactsError
+
+
+def _has_methods(kind: type) -> bool:
+    """Whether a class of the user's has methods or properties, which may read anything."""
+    own = {*getattr(kind, "_fields", ()), *getattr(kind, "__members__", ())}
+    return any(
+        name[0] != "_" and name not in own and hasattr(type(member), "__get__")
+        for c in kind.__mro__
+        if c.__module__.partition(".")[0] not in {*_FIXED, "builtins"}
+        for name, member in vars(c).items()
+    )
 
 
 def _is_dtype(value: Any) -> bool:
@@ -197,7 +210,7 @@ def _is_generated(kind: type) -> bool:
 
 
 def _refuse_state(code: types.CodeType, name: str, value: Any) -> None:
-    """Raises NoFactsError where a function reads generators of random numbers or the environment from a module."""
+    """Raises NoFactsError where a function reads a generator of random numbers from a module."""
     if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _STATEFUL:
         read = (f"{value.__name__}.{attribute}" for attribute in attributes_read(code, name))
         if any(path.startswith(_STATE) for path in read):

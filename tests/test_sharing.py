@@ -404,6 +404,21 @@ class WithMeta(metaclass=Meta):
     pass
 
 
+class Tuple(NamedTuple):
+    field: float = 1.0
+
+    def factor(self):
+        return number
+
+
+class Choice(enum.Enum):
+    ONE = 1
+
+    @property
+    def factor(self):
+        return number
+
+
 class Made:
     def __init__(self):
         self.factor = number
@@ -414,6 +429,7 @@ class Options:
     factor: float = 1.0
 
 
+named, chosen = Tuple(), Choice.ONE
 flags = types.SimpleNamespace()
 options, table, objects = Options(), Table(factor=1.0), [Options()]
 
@@ -474,6 +490,8 @@ GLOBALS = {
     "dataclass": (lambda: options.factor, lambda v: setattr(options, "factor", v)),
     "subclass of dict": (lambda: table["factor"], lambda v: table.update(factor=v)),
     "metaclass": (lambda: WithMeta.factor, setglobal("number")),
+    "method of a named tuple": (lambda: 1 * named.factor(), setglobal("number")),
+    "property of an enum member": (lambda: chosen.factor, setglobal("number")),
     "constructor": (lambda: Made().factor, setglobal("number")),
     "whether there is one": (
         lambda: next(v for v in (2.0, 3.0, 5.0) if hasattr(flags, f"is_{v:.0f}")),
