@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
 KINDS = (int, *CONTAINERS)  # of variables that may count
 _RETURN_NONE = {"append", "appendleft", "add", "extend", "update", "insert"}
+_LOAD, _LOOK_UP = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"), ("LOAD_ATTR", "LOAD_METHOD")
 _INCREMENT = ["LOAD_CONST", "BINARY_OP"]
 _ITEM_INCREMENT = ["LOAD", "COPY", "COPY", "BINARY_SUBSCR", *_INCREMENT, "SWAP", "SWAP", "STORE_SUBSCR"]
 
@@ -27,7 +28,7 @@ class _Uses(NamedTuple):
     Attributes:
         counted: by name, of a variable or an attribute, whether it only counts in it.
         from_globals: the names of globals.
-        attributes: by name, of a global or a captured variable, which of its attributes it reads.
+        attributes: by name, of a global, a captured variable or a module that it imports, which attributes it reads.
     """
 
     counted: dict[str, bool]
@@ -57,23 +58,24 @@ def attributes_read(code: types.CodeType, name: str) -> set[str]:
 def _uses(code: types.CodeType) -> _Uses:
     if code not in _found:
         counted: dict[str, bool] = {}
-        attributes: dict[str, set[str]] = {}
         steps = [s for c in all_code(code) for s in dis.get_instructions(c) if s.opname not in ("CACHE", "PRECALL")]
         for i, step in enumerate(steps):
             if step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST" and isinstance(step.argval, str):
                 counts = _counts(step.argval, steps[i + 1 : i + 10])
                 counted[step.argval] = counted.get(step.argval, True) and counts
-        from_globals = frozenset(s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        from_globals = frozenset(s.argval for s in steps if s.opname in _LOAD[:2])
+        looked_up = {s.argval for s in steps if s.opname in (*_LOOK_UP, "IMPORT_FROM")}
+        attributes = {s.argval: looked_up for s in steps if s.opname == "IMPORT_NAME"}  # under whatever local name
         for step, after in itertools.pairwise(steps):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF") and after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                attributes.setdefault(step.argval, set()).add(after.argval)
+            if step.opname in _LOAD and after.opname in _LOOK_UP:
+                attributes[step.argval] = attributes.get(step.argval, set()) | {after.argval}
         _found[code] = _Uses(counted, from_globals, attributes)
     return _found[code]
 
 
 def _counts(name: str, after: list[dis.Instruction]) -> bool:
     names = [step.opname for step in after]
-    if names[:1] in (["LOAD_METHOD"], ["LOAD_ATTR"]):
+    if names[0] in _LOOK_UP:
         return after[0].argval in _RETURN_NONE
     if names[:2] == _INCREMENT:
         store = after[3] if names[2] == "SWAP" else after[2]

@@ -584,7 +584,14 @@ def draw_from_numpy():
     return np.random.rand()  # noqa: NPY002 - the global generator is under test
 
 
+def draw_from_import():
+    import numpy as numbers
+
+    return numbers.random.rand()  # noqa: NPY002 - as above
+
+
 DRAWS = {
+    "import inside": lambda: 1 * draw_from_import(),
     "numpy.random": lambda: 1 * np.random.rand(),  # noqa: NPY002 - as above
     "helper": lambda: 1 * draw_from_numpy(),
     "generator": lambda: 1 * generator.random(),
