@@ -158,8 +158,8 @@ class SinkhornStop(Function):
     @staticmethod
     def forward(ctx, C, eps, n, tol):
         K = torch.exp(-C / eps)
-        u = torch.ones(4)
-        v = torch.ones(5)
+        u = torch.ones(4, dtype=C.dtype)
+        v = torch.ones(5, dtype=C.dtype)
         for i in range(n):
             u_prev = u
             u = 0.25 / (K @ v)
@@ -179,7 +179,7 @@ class SinkhornStop(Function):
 class PowerIter(Function):
     @staticmethod
     def forward(ctx, A, n):
-        v = torch.ones(4) / 2
+        v = torch.ones(4, dtype=A.dtype) / 2
         for i in range(n):
             w = A @ v
             nrm = w.norm()

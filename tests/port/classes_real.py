@@ -291,7 +291,7 @@ class FPS(Function):
     def forward(ctx, xyz, npoint):
         B, N, C = xyz.shape
         centroids = torch.zeros(B, npoint, dtype=torch.long).to(xyz.device)
-        distance = torch.ones(B, N).to(xyz.device) * 1e10
+        distance = torch.ones(B, N).to(xyz) * 1e10
         farthest = torch.zeros(B, dtype=torch.long)
         batch_indices = torch.arange(B, dtype=torch.long).to(xyz.device)
         for i in range(npoint):

@@ -29,6 +29,7 @@ _FILES = (
     classes_structure,
 )
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
+ROUNDED = {("SwiGLU", "float64")}  # what computes in float32 by itself has no 64-bit numbers to compare
 HEAD = """\
 import math
 from typing import Any, Optional, Tuple
@@ -85,8 +86,9 @@ def test_ported_whole(name, tmp_path):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(n, d) for n in CASES for d in ("float32", "float64") if (n, d) not in ROUNDED]
+)
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.cuda.amp.custom_fwd
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script, saved_variables
 def test_numbers(name, dtype, tmp_path):
