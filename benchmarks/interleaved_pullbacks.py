@@ -4,6 +4,7 @@ Both have the same rules, which save only what the gradients that are asked for 
 `perturbed` under custom_vjp's symbolic_zeros). Run it: python benchmarks/interleaved_pullbacks.py
 """
 
+import argparse
 import sys
 
 import jax
@@ -66,4 +67,5 @@ def main():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -165,6 +165,14 @@ def test_module_that_exits(tmp_path, capsys):
     assert "SystemExit: 5" in capsys.readouterr().err
 
 
+def test_version(capsys):
+    """--version names fnjax and JAX, which a report of a defect needs."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"fnjax {fnjax.__version__}, JAX {jax.__version__}\n"
+
+
 def test_help(capsys):
     """--help lists the options and gives an example."""
     with pytest.raises(SystemExit) as caught:
