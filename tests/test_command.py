@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
+import fnjax
 from fnjax.__main__ import main
 
 MODULE = """
