@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import json
 import os
 import sys
 import tempfile
+import tokenize
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,7 @@ def add(commands: Any) -> None:
         help="translate torch.autograd.Function classes into JAX source",
         description="Translate files with torch.autograd.Function classes into JAX source with fnjax.Function classes. "
         "The files are read, never run. Exit status: 0 if every class is ported whole, 1 if something is left for "
-        "the hand (each on standard error), 2 if the input cannot be used.",
+        "the hand (each on standard error) or a file of a folder cannot be read, 2 if the input cannot be used.",
         epilog="example: fnjax port activations.py -o activations_jax.py",
     )
     parser.add_argument("source", nargs="+", metavar="SOURCE", help="a file, a folder, or - for standard input")
@@ -46,61 +49,80 @@ def _port(options: argparse.Namespace) -> int:
     sources = list(_sources(options.source))
     if options.output is not None:
         _writable(options, sources)
-    results: list[tuple[str, str, Ported]] = []
-    for name, text, explicit in sources:
-        ported = port_source(text, name, options.classes)
-        if ported.problem and not explicit:
-            continue  # of a folder: most of its files have no Function
-        if ported.problem:
+    results: list[tuple[Text, Ported]] = []
+    unusable = [s for s in sources if s.problem]
+    for source in sources:
+        if source.problem:
+            continue
+        ported = port_source(source.text, source.name, options.classes)
+        if not ported.problem:
+            results.append((source, ported))
+        elif source.explicit:
             raise UsageError(ported.problem)
-        results.append((name, text, ported))
+        elif not ported.readable:  # most files of a folder have no Function, and no word is needed of them
+            unusable.append(replace(source, problem=ported.problem))
+    for source in unusable:
+        print(f"fnjax port: {source.problem}; it is left out", file=sys.stderr)
     if not results:
         raise UsageError(f"no file in {', '.join(options.source)} has a torch.autograd.Function class")
-    for name, text, ported in results:
+    for source, ported in results:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "
-            print(f"{name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
-        _emit(options, name, text, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
+            print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
+        _emit(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
     if options.report:
         _write(Path(options.report), json.dumps(_report(results), indent=2) + "\n")
-    return int(any(c.status != "ported" for _, _, ported in results for c in ported.classes))
+    return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
 
 
-def _sources(names: list[str]) -> Iterator[tuple[str, str, bool]]:
-    """Each file's name, its text, and whether the user named it."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A source: its name, whether the user named it, what it holds in which encoding, or why it cannot be read."""
+
+    name: str
+    explicit: bool
+    text: str = ""
+    encoding: str = "utf-8"
+    problem: str = ""
+
+
+def _sources(names: list[str]) -> Iterator[Text]:
     for name in names:
-        if name == "-":
-            yield "<stdin>", sys.stdin.read(), True
-            continue
         path = Path(name)
-        if path.is_dir():
-            for inner in sorted(path.rglob("*.py")):
-                yield str(inner), _read(inner), False
-        else:
-            yield name, _read(path), True
+        if name != "-" and path.is_dir():
+            yield from (_read(str(inner), inner, False) for inner in sorted(path.rglob("*.py")) if not inner.is_dir())
+            continue
+        found = _read("<stdin>", None, True) if name == "-" else _read(name, path, True)
+        if found.problem:
+            raise UsageError(found.problem)
+        yield found
 
 
-def _read(path: Path) -> str:
+def _read(name: str, path: Path | None, explicit: bool) -> Text:
+    """A file, or standard input, as Python reads it: in the encoding that it declares. Its line ends stay."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(
-            f"cannot read {str(path)!r}: {e.strerror if isinstance(e, OSError) else 'it is no UTF-8 text'}"
-        ) from e
+        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return Text(name, explicit, content.decode(encoding), encoding)
+    except OSError as e:
+        why = e.strerror
+    except (SyntaxError, UnicodeDecodeError):
+        why = "it is no text in UTF-8 or in an encoding that it declares"
+    return Text(name, explicit, problem=f"cannot read {name!r}: {why}")
 
 
-def _writable(options: argparse.Namespace, sources: list[tuple[str, str, bool]]) -> None:
+def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
     """Refuse an output that is one of the inputs."""
     many = len(sources) > 1 or any(Path(s).is_dir() for s in options.source)
     if many and Path(options.output).is_file():
         raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
-    for name, _, _ in sources:
+    for name in (s.name for s in sources):
         target = _target(options, name, many)
         if name != "<stdin>" and target.exists() and target.resolve() == Path(name).resolve():
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
     if options.report:
-        written = {_target(options, name, many).resolve() for name, _, _ in sources} | {
-            Path(n).resolve() for n, _, _ in sources
+        written = {_target(options, s.name, many).resolve() for s in sources} | {
+            Path(s.name).resolve() for s in sources
         }
         if Path(options.report).resolve() in written:
             raise UsageError(f"--report {options.report!r} is a source or the output itself")
@@ -114,25 +136,27 @@ def _target(options: argparse.Namespace, name: str, many: bool) -> Path:
     return out / (Path(name).relative_to(roots[0]) if roots else Path(name).name)
 
 
-def _emit(options: argparse.Namespace, name: str, text: str, ported: Ported, many: bool) -> None:
+def _emit(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> None:
     shown = ported.code
     if options.diff:
-        lines = difflib.unified_diff(text.splitlines(True), ported.code.splitlines(True), name, f"{name} (JAX)")
-        shown = "".join(lines)
-    if options.output is None:
-        sys.stdout.write(shown)
-    else:
-        _write(_target(options, name, many), shown)
+        before, after = source.text.splitlines(True), ported.code.splitlines(True)
+        shown = "".join(difflib.unified_diff(before, after, source.name, f"{source.name} (JAX)"))
+    if options.output is not None:
+        _write(_target(options, source.name, many), shown, source.encoding)
+    else:  # as bytes: no line end is translated, and a file that declares an encoding keeps to it
+        sys.stdout.flush()
+        sys.stdout.buffer.write(shown.encode(source.encoding))
+        sys.stdout.buffer.flush()
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, encoding: str = "utf-8") -> None:
     """Write a file at once, so that none is ever half written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode(encoding))
             mask = os.umask(0)
             os.umask(mask)
             Path(temporary).chmod(0o666 & ~mask)
@@ -144,14 +168,14 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {str(path)!r}: {e.strerror}") from e
 
 
-def _report(results: list[tuple[str, str, Ported]]) -> dict[str, Any]:
+def _report(results: list[tuple[Text, Ported]]) -> dict[str, Any]:
     keys = ("line", "col", "code", "severity", "message")
     many = len(results) > 1
     return {
         "classes": [
-            ({"file": name} if many else {})
+            ({"file": source.name} if many else {})
             | {"name": c.name, "status": c.status, "findings": [{k: getattr(f, k) for k in keys} for f in c.findings]}
-            for name, _, ported in results
+            for source, ported in results
             for c in ported.classes
         ]
     }

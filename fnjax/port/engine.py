@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
@@ -109,15 +110,18 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         >>> ported.classes
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
+    newline = re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
+    text = re.sub(r"\r\n?", "\n", text)
     try:
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
         where = f" (line {e.raw_line})" if isinstance(e, cst.ParserSyntaxError) else ""
-        return Ported(problem=f"{filename} is no Python that the porter can read{where}")
+        return Ported(problem=f"{filename} is no Python that the porter can read{where}", readable=False)
     try:
-        return _ported(source, text, classes)
+        ported = _ported(source, text, classes)
+        return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
-        return Ported(problem=f"{filename} is nested too deeply for the porter")
+        return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
 
@@ -127,7 +131,9 @@ def _failed(source: Source, error: Exception) -> Ported:
     message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
     found = [n for n in nodes(source.tree) if isinstance(n, cst.ClassDef)]
     classes = [PortedClass(n.name.value, "failed", (Finding(*source.position(n), "internal", message),)) for n in found]
-    return Ported(classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}")
+    return Ported(
+        classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}", readable=bool(classes)
+    )
 
 
 def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:

@@ -47,11 +47,13 @@ class Ported:
         code: the JAX source; empty where the input could not be used.
         classes: the Function classes found, in the order of the file.
         problem: why the input could not be used: a syntax error, no Function class. Empty otherwise.
+        readable: False where the problem is that the text is no Python that the porter can read.
     """
 
     code: str = ""
     classes: tuple[PortedClass, ...] = field(default=())
     problem: str = ""
+    readable: bool = True
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -77,7 +77,7 @@ def test_never_over_an_input(whole, capsys):
 
 def test_standard_input(monkeypatch, capsys):
     """`-` reads standard input."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO(WHOLE))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(WHOLE.encode())))
     assert main(["port", "-"]) == 0
     assert "jnp.exp(x)" in capsys.readouterr().out
 
@@ -89,6 +89,43 @@ def test_folders(tmp_path):
     (tmp_path / "in" / "b.py").write_text("x = 1\n")
     assert main(["port", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     assert [p.name for p in (tmp_path / "out").rglob("*.py")] == ["a.py"]
+
+
+@pytest.mark.parametrize(
+    "bad", [b"def f(:\n", b"# \xe9\n", b"# coding: klingon\n"], ids=["syntax", "bytes", "encoding"]
+)
+def test_folder_with_an_unusable_file(bad, tmp_path, capsys):
+    """A file of a folder that cannot be read or parsed is named, and makes the status 1; the others are written."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.py").write_bytes(bad)
+    assert main(["port", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 2
+    (tmp_path / "in" / "b.py").write_text(WHOLE)
+    capsys.readouterr()
+    assert main(["port", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 1
+    err = capsys.readouterr().err
+    assert str(tmp_path / "in" / "a.py") in err
+    assert err.count("\n") == 1
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["b.py"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "cookie"), [("latin-1", True), ("gb2312", True), ("ascii", True), ("utf-8-sig", False)]
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_encoding_and_line_ends_stay(encoding, cookie, newline, tmp_path, capfdbinary):
+    """The encoding that a file declares, its BOM and its line ends are those of the port, in files and when printed."""
+    word = {"latin-1": "caf\xe9", "gb2312": "\u4f60"}.get(encoding, "x")
+    text = f"# coding: {encoding}\n" * cookie + WHOLE.replace("x.exp()", f"torch.pixel_shuffle(x, 2)  # {word}")
+    path, out = tmp_path / "in.py", tmp_path / "out.py"
+    path.write_bytes(text.replace("\n", newline).encode(encoding))
+    assert main(["port", str(path), "-o", str(out)]) == 0
+    written = out.read_bytes()
+    assert f"_pixel_shuffle(x, 2)  # {word}{newline}".encode(encoding.removesuffix("-sig")) in written
+    assert written.startswith(path.read_bytes()[:8])
+    assert written.startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
+    assert written.count(b"\r\n") == (written.count(b"\n") if newline == "\r\n" else 0)
+    assert main(["port", str(path)]) == 0
+    assert capfdbinary.readouterr().out == written
 
 
 def test_diff_and_class(tmp_path, capsys):

@@ -294,7 +294,7 @@ def _windows(x, axis, size, step):
 
 
 def _pixel_shuffle(x, factor):
-    """Channels become pixels: (*, c f², h, w) to (*, c, h f, w f)."""
+    """Channels become pixels: (*, c f f, h, w) to (*, c, h f, w f)."""
     *batch, c, h, w = x.shape
     x = x.reshape(*batch, c // factor**2, factor, factor, h, w)
     n = len(batch)
@@ -303,7 +303,7 @@ def _pixel_shuffle(x, factor):
 
 
 def _pixel_unshuffle(x, factor):
-    """Pixels become channels: (*, c, h f, w f) to (*, c f², h, w)."""
+    """Pixels become channels: (*, c, h f, w f) to (*, c f f, h, w)."""
     *batch, c, h, w = x.shape
     x = x.reshape(*batch, c, h // factor, factor, w // factor, factor)
     n = len(batch)

@@ -32,7 +32,7 @@ def _patches(x, size, dilation, padding, stride):
 
 
 def _unfold(x, size, dilation=1, padding=0, stride=1):
-    """Patches as columns: (batch, channels · kernel, patches)."""
+    """Patches as columns: (batch, channels * kernel, patches)."""
     single = x.ndim == 3
     found = _patches(x[None] if single else x, size, dilation, padding, stride)
     n, c, kh, kw, oh, ow = found.shape

@@ -48,7 +48,7 @@ def _bilinear(x, y, weight, bias=None):
 
 
 def _conv(x, weight, bias=None, rank=2, stride=1, padding=0, dilation=1, groups=1):
-    """A convolution over the last axes, (channels, …) or (batch, channels, …), as in torch.nn.functional."""
+    """A convolution over the last axes, (channels, ...) or (batch, channels, ...), as in torch.nn.functional."""
     single = x.ndim == rank + 1
     pads = padding.upper() if isinstance(padding, str) else [(p, p) for p in _each(padding, rank)]
     if pads == "SAME":  # PyTorch puts the odd one at the end, whatever the stride, which is 1

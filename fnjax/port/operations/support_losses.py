@@ -26,7 +26,7 @@ def _smooth_l1(difference, beta):
 
 
 def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
-    """Negative log likelihood of classes; logp is (classes,) or (batch, classes, …)."""
+    """Negative log likelihood of classes; logp is (classes,) or (batch, classes, ...)."""
     axis = 0 if logp.ndim == 1 else 1
     kept = target != ignore_index
     index = jnp.where(kept, target, 0)
