@@ -182,7 +182,8 @@ def _key_name(source: Source) -> str:
 
 def _known(program: Program) -> Any:
     return {
-        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes) for r in program.routines.values()
+        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated)
+        for r in program.routines.values()
     }, {c.name: dict(c.facts) for c in program.classes.values()}
 
 

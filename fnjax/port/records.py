@@ -61,6 +61,7 @@ class Routine:
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
+    differentiated: bool = False  # called by code that jax.vjp differentiates
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
     def __post_init__(self) -> None:

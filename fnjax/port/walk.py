@@ -42,6 +42,7 @@ class Walk:
         self.loops: list[cst.CSTNode] = []
         self.current: cst.CSTNode = routine.node
         self.returns: list[Value] = []
+        self.differentiated = routine.differentiated
         self.stop_gradients = False  # inside `with torch.no_grad()` in backward
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
@@ -61,6 +62,15 @@ class Walk:
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
+
+    @contextlib.contextmanager
+    def differentiating(self) -> Iterator[None]:
+        """What is walked here will be differentiated by jax.vjp."""
+        before, self.differentiated = self.differentiated, True
+        try:
+            yield
+        finally:
+            self.differentiated = before
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:

@@ -41,6 +41,7 @@ import fnjax.port.operations.neural
 import fnjax.port.operations.random
 import fnjax.port.operations.reductions
 import fnjax.port.operations.shapes  # noqa: F401 - each enters its lines
+from fnjax.port.operations.derivatives import departure
 from fnjax.port.operations.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
 from fnjax.port.operations.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
 from fnjax.port.operations.registry import TABLE, find, qualified
@@ -59,6 +60,7 @@ __all__ = [
     "Rendered",
     "as_tuple",
     "code",
+    "departure",
     "find",
     "fit",
     "level",

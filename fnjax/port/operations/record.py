@@ -8,6 +8,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.operations.derivatives import with_derivative
 from fnjax.port.operations.expressions import ATOM, MISSING, Fill, code, fit, literal, names
 from fnjax.port.operations.signature import Parameter, bind
 
@@ -123,6 +124,11 @@ class Context:
     def key(self) -> cst.BaseExpression:
         """A fresh random key."""
         return cst.Name("key")
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether the call stands in code that the port differentiates."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,9 @@ class Bound:
         first = self.overload.parameters[0].name if self.overload.parameters else ""
         if self.operation.inplace and self.overload.result == "bool" and self.dtype(first) != "bool":
             text = f"({text}).astype({first}.dtype)"  # what is written into a tensor takes its dtype
-        tree = cst.parse_expression(text)
+        differentiated = self.context.differentiated
+        name = self.operation.names[0]
+        tree = with_derivative(name, text, self.literal) if differentiated else cst.parse_expression(text)
         read = names(tree)
         optional = [p.name for p in self.overload.parameters if p.default is not None]
         ignored = [name for name in optional if name not in read | VANISH and self.given(name)]

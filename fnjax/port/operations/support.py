@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.port.operations.support_derivatives import _norm
+
 
 def _to(x, target):
     """The array as the dtype that is named, or as another array's; devices change nothing."""
@@ -198,7 +200,7 @@ def _bincount(x, length, weights=None):
 def _renorm(x, p, axis, maxnorm):
     """Slices along an axis, those with too large a norm scaled down to it."""
     others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
-    norm = jnp.linalg.vector_norm(x, ord=p, axis=others, keepdims=True)
+    norm = _norm(x, ord=p, axis=others, keepdims=True)
     return jnp.where(norm > maxnorm, x * (maxnorm / (norm + 1e-7)), x)
 
 

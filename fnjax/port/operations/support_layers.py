@@ -8,6 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from fnjax.port.operations.support import _max
+
 
 def _each(value, rank):
     """One value for each spatial axis."""
@@ -196,8 +198,9 @@ def _adaptive_avg_pool(x, output_size, rank=2):
 
 def _adaptive_max_pool(x, output_size, rank=2):
     """Largest entries of so many bins over the last axes."""
-    for axis, bins in _adaptive_bins(x, output_size, rank):
-        x = jnp.stack([jnp.max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis=axis) for a, b in bins], axis=axis)
+    for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):  # the first of equal entries in their order
+        largest = [_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis)[0] for a, b in bins]
+        x = jnp.stack(largest, axis=axis)
     return x
 
 

@@ -5,6 +5,8 @@
 import jax
 import jax.numpy as jnp
 
+from fnjax.port.operations.support_derivatives import _norm
+
 
 def _logdet(x):
     """The logarithm of the determinant; NaN where that is negative."""
@@ -40,21 +42,21 @@ def _lu_factor(x):
 
 def _cdist(x, y, p=2.0):
     """Distances between all rows of one and of the other."""
-    return jnp.linalg.vector_norm(x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p)
+    return _norm(x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p)
 
 
 def _pdist(x, p=2.0):
     """Distances between all pairs of rows."""
     rows, columns = jnp.triu_indices(x.shape[0], 1)
-    return jnp.linalg.vector_norm(x[rows] - x[columns], axis=-1, ord=p)
+    return _norm(x[rows] - x[columns], axis=-1, ord=p)
 
 
 def _cosine_similarity(x, y, axis=1, eps=1e-8):
     """The cosine of the angle between vectors along an axis."""
-    norms = [jnp.maximum(jnp.linalg.vector_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
+    norms = [jnp.maximum(_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
     return jnp.sum((x / norms[0]) * (y / norms[1]), axis=axis)
 
 
 def _normalize(x, p=2.0, axis=1, eps=1e-12):
     """Vectors along an axis, scaled to norm 1."""
-    return x / jnp.maximum(jnp.linalg.vector_norm(x, ord=p, axis=axis, keepdims=True), eps)
+    return x / jnp.maximum(_norm(x, ord=p, axis=axis, keepdims=True), eps)

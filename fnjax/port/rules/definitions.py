@@ -212,6 +212,7 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
+    routine.differentiated |= walk.differentiated
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

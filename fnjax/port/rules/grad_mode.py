@@ -20,10 +20,11 @@ import libcst as cst
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.operations import code, fit
+from fnjax.port.records import nodes
 from fnjax.port.rules.loops import define
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
-from fnjax.port.walk import Statements, Stop, Term, Walk, line, parse
+from fnjax.port.walk import Statements, Stop, Term, Walk, line, names, parse
 
 NO_GRAD = frozenset(
     {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
@@ -141,8 +142,8 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     first = body[index]
     if not isinstance(first, cst.With):
         return None
-    names = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
-    if not names & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
+    heads = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
+    if not heads & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
         return None
     inner: list[Any] = list(first.body.body)
     found = next(((j, s) for j, s in enumerate(inner) if _grad_call(walk, s)), None)
@@ -191,24 +192,25 @@ def _pullback(
         return None
     if isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
         return _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
-    names = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
-    if not all(isinstance(n, cst.Name) for n in names):
+    given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
+    wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
+    if len(wanted) != len(given_inputs):
         return None
-    wanted = [n.value for n in names if isinstance(n, cst.Name)]
     outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    opening: list[cst.BaseStatement] = []
-    computing: list[cst.BaseStatement] = []
-    for s in steps:
-        (opening if not computing and _is_detaching(s, wanted) else computing).append(s)
+    parted = _parted(walk, steps, wanted)
+    if parted is None:
+        return None
+    opening, computing = parted
     made: Statements = []
-    made += walk.block([_opened(s) for s in opening])
+    made += walk.block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None
     outer = walk.state.copy()
     for w in wanted:
         walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
-    block = walk.block(computing)
-    terms = [walk.expr(o) for o in outs]
+    with walk.differentiating():
+        block = walk.block(computing)
+        terms = [walk.expr(o) for o in outs]
     inside = walk.state.variables
     walk.state = outer
     walk.sink.imports.add("jax")
@@ -284,8 +286,9 @@ def _of_container(
     outer = walk.state.copy()
     walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
     renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
-    block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
-    term = walk.expr(outputs)
+    with walk.differentiating():
+        block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
+        term = walk.expr(outputs)
     walk.state = outer
     result = code(fit(term.node, 1))
     if term.value.is_tensor:
@@ -325,15 +328,37 @@ def _later(walk: Walk, name: str, head: cst.With, grad: cst.BaseStatement) -> bo
     return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
 
 
-def _is_detaching(node: cst.BaseStatement, wanted: list[str]) -> bool:
-    """`x = x.detach().requires_grad_()`, or `x.requires_grad_()`."""
-    text = code(node).strip()
-    return "detach" in text or "requires_grad" in text or text.startswith(('"""', "#"))
+def _parted(
+    walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
+) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
+    """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
+
+    A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
+    """
+    last = max((i for i, s in enumerate(steps) if _makes(walk, s, wanted)), default=-1)
+    opening: list[cst.BaseStatement] = []
+    computing: list[cst.BaseStatement] = []
+    made = {w for w in wanted if not any(_makes(walk, s, [w]) for s in steps)}  # those that there are already
+    for i, s in enumerate(steps):
+        bound, read = walk.program.bound_in(s), names(s)
+        if i > last:
+            computing.append(s)
+        elif _makes(walk, s, wanted):
+            if any(bound & (names(c) | walk.program.bound_in(c)) or read & walk.program.bound_in(c) for c in computing):
+                return None
+            opening.append(s)
+            made |= {w for w in wanted if w in bound | read}
+        elif read & (made | {n for c in computing for n in walk.program.bound_in(c)}):
+            computing.append(s)
+        else:
+            opening.append(s)
+    return opening, computing
 
 
-def _opened(node: cst.BaseStatement) -> cst.BaseStatement:
-    """Without the marks that only PyTorch's graph needs."""
-    return node
+def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
+    """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
+    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in nodes(node))
+    return bool(walk.program.bound_in(node) & set(wanted)) or (marks and bool(names(node) & set(wanted)))
 
 
 __all__ = ["gradient", "mode", "recomputation"]

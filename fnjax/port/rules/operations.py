@@ -26,6 +26,7 @@ from fnjax.port.operations import (
     Operation,
     Problem,
     code,
+    departure,
     find,
     fit,
     literal,
@@ -101,6 +102,11 @@ class Facts(Context):
         """A key that nothing else uses."""
         return fresh_key(self.walk, self.node)
 
+    @property
+    def differentiated(self) -> bool:
+        """In a forward that backward computes again."""
+        return self.walk.differentiated
+
 
 def operate(
     walk: Walk,
@@ -136,6 +142,8 @@ def operate(
         raise Stop(node, "operation", rendered.message)
     walk.sink.needs |= rendered.needs
     walk.sink.imports |= rendered.imports
+    if walk.differentiated and (where := departure(operation.names[0])):
+        walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():

@@ -232,6 +232,9 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             Value("tensor", tensors[0].dtype, 0 if all(v.rank == 0 or v.kind == "static" for v in values) else None),
         )
     if name in {"abs", "round", "pow"} and tensors:
+        if name == "abs" and walk.differentiated:
+            walk.sink.needs.add("_abs")
+            made = made.with_changes(func=cst.Name("_abs"))
         return Term(made, replace(first, place=walk.fresh(node), number=""))
     if name in {"sum", "max", "min"}:
         element = first.element or (first.parts[0] if first.parts else None)

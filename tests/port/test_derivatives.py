@@ -1,0 +1,210 @@
+"""Forwards that backward computes again: what is differentiated, and derivatives at ties, bounds and zeros."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax.port import port_source
+from tests.port.test_classes import module
+
+GRID = np.array(
+    [[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0], [2, 2, 2, 2], [-1, 2, 6, -3], [3, -0.5, 0.5, -2]], np.float32
+)
+SOURCE = """\
+import torch
+import torch.nn.functional as F
+
+
+def helper(x):
+    return x.clamp(-1, 1) + x.abs()
+
+
+class R(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return {y}
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+{steps}
+        gx, = torch.autograd.grad(y, x, g)
+        return gx
+"""
+STEPS = ["x = x.detach().requires_grad_(True)", "y = {y}"]
+
+
+def source(y, steps=STEPS):
+    return SOURCE.format(y=y, steps="\n".join(f"            {s.format(y=y)}" for s in steps))
+
+
+EXACT = """
+torch.clamp(x, 0, 1)
+x.clamp(min=0)
+x.clamp(max=1)
+x.clip(-1, 1)
+x.clamp(torch.zeros(4), torch.tensor([1.0, 1, 0, -1]))
+torch.clamp_min(x, 0)
+torch.clamp_max(x, 1)
+(x * 1).clamp_(0, 1)
+torch.maximum(x, torch.zeros_like(x))
+torch.fmax(x, x * 0)
+torch.fmin(x, x * 0)
+x.abs()
+abs(x)
+torch.abs(x) * x.sign()
+torch.sqrt(x.abs())
+torch.copysign(x, x * 0 + 1)
+F.relu(x)
+F.relu6(x)
+F.leaky_relu(x, 0.1)
+F.leaky_relu(x * 1, 0.1, inplace=True)
+F.rrelu(x)
+F.hardtanh(x)
+F.hardtanh(x, 0, 1)
+F.hardswish(x)
+F.hardsigmoid(x)
+F.elu(x)
+F.prelu(x, torch.tensor([0.2]))
+F.softshrink(x, 0.5)
+F.hardshrink(x, 0.5)
+F.threshold(x, 0.0, 0.0)
+x.norm()
+(x * 0).norm()
+x.norm(dim=1)
+x.norm(dim=1, keepdim=True)
+x.norm(p=1, dim=1)
+x.norm(p=3, dim=1)
+torch.linalg.norm(x)
+torch.linalg.norm(x, dim=1)
+torch.linalg.norm(x, 1, 0)
+torch.linalg.matrix_norm(x * 0)
+torch.linalg.vector_norm(x, float("inf"), dim=1)
+torch.linalg.vector_norm(x, dim=(0, 1))
+torch.dist(x, x * 0)
+F.pairwise_distance(x, x * 0)
+torch.cdist(x, x)
+torch.renorm(x, 2, 0, 1.0)
+F.normalize(x, dim=1)
+F.cosine_similarity(x, x * 0 + 1)
+F.cosine_similarity(x, x.flip(0))
+x.std(1)
+x.std(1, unbiased=False)
+torch.std_mean(x, 1)[0]
+x.max(1)[0]
+x.max()
+x.amax(1)
+x.sort(1)[0]
+x.cummax(1)[0]
+F.max_pool2d(x[None, None], 2)
+F.adaptive_max_pool1d(x, 2)
+F.adaptive_max_pool2d(x[None], (2, 3))
+F.l1_loss(x, x.detach() * 0)
+F.smooth_l1_loss(x, x * 0)
+F.huber_loss(x, x.detach() * 0 + 1)
+F.hinge_embedding_loss(x, torch.ones(4))
+F.margin_ranking_loss(x, x * 0, torch.ones(6, 4))
+helper(x)
+""".strip().splitlines()
+
+
+def gradients(tmp_path, text):
+    """PyTorch's gradient and the port's, and the port's findings."""
+    import torch
+
+    ported = port_source(text)
+    assert [c.status for c in ported.classes] == ["ported"], ported.findings
+    t = torch.tensor(GRID, requires_grad=True)
+    y = module(tmp_path, "original_r", text).R.apply(t)
+    g = np.random.default_rng(0).normal(size=y.shape).astype(np.float32)
+    y.backward(torch.tensor(g))
+    _, pullback = jax.vjp(module(tmp_path, "ported_r", ported.code).R.apply, jnp.asarray(GRID))
+    return t.grad.numpy(), np.asarray(pullback(jnp.asarray(g))[0])
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("y", EXACT)
+def test_derivatives_at_ties_bounds_and_zeros(y, tmp_path):
+    """A recomputed forward has PyTorch's gradient at ties, bounds and zeros too, and no note says otherwise."""
+    pytest.importorskip("torch")
+    want, got = gradients(tmp_path, source(y))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert not port_source(source(y)).findings
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("y", ["x.median()", "torch.topk(x, 2, 1)[0]", "x.quantile(0.5)", "torch.hypot(x, x * 0)"])
+def test_departures_are_noted(y, tmp_path):
+    """Where the gradient at such inputs is JAX's, a note says so; it is met by some input."""
+    pytest.importorskip("torch")
+    want, got = gradients(tmp_path, source(y))
+    assert not np.allclose(got, want, equal_nan=True)
+    assert [(f.code, f.severity) for f in port_source(source(y)).findings] == [("derivative", "note")]
+
+
+def test_only_what_is_differentiated():
+    """A forward that nobody differentiates keeps JAX's functions, and needs no note."""
+    text = source("x.clamp(0, 1) + x.median() + F.leaky_relu(x)", [*STEPS[:1], "y = x.exp()"])
+    ported = port_source(text)
+    assert "jnp.clip(x, 0, 1) + _median(x) + jax.nn.leaky_relu(x)" in ported.code
+    assert not ported.findings
+
+
+PARTED = {
+    "a constant inside": ["x = x.detach().requires_grad_()", "y = x * (x.detach() + 1)"],
+    "a constant of its own": ["x = x.detach().requires_grad_()", "k = x.detach() + 1", "y = x ** 2 * k"],
+    "a constant before": ["k = x * 2", "x = x.detach().requires_grad_()", "y = x ** 2 + k"],
+    "marked afterwards": ["x = x.detach()", "x.requires_grad_()", "y = x ** 2"],
+    "marked by assignment": ["x = x.detach()", "x.requires_grad = True", "y = x ** 2"],
+}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("case", PARTED)
+def test_what_is_differentiated(case, tmp_path):
+    """A statement that detaches is a constant only where it makes a variable of those that gradients are taken for."""
+    pytest.importorskip("torch")
+    want, got = gradients(tmp_path, source("x ** 2", PARTED[case]))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+TWO = """
+import torch
+
+
+class R(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        w = x
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            h = x ** 2
+            w = {w}.detach().requires_grad_()
+            y = h * w
+        gx, gw = torch.autograd.grad(y, (x, w), g)
+        return gx + gw
+"""
+
+
+@pytest.mark.parity
+def test_variables_made_one_after_the_other(tmp_path):
+    """Each variable that gradients are taken for has its gradient, wherever in the block it is made."""
+    pytest.importorskip("torch")
+    want, got = gradients(tmp_path, TWO.format(w="w"))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert want.any()
+
+
+def test_a_variable_made_of_what_is_differentiated():
+    """A variable that is cut off from what another gives is a finding, no zero gradient."""
+    (cls,) = port_source(TWO.format(w="h")).classes
+    assert [f.code for f in cls.findings] == ["autograd"]
