@@ -31,8 +31,9 @@ fnjax port swish.py -o swish_jax.py
 
 The exit status is 0 if every class is ported whole, 1 if something is left for the hand (each on standard error as
 `file:line:col CODE message`), 2 if the input cannot be used. `--diff` shows what changes, `--class NAME` limits the port to
-one class, `--report FILE` writes the findings as JSON; a source may be a folder, or `-` for standard input. From Python the
-same is `fnjax.port.port_source(text)`.
+one class, `--report FILE` writes the findings as JSON; a source may be a folder, or `-` for standard input. Of a folder, a
+file that cannot be read or parsed is named on standard error and makes the status 1; the others are ported. Declared
+encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_source(text)`.
 
 The output holds the Function classes and what they need of the file. It imports fnjax, jax, jax.numpy, numpy and the
 standard library, and nothing else: where JAX has no single call for an operation, a small function stands in the output. What
@@ -114,7 +115,7 @@ class Checkpointed(torch.autograd.Function):
 """,
 }
 
-CODES = """\
+CODES = '''\
 ## Findings
 
 A finding is an error (the class is partial: something is missing, or it runs un-jitted only) or a note (ported all the same).
@@ -130,12 +131,31 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `supply` | a name of another module: put a JAX function in its place |
 | `numpy` | NumPy inside, where jax.numpy has no function of that name |
 | `autograd` | PyTorch's automatic differentiation inside, in a form that could not be followed |
+| `derivative` | a note: at some inputs the gradient of a recomputed forward is not PyTorch's (see below) |
 | `random` | random draws where no key can be passed |
 | `random-key` | a note: apply takes a key as its new last argument |
 | `check` | a note: a check of a value runs outside jit only |
 | `requires-grad`, `dropped`, `onnx` | notes: something that has no meaning in JAX was left out |
 | `internal` | the porter failed; please report the file |
-"""  # noqa: E501 - a table
+
+## Derivatives at ties, bounds and zeros
+
+At a few inputs JAX's derivatives are not PyTorch's: `jnp.clip` passes half of the gradient at its bounds, `jnp.abs` has slope 1
+at 0, the norm of a zero vector has NaN. This matters where the port differentiates, that is in a forward that backward computes
+again (`torch.autograd.grad` becomes `jax.vjp`). There clamp, clip, hardtanh, abs, leaky_relu, fmax, fmin, copysign, std, the
+norms and what is made of them become short functions with PyTorch's derivative:
+
+``` { .python .no-run }
+def _clip(x, min=None, max=None):
+    """Clipped; the derivative is 1 at the bounds too."""
+    low = x if min is None else jnp.where(x < min, min, x)
+    return low if max is None else jnp.where(low > max, max, low)
+```
+
+The gradient is JAX's, and a note says so, for topk, kthvalue, mode, median and quantile where entries are equal, and for hypot
+where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout. `fnjax compare` draws its
+inputs and seldom meets such points; give it whole numbers to see them: `--args "randint(-2, 3, (3, 8))"`.
+'''  # noqa: E501 - a table
 
 
 def examples() -> str:

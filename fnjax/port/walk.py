@@ -286,7 +286,7 @@ class Walk:
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
             only = made[0].body[-1].with_changes(semicolon=node.body[0].semicolon)
             return [node.with_changes(body=[*made[0].body[:-1], only])]
-        return self.headed(node, made)
+        return self.headed(node, [_parted(s) for s in made])
 
     def small(self, node: cst.BaseSmallStatement) -> Statements:
         """The translation of a small statement."""
@@ -347,6 +347,13 @@ class Walk:
         self.loops.pop()
         self.state.join(start)
         return made
+
+
+def _parted(node: cst.BaseStatement) -> cst.BaseStatement:
+    """A statement that stood on one line with others, on its own."""
+    if not isinstance(node, cst.SimpleStatementLine) or not isinstance(node.body[-1].semicolon, cst.Semicolon):
+        return node
+    return node.with_changes(body=[*node.body[:-1], node.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
 def leaves(body: cst.BaseSuite) -> bool:

@@ -93,4 +93,42 @@ class Checkpoint(Function):
         return x.grad, w.grad
 """,
     ),
+    "GradientsInReturn": (
+        "randn(4, 3), randn(4, 3)",
+        """
+class GradientsInReturn(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.tanh(x * w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            y = torch.tanh(x * w)
+            return torch.autograd.grad(y, x, g)[0], g * (1 - y * y).detach() * x.detach()
+""",
+    ),
+    "GradientsInReturnAfterwards": (
+        "randn(4, 3), 2",
+        """
+class GradientsInReturnAfterwards(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return torch.tanh(x) ** n
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = torch.tanh(x) ** ctx.n
+        torch.cuda.nvtx.range_push("gradients")
+        return torch.autograd.grad(y, x, g) + (None,)
+""",
+    ),
 }

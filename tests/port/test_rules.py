@@ -48,6 +48,7 @@ REWRITES = {
     "NumPy of a tensor": ("z = np.exp(x.detach().cpu().numpy())", "z = jnp.exp(jax.lax.stop_gradient(x))"),
     "an annotation with a type of torch's": ("z: torch.Tensor = x.exp()", "z: jax.Array = jnp.exp(x)"),
     "an annotation with a foreign type": ("z: kernel.Result = x.exp()", "z = jnp.exp(x)"),
+    "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
     "a scalar": ("z = x.max().item() * 2", "z = jnp.max(x) * 2"),
     "a branch on a value": (
         "z = x\nif x.sum() > 0:\n    z = x * 2",
@@ -115,6 +116,20 @@ def test_findings(case):
     errors = [f for f in findings if f.severity == "error"]
     assert [f.code for f in errors] == [code]
     assert errors[0].line > 0
+
+
+NOTES = {
+    "a length that jit takes as it is": ("z = torch.bincount(torch.argmax(x, 1), minlength=n)", "check"),
+    "a word to the device": ("torch.cuda.synchronize()", "dropped"),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_notes(case):
+    """What is ported and still must be known is a note."""
+    body, code = NOTES[case]
+    _, findings = ported(body)
+    assert [(f.code, f.severity) for f in findings] == [(code, "note")]
 
 
 def test_a_partial_class_leaves_its_neighbours():

@@ -72,6 +72,23 @@ _FALSE = frozenset(
     }
 )
 _TRUE = frozenset({"torch.is_grad_enabled"})
+# Statements that speak to a device or to a profiler, and compute nothing.
+_SILENT = frozenset(
+    {
+        "torch.cuda.synchronize",
+        "torch.cuda.empty_cache",
+        "torch.cuda.ipc_collect",
+        "torch.cuda.reset_peak_memory_stats",
+        "torch.cuda.set_device",
+        "torch.cuda.nvtx.mark",
+        "torch.cuda.nvtx.range_push",
+        "torch.cuda.nvtx.range_pop",
+        "torch.xpu.synchronize",
+        "torch.mps.synchronize",
+        "torch._dynamo.graph_break",
+        "torch._dynamo.mark_dynamic",
+    }
+)
 
 
 @statement(cst.With)
@@ -118,6 +135,16 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
 
 
+@statement(cst.Expr)
+def silent(walk: Walk, node: cst.Expr) -> Statements | None:
+    """`torch.cuda.synchronize()`."""
+    name = walk.name_of(node.value.func) if isinstance(node.value, cst.Call) else ""
+    if name not in _SILENT:
+        return None
+    walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
+    return []
+
+
 @expression(cst.Call)
 def gradient(walk: Walk, node: cst.Call) -> Term | None:
     """A call of torch.autograd.grad that no pattern has taken."""
@@ -145,18 +172,18 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     heads = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
     if not heads & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
         return None
-    inner: list[Any] = list(first.body.body)
-    found = next(((j, s) for j, s in enumerate(inner) if _grad_call(walk, s)), None)
-    if found:
-        steps, grad, used = inner[: found[0]], found[1], 1
-        rest = inner[found[0] + 1 :]
+    inner: list[Any] = [part for s in first.body.body for part in _taken_out(walk, s)]
+    found = next((j for j, s in enumerate(inner) if _grad_call(walk, s)), None)
+    between: Sequence[cst.BaseStatement] = ()
+    if found is not None:
+        steps, grad, rest, used = inner[:found], inner[found], inner[found + 1 :], 1
     else:
-        follow = next(((j, s) for j, s in enumerate(body[index + 1 : index + 6]) if _grad_call(walk, s)), None)
+        after = [_taken_out(walk, s) for s in body[index + 1 : index + 6]]
+        follow = next((j for j, parts in enumerate(after) if _grad_call(walk, parts[0])), None)
         if follow is None:
             return None
-        steps, grad, used = inner, follow[1], follow[0] + 2
-        rest = []
-    between = list(body[index + 1 : index + used - 1]) if not found else []
+        steps, (grad, *rest), used = inner, after[follow], follow + 2
+        between = body[index + 1 : index + 1 + follow]
     call = _grad_call(walk, grad)
     assert call is not None
     made = _pullback(walk, first, steps, grad, call)
@@ -176,6 +203,22 @@ def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
     if isinstance(value, cst.Call) and walk.name_of(value.func) == "torch.autograd.grad":
         return value
     return None
+
+
+def _taken_out(walk: Walk, node: Any) -> list[Any]:
+    """`return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
+    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _grad_call(walk, node):
+        return [node]
+    found = [n for n in nodes(node) if isinstance(n, cst.Call) and walk.name_of(n.func) == "torch.autograd.grad"]
+    if not isinstance(node.body[0], (cst.Assign, cst.Return)) or len(found) != 1:
+        return [node]
+    name = "gradients" if "gradients" not in walk.routine.reads else "input_gradients"
+    first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], found[0])], node.leading_lines)
+    rest = node.with_changes(leading_lines=[]).deep_replace(found[0], cst.Name(name))
+    positions = walk.program.source.positions
+    for made in (first, rest, rest.body[0]):  # type: ignore[union-attr] # a statement stays one
+        positions[made] = positions[node]
+    return [first, rest]
 
 
 def _pullback(
@@ -233,7 +276,7 @@ def _pullback(
     later = {
         n
         for n in walk.program.bound_in(cst.IndentedBlock(computing))
-        if n not in wanted and _later(walk, n, head, grad)
+        if n not in wanted and _later(walk, n, [*steps, grad])
     }
     if given is None:
         walk.sink.imports.add("jnp")
@@ -322,9 +365,10 @@ class _Renamed(cst.CSTTransformer):
         return cst.Name(self.name) if code(original_node) == self.text else updated_node
 
 
-def _later(walk: Walk, name: str, head: cst.With, grad: cst.BaseStatement) -> bool:
-    inside = walk.routine.nodes_in(head) | walk.routine.nodes_in(grad)
-    here = walk.program.source.position(head)
+def _later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
+    """Whether a variable of the last of these statements' block is read after them."""
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
+    here = walk.program.source.position(done[0])
     return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
 
 

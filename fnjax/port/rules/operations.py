@@ -144,6 +144,13 @@ def operate(
     walk.sink.imports |= rendered.imports
     if walk.differentiated and (where := departure(operation.names[0])):
         walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
+    if "_bincount" in rendered.needs:
+        walk.note(
+            node,
+            "check",
+            "bincount: under jit the result has minlength entries, and numbers from there on are not counted; outside "
+            "jit it grows as in PyTorch",
+        )
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
