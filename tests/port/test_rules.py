@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from other import kernel
+from scipy import special
 
 
 class C(torch.autograd.Function):
@@ -48,6 +49,7 @@ REWRITES = {
     "NumPy of a tensor": ("z = np.exp(x.detach().cpu().numpy())", "z = jnp.exp(jax.lax.stop_gradient(x))"),
     "an annotation with a type of torch's": ("z: torch.Tensor = x.exp()", "z: jax.Array = jnp.exp(x)"),
     "an annotation with a foreign type": ("z: kernel.Result = x.exp()", "z = jnp.exp(x)"),
+    "SciPy of a tensor": ("z = special.xlogy(x.numpy(), y.numpy())", "z = jax.scipy.special.xlogy(x, y)"),
     "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
     "a scalar": ("z = x.max().item() * 2", "z = jnp.max(x) * 2"),
     "a branch on a value": (
@@ -90,6 +92,8 @@ def test_no_ops(reason):
 FINDINGS = {
     "unknown name": ("z = mystery(x)", "unknown"),
     "another module": ("z = kernel(x)", "supply"),
+    "SciPy of a number": ("z = x * special.erf(n)", "supply"),
+    "SciPy that JAX has not": ("z = special.airy(x.numpy())", "supply"),
     "a collective": ("torch.distributed.all_reduce(x)", "absent"),
     "a loop that fills a list": (
         "z = []\nwhile x.sum() > 0:\n    x = x - 1\n    z.append(x)",

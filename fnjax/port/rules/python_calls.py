@@ -128,6 +128,35 @@ _MATH = {
     "isinf": "jnp.isinf",
     "log1p": "jnp.log1p",
 }
+# Functions of scipy.special of which jax.scipy.special has the same.
+_SPECIAL = frozenset(
+    [
+        "erf",
+        "erfc",
+        "erfinv",
+        "expit",
+        "logit",
+        "gammaln",
+        "digamma",
+        "entr",
+        "ndtr",
+        "ndtri",
+        "log_ndtr",
+        "i0",
+        "i0e",
+        "i1",
+        "i1e",
+        "xlogy",
+        "xlog1py",
+        "betaln",
+        "gammainc",
+        "gammaincc",
+        "zeta",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+    ]
+)
 _STATIC_BUILTINS = frozenset(
     [
         "len",
@@ -301,7 +330,7 @@ def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
 
 @expression(cst.Call)
 def arrays(walk: Walk, node: cst.Call) -> Term | None:
-    """`np.sqrt(x)` and `math.sqrt(x)`; `x.numpy()` and `torch.from_numpy(a)` need no translation."""
+    """`np.sqrt(x)`, `math.sqrt(x)`, `special.erf(x)`; `x.numpy()` and `torch.from_numpy(a)` need no translation."""
     name = walk.name_of(node.func)
     if isinstance(node.func, cst.Attribute) and node.func.attr.value in {"numpy", "__array__"} and not name:
         term = walk.expr(node.func.value)
@@ -311,17 +340,27 @@ def arrays(walk: Walk, node: cst.Call) -> Term | None:
         term = walk.expr(node.args[0].value)
         return Term(term.node, replace(term.value, kind="tensor"))
     root, _, last = name.rpartition(".")
-    if root not in {"numpy", "math", "cmath"}:
+    special = root == "scipy.special" and last in _SPECIAL
+    if root not in {"numpy", "math", "cmath"} and not special:
         return None
     values = values_of(walk, node)
     containers = [p for v in values for p in (*(v.parts or ()), v.element) if p is not None]
     if not any(v.is_tensor for v in [*values, *containers]):
+        if special:
+            return None
         unknown = any(v.kind == "unknown" for v in values)
         return Term(
             walk.rebuilt(node),
             UNKNOWN if unknown and root == "numpy" else Value("static", "float" if root == "math" else "unknown"),
         )
     walk.sink.imports.add("jnp")
+    if special and all(a.keyword is None or a.keyword.value in {"axis", "keepdims"} for a in node.args):
+        walk.sink.imports.add("jax")
+        args = [a.with_changes(value=walk.expr(a.value).node) for a in node.args]
+        return Term(
+            node.with_changes(func=parse(f"jax.scipy.special.{last}"), args=args),
+            Value("tensor", "float", place=walk.fresh(node)),
+        )
     if root == "numpy" and last in _ARRAYS:
         made = walk.rebuilt(node)
         return Term(
