@@ -177,7 +177,7 @@ def _from_torch(program: Program, cls: Class) -> bool:
 
 def _key_name(source: Source) -> str:
     names = {n.value for n in nodes(source.tree) if isinstance(n, cst.Name)}
-    return next(n for n in ("key", "rng_key", "random_key", "_key") if n not in names or n == "_key")
+    return next(n for n in ("key", "rng_key", "random_key", "_key") if n == "_key" or not {n, f"sub{n}"} & names)
 
 
 def _known(program: Program) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value
 from fnjax.port.operations import MISSING, Operation, code, find, literal
 
 _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
@@ -73,7 +73,7 @@ def annotated(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
             return _either(inner, resolve)
         if head in _CONTAINERS:
             element = annotated(inner[0], resolve) if inner else None
-            return Value("static", element=element)
+            return Value("static", name=LIST if head in {"list", "List"} else "", element=element)
         if head in _STATIC_TYPES or head in {"Dict", "dict"}:
             return STATIC
     return None

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fnjax.port.operations import MISSING, code
 
+LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -68,6 +69,7 @@ class Value:
         parts: the elements of a tuple or list of known length.
         element: what is known of each element of other containers.
         fields: the names of the parts, of a named tuple.
+        entries: the keys of a dictionary that was written out, and what is known of their values.
         place: where it lies, for tensors.
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
@@ -85,6 +87,7 @@ class Value:
     parts: tuple[Value, ...] | None = None
     element: Value | None = None
     fields: tuple[str, ...] = ()
+    entries: tuple[tuple[str, Value], ...] = ()
     place: Place | None = None
     number: str = ""
     like: str = ""
@@ -171,6 +174,7 @@ def join_values(a: Value, b: Value) -> Value:
         parts=parts,
         element=element,
         fields=a.fields if a.fields == b.fields else (),
+        entries=a.entries if a.entries == b.entries else (),
         place=_join_places(a.place, b.place),
         number=a.number if a.number == b.number else "",
         like=a.like if a.like == b.like else "",

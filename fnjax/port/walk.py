@@ -258,6 +258,8 @@ class Walk:
             self.report(e.node, e.kind, e.message)
             self.forget(node)
             return self.headed(node, [raising(e.message)])
+        except Uncompressed:
+            return self.headed(node, [raising(self._unmasked(node))])
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
@@ -275,6 +277,8 @@ class Walk:
                 self.report(e.node, e.kind, e.message)
                 self.forget(small)
                 new, self.before = [raising(e.message)], []
+            except Uncompressed:
+                new, self.before = [raising(self._unmasked(small))], []
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
@@ -310,6 +314,15 @@ class Walk:
         if trailing is not None and trailing.comment and isinstance(last, cst.SimpleStatementLine):
             made[-1] = last.with_changes(trailing_whitespace=trailing)
         return made
+
+    def _unmasked(self, node: cst.CSTNode) -> str:
+        """The finding for selected entries that neither all entries nor they themselves can stand for."""
+        if self.compress:
+            raise Uncompressed
+        message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
+        self.report(node, "mask", message)
+        self.forget(node)
+        return message
 
     def forget(self, node: cst.CSTNode) -> None:
         """After what could not be translated nothing is known of the variables that it binds."""

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, UNKNOWN, Value, widens
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
+from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript, whole_write
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.registry import statement
@@ -106,17 +106,17 @@ def _augmented_entries(
 ) -> Statements:
     mask = mask_of(walk, target)
     term = walk.expr(node.value)
-    if mask is not None:
+    whole_write(base.value, mask and mask.value)
+    entrywise = term.value.kind != "tensor" or term.value.rank == 0
+    if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
         full = Term(
             parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
             replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
         )
-        if term.value.mask not in {"", mask.value.number} or (
-            not term.value.mask and term.value.is_tensor and term.value.rank != 0
-        ):
-            raise Uncompressed
         write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
         return []
+    if mask is not None and walk.compress:
+        raise Uncompressed
     index = open_index(walk, target)
     if index is not None and (term.value.mask or term.value.kind == "static"):
         full = Term(
@@ -129,8 +129,8 @@ def _augmented_entries(
         raise Uncompressed
     indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
     place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-    mask_among(walk, target)
-    plain = all(v.kind == "static" and v.element is None for v in indices)
+    walk.expr(target) if mask is not None else mask_among(walk, target)  # each with its finding
+    plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices)
     if plain and operator in _UPDATES:
         new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
     else:

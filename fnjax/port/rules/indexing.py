@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Place, Step, Value
+from fnjax.port.facts import LIST, UNKNOWN, Place, Step, Value
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
@@ -48,6 +48,12 @@ def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
     return None
 
 
+def whole_write(base: Value, mask: Value | None) -> None:
+    """A write to entries that a mask has selected counts among these, unless its own mask was made of them."""
+    if base.mask != (mask.mask if mask else ""):
+        raise Uncompressed
+
+
 def open_index(walk: Walk, node: cst.Subscript) -> Term | None:
     """The one index of a subscript, where it may be a boolean mask or whole numbers."""
     indices = elements(node)
@@ -77,6 +83,8 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
     for e in node.slice:
         if isinstance(e.slice, cst.Index):
             index = walk.expr(e.slice.value)
+            if index.value.mask:
+                raise Uncompressed
             new = _index(walk, index)
             changed = changed or new is not e.slice.value
             made.append(e.with_changes(slice=e.slice.with_changes(value=fit(new, 1))))
@@ -100,17 +108,24 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
 
 def _index(walk: Walk, term: Term) -> cst.BaseExpression:
     node = term.node
-    if isinstance(node, (cst.List, cst.ListComp)):
+    if isinstance(node, (cst.List, cst.ListComp)) or (term.value.name == LIST and not _of_tensors(term.value)):
         walk.sink.imports.add("jnp")
-        return parse(f"jnp.array({code(node)})")
+        return parse(f"jnp.array({code(fit(node, 1))})")
     if isinstance(node, cst.Tuple):
+        values = term.value.parts or ()
+        known = values if len(values) == len(node.elements) else (UNKNOWN,) * len(node.elements)
         parts = [
-            e.with_changes(value=_index(walk, Term(e.value))) if isinstance(e, cst.Element) else e
-            for e in node.elements
+            e.with_changes(value=_index(walk, Term(e.value, v))) if isinstance(e, cst.Element) else e
+            for e, v in zip(node.elements, known, strict=True)
         ]
         same = all(a.value is b.value for a, b in zip(parts, node.elements, strict=True))
         return node if same else node.with_changes(elements=parts)
     return node
+
+
+def _of_tensors(value: Value) -> bool:
+    """Whether a list holds tensors, or what is no index in a list."""
+    return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
 
 
 @expression(cst.Subscript)
@@ -125,6 +140,8 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if value.kind in {"static", "object"}:
         return Term(_changed(walk, node, base), _part(walk, node, value))
     mask = mask_of(walk, node)
+    if mask is not None and mask.value.mask:
+        raise Uncompressed
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return compressed(walk, node, base, mask)
     index = open_index(walk, node)
@@ -141,15 +158,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
             "a boolean mask among other indices selects a number of entries that depends on values; this runs "
             "un-jitted only",
         )
-    basic = all(
-        v is None
-        or (
-            v.kind == "static"
-            and v.element is None
-            and not (v.parts and len(indices) == 1 and isinstance(indices[0], cst.List))
-        )
-        for v in values
-    )
+    basic = all(v is None or (v.kind == "static" and v.element is None and v.name != LIST) for v in values)
     rank = None
     if value.rank is not None and basic:
         new = sum(i is not None and code(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
@@ -174,6 +183,9 @@ def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
 def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
     indices = elements(node)
     index = walk.expr(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
+    name = LIST if value.name == LIST else ""
+    if isinstance(index, str) and index in dict(value.entries):
+        return dict(value.entries)[index]
     if value.parts is not None and type(index) is int and -len(value.parts) <= index < len(value.parts):
         return value.parts[index]
     if len(indices) == 1 and indices[0] is None and value.parts is not None:
@@ -181,9 +193,9 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
         assert isinstance(bounds, cst.Slice)
         ends = [literal(b) if b is not None else None for b in (bounds.lower, bounds.upper, bounds.step)]
         if all(e is None or type(e) is int for e in ends):
-            return Value("static", parts=value.parts[slice(*ends)], element=value.element)  # type: ignore[arg-type] # all are ints
+            return Value("static", name=name, parts=value.parts[slice(*ends)], element=value.element)  # type: ignore[arg-type] # all are ints
     if len(indices) == 1 and indices[0] is None:
-        return Value("static", element=value.element)
+        return Value("static", name=name, element=value.element)
     if value.element is not None:
         place = value.place or value.element.place
         if place is None or not value.element.is_tensor:

@@ -125,6 +125,7 @@ def operate(
         root: the object of a method.
     """
     context = Facts(walk, node)
+    args = [a for arg in args for a in _spelled(walk, arg)]
     terms = {id(a.value): walk.expr(a.value) for a in args}
     bound = operation.bind(args, context)
     if isinstance(bound, Problem):
@@ -189,6 +190,22 @@ def operate(
             ),
         )
     return Term(expression_, value)
+
+
+def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
+    """`**options` as the arguments that it stands for, where the dictionary was written out."""
+    if arg.star != "**":
+        return [arg]
+    entries = walk.expr(arg.value).value.entries
+    if not entries:
+        raise Stop(arg, "operation", f"{code(arg)}: its keys cannot be told; write the arguments out")
+    if isinstance(arg.value, cst.Dict):
+        values = [e.value for e in arg.value.elements]
+    elif isinstance(arg.value, cst.Call):
+        values = [a.value for a in arg.value.args]
+    else:
+        values = [parse(f"{code(fit(arg.value))}[{key!r}]".replace("'", '"')) for key, _ in entries]
+    return [cst.Arg(v, keyword=cst.Name(key)) for v, (key, _) in zip(values, entries, strict=True)]
 
 
 def _holds_tensor(value: Value) -> bool:

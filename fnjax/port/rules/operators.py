@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value, common_dtype, join_values, widens
+from fnjax.port.facts import LIST, UNKNOWN, Value, common_dtype, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
@@ -88,9 +88,9 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
     made = walk.rebuilt(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
-        return Term(made, Value("static", parts=left.value.parts + right.value.parts))
+        return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
-        return Term(made, Value("static", element=left.value.element))
+        return Term(made, Value("static", name=_list(left.value), element=left.value.element))
     if left.value.kind == right.value.kind == "static":
         found = literal(made)
         if found is MISSING:
@@ -109,6 +109,10 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if value.dtype == "bool":
         value = replace(value, number=walk.number(node))
     return Term(made, value)
+
+
+def _list(value: Value) -> str:
+    return LIST if value.name == LIST else ""
 
 
 def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
@@ -203,17 +207,28 @@ def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
             raise Uncompressed
         if isinstance(element, cst.StarredElement):
             if value.parts is None:
-                return Term(made, Value("static", element=value.element or UNKNOWN))
+                name = LIST if isinstance(node, cst.List) else ""
+                return Term(made, Value("static", name=name, element=value.element or UNKNOWN))
             values += value.parts
         else:
             values.append(value)
-    return Term(made, Value("static", literal=literal(node), parts=tuple(values)))
+    name = LIST if isinstance(node, cst.List) else ""
+    return Term(made, Value("static", name=name, literal=literal(node), parts=tuple(values)))
 
 
 @expression(cst.Dict, cst.Set)
 def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
     """`{"a": x}`."""
-    return Term(walk.rebuilt(node), Value("static", element=UNKNOWN))
+    pairs = [(literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements]
+    return Term(walk.rebuilt(node), Value("static", element=UNKNOWN, entries=entries(walk, pairs)))
+
+
+def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
+    """What a dictionary with these keys holds; nothing where one of them is not known."""
+    if not all(isinstance(key, str) for key, _ in pairs):
+        return ()
+    values = {str(key): walk.expr(value).value for key, value in pairs}
+    return tuple((key, value if value.kind == "static" else UNKNOWN) for key, value in values.items())
 
 
 @expression(cst.Lambda)
@@ -250,7 +265,8 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
         element = term.value
     walk.conditional -= 1
     walk.state = outer
-    return Term(made, Value("static", element=replace(element, literal=MISSING)))
+    name = LIST if isinstance(node, cst.ListComp) else ""
+    return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
 
 
 def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: object) -> cst.CompFor:

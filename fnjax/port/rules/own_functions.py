@@ -69,7 +69,7 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         made = made.with_changes(
             args=[
                 *(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args),
-                cst.Arg(key_node, keyword=cst.Name("key")),
+                cst.Arg(key_node, keyword=cst.Name(walk.program.key_name)),
             ]
         )
     result = routine.result or UNKNOWN

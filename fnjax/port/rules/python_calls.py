@@ -16,8 +16,9 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
+from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.rules.operators import entries
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -283,6 +284,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             made,
             Value(
                 "static",
+                name=LIST if name in {"list", "sorted"} else "",
                 parts=first.parts if keeps else None,
                 element=first.element or (TENSOR if first.is_tensor else None),
                 literal=first.literal if name == "tuple" and isinstance(first.literal, tuple) else MISSING,
@@ -294,7 +296,10 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     if name == "enumerate":
         return Term(made, Value("static", element=Value("static", parts=(Value("static", "int"), _element(first)))))
     if name == "range":
-        return Term(made, Value("static", element=Value("static", "int")))
+        return Term(made, Value("static", name=LIST, element=Value("static", "int")))
+    if name == "dict" and all(a.keyword for a in node.args):
+        known = entries(walk, [(a.keyword and a.keyword.value, a.value) for a in node.args])
+        return Term(made, Value("static", element=UNKNOWN, entries=known))
     if name == "getattr" and len(node.args) >= 2 and isinstance(literal(node.args[1].value), str):
         from fnjax.port.rules.context import is_ctx
 
@@ -393,11 +398,13 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
         new = _element(new) if attr == "extend" else new
         old = value.element or (_element(value) if value.parts else None)
         walk.state.variables[node.func.value.value] = Value(
-            "static", element=new if old is None else join_values(old, new)
+            "static", name=LIST if value.name == LIST else "", element=new if old is None else join_values(old, new)
         )
         return Term(walk.rebuilt(node).with_changes(func=node.func), Value("static", literal=None))
     values_of(walk, node)
     made = walk.rebuilt(node)
+    if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change
+        walk.state.variables[node.func.value.value] = value = replace(value, entries=())
     if attr in {"pop", "get", "index"}:
         return Term(made, value.element or UNKNOWN)
     if attr in {"values", "items", "keys"}:

@@ -23,11 +23,12 @@ def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
     walk.routine.draws = True
     walk.sink.keys += 1
     walk.sink.imports.add("jax")
+    key = walk.program.key_name
     if not walk.routine.draws_often and not walk.loops and walk.sink.keys == 1:
-        return cst.Name("key")
+        return cst.Name(key)
     if walk.sink.keys > 1 or walk.loops:
         walk.routine.draws_often = True
-    here = sum("jax.random.split(key)" in code(s) for s in walk.before)
-    subkey = f"subkey_{here + 1}" if here else "subkey"
-    walk.before.append(line(f"key, {subkey} = jax.random.split(key)"))
+    here = sum(f"jax.random.split({key})" in code(s) for s in walk.before)
+    subkey = f"sub{key.lstrip('_')}" + (f"_{here + 1}" if here else "")
+    walk.before.append(line(f"{key}, {subkey} = jax.random.split({key})"))
     return cst.Name(subkey)

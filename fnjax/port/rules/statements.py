@@ -20,7 +20,7 @@ from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript
+from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript, whole_write
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import write
@@ -243,12 +243,13 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
             elif parts:
                 parts = tuple(Value("static", p.dtype) for p in parts)
             walk.state.variables[target.value.value] = replace(
-                old, parts=parts, element=element, literal=MISSING, number=""
+                old, parts=parts, element=element, entries=(), literal=MISSING, number=""
             )
         return None
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
         return None
     mask = mask_of(walk, target)
+    whole_write(base.value, mask and mask.value)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
     elif term.value.mask:
