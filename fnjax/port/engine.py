@@ -13,6 +13,7 @@ import libcst as cst
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, State, Value
 from fnjax.port.naming import Source
+from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.rules import (
@@ -27,6 +28,7 @@ from fnjax.port.rules import (
     operators,
     others,
     own_functions,
+    passed_functions,
     returns,
     statements,
 )
@@ -46,6 +48,7 @@ RULES = (
     operators,
     others,
     own_functions,
+    passed_functions,
     returns,
     statements,
 )
@@ -136,7 +139,7 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:
+def _ported(source: Source, text: str, wanted: Sequence[str] | None, rename: bool = True) -> Ported:
     program = Program(source, _patterns)
     program.evaluate = lambda node: _evaluated(program, node)
     functions = [c for c in program.classes.values() if c.is_function]
@@ -156,6 +159,10 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None) -> Ported:
         if _known(program) == before:
             break
         program.values.clear()
+    helpers, modules = support({n for u in units.values() for n in u.sink.needs})
+    ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
+    if rename and (taken := source.bound & ours):
+        return _ported(Source.parse(source.renamed(taken), source.filename), text, wanted, rename=False)
     code = assembled(program, list(units.values()))
     made = [_class(program, c, units) for c in functions]
     try:

@@ -112,6 +112,20 @@ class Source:
                     providers.append(statement)
         return source
 
+    @property
+    def bound(self) -> set[str]:
+        """The names that functions, assignments and parameters bind anywhere in the file."""
+        found: set[str] = set()
+        for node in self.positions:
+            found |= _bound(node)
+        return found
+
+    def renamed(self, names: set[str]) -> str:
+        """The text with an underscore behind these of its names, which the port needs for its own."""
+        made = self.tree.visit(_Renamed(names))
+        assert isinstance(made, cst.Module)
+        return made.code
+
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column, from 1; of a node that the porter made: 1, 1."""
         return self.positions.get(node, (1, 1))
@@ -120,6 +134,61 @@ class Source:
         """What a name means when the file has run, compound statements taken branch after branch."""
         found = self.definitions.get(name)
         return found[-1] if found else None
+
+
+def _bound(node: cst.CSTNode) -> set[str]:
+    """The names that a node itself binds, imports left out."""
+    if isinstance(node, (cst.FunctionDef, cst.Param)):
+        return {node.name.value}
+    if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)):
+        return set(targets(node.target))
+    if isinstance(node, cst.AsName):
+        return set(targets(node.name))
+    return set()
+
+
+class _Renamed(cst.CSTTransformer):
+    """Names get an underscore in the functions that bind them, or in the whole file."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__()
+        self.names = names
+        self.here: list[set[str]] = []
+
+    def visit_Module(self, node: cst.Module) -> None:
+        """What the top level binds."""
+        self.here.append({n for s in node.body for n, d in _bindings(s) if not d.imported} & self.names)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        """What the function binds, and those around it."""
+        own = {n for part in (node.params, node.body) for n in _all_bound(part)}
+        self.here.append(self.here[-1] | (own & self.names))
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Its own name belongs to what is around it."""
+        self.here.pop()
+        return updated_node.with_changes(name=self._name(original_node.name))
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        """A variable."""
+        return self._name(updated_node)
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        """What follows a dot is no variable."""
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """Nor is a keyword."""
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def _name(self, node: cst.Name) -> cst.Name:
+        return node.with_changes(value=f"{node.value}_") if node.value in self.here[-1] else node
+
+
+def _all_bound(node: cst.CSTNode) -> Iterator[str]:
+    yield from _bound(node)
+    for child in node.children:
+        yield from _all_bound(child)
 
 
 def _bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:

@@ -13,7 +13,7 @@ from fnjax.port.annotations import Annotation
 from fnjax.port.evidence import parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
-from fnjax.port.operations import MISSING
+from fnjax.port.operations import MISSING, Operation, find
 from fnjax.port.records import METHODS, Class, Routine, decorators, nodes
 
 FUNCTION_BASES = frozenset(
@@ -37,6 +37,7 @@ class Program:
         self.reached: set[cst.CSTNode] = set()
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
+        self.unnamed: frozenset[Any] | None = None  # see passed_functions
         self._resolving: set[str] = set()
         for statement in source.tree.body:
             self._collect(statement, statement, "", [])
@@ -161,6 +162,8 @@ class Program:
                 value = replace(value, name=resolved)
             if len(self.source.definitions[name]) > 1:
                 value = replace(value, literal=MISSING, number="")
+                if len(self.meanings(name)) > 1 and isinstance(find(value.name), Operation):
+                    value = replace(value, name="")  # one of several functions
             self._resolving.discard(name)
         else:
             return UNKNOWN

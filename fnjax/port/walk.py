@@ -141,6 +141,9 @@ class Walk:
             if not base or base.startswith(("instance:", "ctx")):
                 return ""
             return self.program.attribute(base, node.attr.value)
+        if isinstance(node, cst.Call) and (attribute := spelled_attribute(node)) is not None:
+            name = self.name_of(attribute)
+            return name if name.startswith("torch.") else ""
         return ""
 
     def lookup(self, name: str) -> Value:
@@ -369,6 +372,14 @@ def _parted(node: cst.BaseStatement) -> cst.BaseStatement:
     return node.with_changes(body=[*node.body[:-1], node.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
+def spelled_attribute(node: cst.Call) -> cst.Attribute | None:
+    """`x.name` for `getattr(x, "name")`."""
+    if code(node.func) != "getattr" or len(node.args) != 2 or any(a.star or a.keyword for a in node.args):
+        return None
+    name = literal(node.args[1].value)
+    return cst.Attribute(node.args[0].value, cst.Name(name)) if isinstance(name, str) and name.isidentifier() else None
+
+
 def leaves(body: cst.BaseSuite) -> bool:
     """Whether a block surely ends with return, raise, continue or break."""
     last = body.body[-1] if body.body else None
@@ -395,4 +406,5 @@ __all__ = [
     "names",
     "parse",
     "raising",
+    "spelled_attribute",
 ]

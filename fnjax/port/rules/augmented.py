@@ -106,7 +106,7 @@ def _augmented_entries(
 ) -> Statements:
     mask = mask_of(walk, target)
     term = walk.expr(node.value)
-    whole_write(base.value, mask and mask.value)
+    whole_write(base.value, mask.value if mask else None)
     entrywise = term.value.kind != "tensor" or term.value.rank == 0
     if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
         full = Term(

@@ -21,7 +21,6 @@ from fnjax.port.facts import STATIC, Value, places, widens
 from fnjax.port.operations import (
     MISSING,
     Absent,
-    Bound,
     Context,
     Operation,
     Problem,
@@ -33,11 +32,12 @@ from fnjax.port.operations import (
 )
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.operators import narrowed
+from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.results import ELEMENTWISE, result_value, step
 from fnjax.port.rules.writing import write
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse, spelled_attribute
 
 _REDUCED = {
     "sum": "jnp.sum({x}, where={m})",
@@ -263,16 +263,7 @@ def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
         raise Stop(node, "unknown", f"the porter does not know {name}")
     if not found.called:
         return operate(walk, node, found, [])
-    bound = found.bind([cst.Arg(cst.Name("x"))], Context())
-    rendered = bound.render(0) if isinstance(bound, Bound) else bound
-    if isinstance(rendered, Problem) or not isinstance(bound, Bound) or bound.overload.random:
-        raise Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
-    walk.sink.needs |= rendered.needs
-    walk.sink.imports |= rendered.imports
-    made = rendered.expression
-    if isinstance(made, cst.Call) and len(made.args) == 1 and code(made.args[0]) == "x":
-        return Term(made.func, Value("object", name=name))
-    return Term(parse(f"lambda x: {code(made)}"), Value("object", name=name))
+    return Term(passed(walk, node, name, unnamed_calls(walk)), Value("object", name=name))
 
 
 @expression(cst.Call)
@@ -311,6 +302,17 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
     return operate(walk, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
 
 
+@expression(cst.Call)
+def spelled(walk: Walk, node: cst.Call) -> Term | None:
+    """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
+    made = spelled_attribute(node)
+    named = made is not None and walk.name_of(made).startswith("torch.")
+    if made is None or not (named or walk.expr(made.value).value.is_tensor):
+        return None
+    term: Term | None = attribute(walk, made)
+    return term
+
+
 @expression(cst.Attribute)
 def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """`x.shape`, `torch.float32`."""
@@ -346,6 +348,8 @@ def name(walk: Walk, node: cst.Name) -> Term | None:
     if node.value in {"True", "False", "None"}:
         return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=literal(node)))
     value = walk.lookup(node.value)
+    if value.name == "torch":
+        raise Stop(node, "unknown", f"the module {node.value!r} as a value: name its functions")
     if value.name.startswith("torch.") and node.value not in walk.state.variables:
         return reference(walk, node, value.name)
     if value.name.startswith("torch.") and walk.state.variables[node.value].kind == "object":

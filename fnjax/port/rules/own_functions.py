@@ -60,6 +60,8 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         fact = replace(
             value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
         )
+        if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
+            fact = replace(fact, name="")
         routine.arguments[key] = fact if known is None else join_values(known, fact)
     walk.program.reached.add(routine.node)
     routine.differentiated |= walk.differentiated

@@ -305,7 +305,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
 
         if is_ctx(walk, node.args[0].value):
             return Term(made, walk.state.variables.get(f"ctx.{literal(node.args[1].value)}", UNKNOWN))
-        return Term(made, UNKNOWN)
+        return None if first.is_tensor or walk.name_of(node).startswith("torch.") else Term(made, UNKNOWN)
     if name in _STATIC_BUILTINS:
         return Term(made, STATIC)
     if name in {"int", "float", "bool", "complex"}:

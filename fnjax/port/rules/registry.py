@@ -13,6 +13,7 @@ import libcst as cst
 
 ORDER = (
     "context",
+    "passed_functions",
     "python_calls",
     "own_functions",
     "numbers",

@@ -249,7 +249,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
         return None
     mask = mask_of(walk, target)
-    whole_write(base.value, mask and mask.value)
+    whole_write(base.value, mask.value if mask else None)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
     elif term.value.mask:
