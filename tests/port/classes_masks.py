@@ -349,6 +349,26 @@ class MaskMaxMin(Function):
         return g.expand(5, 3)
 """,
     ),
+    "MaskOfSelected": (
+        "randn(6)",
+        """
+class MaskOfSelected(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > -1
+        y = x.clone()
+        a = x[m]
+        a[a > 0.2] = 7
+        a *= 2
+        y[m] = a
+        y[y > 3] *= y[y > 3]
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
     "WhereNonzero": (
         "randn(5, 3)",
         """

@@ -80,7 +80,7 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
         bound = found.bind(shape.args(names), _Handed(first, shape.plain)) if shape.positional <= len(names) else None
         if isinstance(bound, Bound) and not (fits and shape == Shape(1)):
             fits[tuple(code(a.value) for a in shape.args(names))] = bound
-    many = len(fits) > 1
+    many = len(fits) > 1 or (len(names) > 1 and not all(s.counted for s in shapes))
     if many:  # one lambda with the defaults of torch
         same = all(b.overload is found.overloads[0] for b in fits.values())
         bound = found.bind(whole.args(names), _Handed(first, all(s.plain for s in shapes)))

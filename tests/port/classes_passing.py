@@ -1,0 +1,171 @@
+"""Functions of torch that are passed on, dictionaries of keywords, lists as indices, names that the port needs."""
+
+CASES = {
+    "DefaultFunction": (
+        "randn(3, 4)",
+        """
+def reduced(x, fn=torch.sum):
+    return fn(x, 1, True)
+
+class DefaultFunction(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * reduced(x) + reduced(x, torch.mean)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * reduced(g, fn=torch.amax)
+""",
+    ),
+    "TableOfFunctions": (
+        "randn(3, 4), 'sum'",
+        """
+REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+ACTIVATIONS = (torch.relu, F.leaky_relu, torch.sigmoid)
+
+class TableOfFunctions(Function):
+    @staticmethod
+    def forward(ctx, x, how):
+        for activation in ACTIVATIONS:
+            x = x + activation(x)
+        return x - REDUCTIONS[how](x, dim=1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, g):
+        reduction = torch.sum if g.dim() > 2 else torch.mean
+        return g + reduction(g, dim=0), None
+""",
+    ),
+    "CountlessArguments": (
+        "randn(3, 4)",
+        """
+def run(fn, *args):
+    return fn(*args)
+
+class CountlessArguments(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * run(torch.sum, x, 1, True) + run(torch.exp, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * run(torch.mean, g)
+""",
+    ),
+    "OneOfTwo": (
+        "randn(3, 4)",
+        """
+if torch.cuda.is_available():
+    total = torch.mean
+else:
+    total = torch.sum
+if not torch.cuda.is_available():
+    average = torch.mean
+else:
+    average = torch.sum
+
+class OneOfTwo(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * total(x) + average(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "Partials": (
+        "randn(3, 4)",
+        """
+import functools
+
+clip = functools.partial(torch.clamp, min=-1, max=0.5)
+total = functools.partial(torch.sum, dim=-1, keepdim=True)
+
+class Partials(Function):
+    @staticmethod
+    def forward(ctx, x):
+        plus = functools.partial(torch.add, x)
+        a, b = map(torch.exp, (x, -x))
+        return clip(x) + total(x) + plus(2 * x) + a * functools.reduce(torch.mul, [x, x, b])
+
+    @staticmethod
+    def backward(ctx, g):
+        return g + total(g)
+""",
+    ),
+    "KeywordDictionary": (
+        "randn(3, 4)",
+        """
+class KeywordDictionary(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.options = dict(dtype=x.dtype, device=x.device)
+        along = {"dim": 1, "keepdim": True}
+        return x * torch.ones(4, **ctx.options) + x.sum(**along)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g + torch.full((3, 1), 2.0, **ctx.options) + g.mean(**{"dim": 1, "keepdim": True})
+""",
+    ),
+    "ListIndices": (
+        "randn(4, 5)",
+        """
+class ListIndices(Function):
+    @staticmethod
+    def forward(ctx, x):
+        odd = [i for i in range(x.shape[1]) if i % 2]
+        y = x.clone()
+        y[range(3), 0] = 0
+        twice = [0, 0, 1]
+        y[twice] += 1
+        rest = list(range(4))[::-1]
+        rest.append(0)
+        ctx.odd = odd
+        return y[:, odd] + x[rest].sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        gi = torch.zeros(4, 5, dtype=g.dtype)
+        gi[:, ctx.odd] = g
+        return gi
+""",
+    ),
+    "SpelledNames": (
+        "randn(3, 4)",
+        """
+class SpelledNames(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n = getattr(x, "shape")
+        return getattr(torch, "exp")(x) + getattr(F, "relu")(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(getattr(ctx, "n"))
+""",
+    ),
+    "OwnNames": (
+        "randn(3, 4), 2.0",
+        """
+def _max(x, k):
+    return x * k
+
+class OwnNames(Function):
+    @staticmethod
+    def forward(ctx, x, key):
+        jnp = x * key
+        jax = jnp.sigmoid()
+        np = x.max(1, keepdim=True)[0]
+        fnjax = torch.gather(jax, 1, torch.zeros(3, 1, dtype=torch.long))
+        ctx.jax = key
+        return _max(jax, k=2) + np + fnjax
+
+    @staticmethod
+    def backward(ctx, g):
+        np = g * 2
+        return torch.relu(np) * ctx.jax, None
+""",
+    ),
+}
