@@ -100,6 +100,7 @@ STRATA = [
     "port.rules.context",
     "port.rules.indexing",
     "port.rules.masks",
+    "port.rules.passed_functions",
     "port.rules.python_calls",
     "port.rules.own_functions",
     "port.rules.numbers",

@@ -225,10 +225,23 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
         if first in units:
             continue
         units[first] = _unit(program, first)
+        _left_over(program, units[first])
         for name in sorted(read_names(units[first].made)):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in units and not _is_import(p))
     return units
+
+
+def _left_over(program: Program, unit: Unit) -> None:
+    """A name of torch's that no rule has translated is a finding: the output does not import it."""
+    tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in unit.made))
+    own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    for name in sorted(read_names(unit.made) - own):
+        found = program.source.last(name)
+        if found is not None and found.imported.split(".")[0] == "torch":
+            message = f"{name!r} is of torch, and the porter knows no translation for it here"
+            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
 
 
 def _is_import(node: cst.CSTNode) -> bool:

@@ -118,6 +118,8 @@ class ListIndices(Function):
         odd = [i for i in range(x.shape[1]) if i % 2]
         y = x.clone()
         y[range(3), 0] = 0
+        kept = [True, False, True, True]
+        y[kept] *= 2
         twice = [0, 0, 1]
         y[twice] += 1
         rest = list(range(4))[::-1]

@@ -78,9 +78,14 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why this one call cannot be translated, as a sentence for the finding."""
+    """Why this one call cannot be translated, as a sentence for the finding.
+
+    Attributes:
+        doubtful: the call may be right; which of several signatures it is for cannot be told.
+    """
 
     message: str
+    doubtful: bool = False
 
 
 class Refuse(Exception):  # noqa: N818 - no error: the way out of a template function
@@ -202,7 +207,8 @@ class Operation:
         first = fitting[0]
         doubtful = [p.name for p in first.overload.parameters if p.kind and first.kind(p.name) == "unknown"]
         if doubtful and len(fitting) > 1:
-            return Problem(f"{self.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value")
+            which = f"{self.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value"
+            return Problem(which, doubtful=True)
         return first
 
 

@@ -109,8 +109,10 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
 def _index(walk: Walk, term: Term) -> cst.BaseExpression:
     node = term.node
     if isinstance(node, (cst.List, cst.ListComp)) or (term.value.name == LIST and not _of_tensors(term.value)):
-        walk.sink.imports.add("jnp")
-        return parse(f"jnp.array({code(fit(node, 1))})")
+        truth = any(v.dtype == "bool" for v in (*(term.value.parts or ()), term.value.element or UNKNOWN))
+        root = "np" if truth else "jnp"  # a mask has to be known under jit
+        walk.sink.imports.add(root)
+        return parse(f"{root}.array({code(fit(node, 1))})")
     if isinstance(node, cst.Tuple):
         values = term.value.parts or ()
         known = values if len(values) == len(node.elements) else (UNKNOWN,) * len(node.elements)

@@ -241,7 +241,14 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
     body = walk.expr(node.body)
     walk.conditional -= 1
     walk.state = outer
+    defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
+    params = [
+        p if d is p.default else p.with_changes(default=fit(d, 1))  # type: ignore[arg-type] # not None here
+        for p, d in zip(node.params.params, defaults, strict=True)
+    ]
     made = node if body.node is node.body else node.with_changes(body=body.node)
+    if any(p is not old for p, old in zip(params, node.params.params, strict=True)):
+        made = made.with_changes(params=node.params.with_changes(params=params))
     return Term(made, Value("object", element=body.value))
 
 

@@ -71,20 +71,23 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     found = find(name)
     if not isinstance(found, Operation) or found.inplace:
         raise by_hand
-    params = [p for p in found.overloads[0].parameters if p.name not in VANISH]
+    longest = max(found.overloads, key=lambda o: len(o.parameters))
+    params = [p for p in longest.parameters if p.name not in VANISH]
     first = "input" if any("input" in s.keywords for s in shapes) else "x"
     names = [first, *(p.name for p in params[1:] if not p.keyword)]
     whole = Shape(1, tuple(names[1:]))
     fits: dict[tuple[str, ...], Bound] = {}
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = found.bind(shape.args(names), _Handed(first, shape.plain)) if shape.positional <= len(names) else None
+        if isinstance(bound, Problem) and bound.doubtful:
+            raise by_hand
         if isinstance(bound, Bound) and not (fits and shape == Shape(1)):
             fits[tuple(code(a.value) for a in shape.args(names))] = bound
     many = len(fits) > 1 or (len(names) > 1 and not all(s.counted for s in shapes))
     if many:  # one lambda with the defaults of torch
-        same = all(b.overload is found.overloads[0] for b in fits.values())
+        same = all(b.overload is longest for b in fits.values())
         bound = found.bind(whole.args(names), _Handed(first, all(s.plain for s in shapes)))
-        if not same or not isinstance(found.overloads[0].template, str) or not isinstance(bound, Bound):
+        if not same or not isinstance(longest.template, str) or not isinstance(bound, Bound):
             raise by_hand
         given = {n for f in fits for n in f}
         if given - set(names):
