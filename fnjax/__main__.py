@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import jax
 
-from fnjax import __version__
+import fnjax
 from fnjax._check import command as check
 from fnjax._command import UsageError
 from fnjax.graph import command as graph
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     parser = argparse.ArgumentParser(prog="fnjax", description="PyTorch's custom autograd Functions for JAX.")
-    parser.add_argument("--version", action="version", version=f"fnjax {__version__}, JAX {jax.__version__}")
+    parser.add_argument("--version", action="version", version=f"fnjax {fnjax.__version__}, JAX {jax.__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
     for subcommand in (check, graph, port, compare):
         subcommand.add(commands)
