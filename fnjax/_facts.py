@@ -37,6 +37,7 @@ _DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these re
 _DYNAMIC |= {"environ", "getenv", "__dict__", "__import__", "attrgetter", "import_module"}
 _STATE = ("random.", "numpy.random")  # what changes in modules of libraries
 _STATEFUL = {path.partition(".")[0] for path in _STATE}
+_STATELESS = _FIXED - _STATEFUL
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__"}
 MAX_CONTENT = 1024  # entries of a container
@@ -160,7 +161,7 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
     names = dict.fromkeys(name for c in all_code(code) for name in c.co_names)
     if not _DYNAMIC.isdisjoint(names):
         raise NoFactsError
-    imported_inside = {name: sys.modules[name] for name in names if name in sys.modules}
+    imported_inside = {name: sys.modules[name] for name in names if name in sys.modules and name not in own}
     seen: list[Any] = []
     spaces: list[Any] = [own, imported_inside]
     for space in spaces:
@@ -168,6 +169,9 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
             if name not in space:
                 continue
             value = space[name]
+            if type(value) is types.ModuleType and value.__name__ in _STATELESS:  # the usual case
+                yield name, value.__name__
+                continue
             _refuse_state(code, name, value)
             try:
                 yield name, _variable_facts(code, name, value, inside)

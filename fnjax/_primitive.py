@@ -167,6 +167,8 @@ def _call_jvp(
         run, residuals = _run_for_derivative(rule, rule_needs, [to_tensor(x) for x in primals[n_closed:]])
     if jaxpr is not None and [_type(x) for x in run.outputs] != [_type(a) for a in jaxpr.out_avals[:n_outputs]]:
         raise rule.error("outputs")
+    # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
+    residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
     out_tangents = _tangents(run, residuals, rule_needs, tangents[n_closed:], rule, inner=inner)
     if jaxpr is None or len(jaxpr.out_avals) == n_outputs:
         return run.outputs, out_tangents
@@ -183,9 +185,7 @@ def _run_for_derivative(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tu
     if run is None or any(map(is_tracer, (*run.outputs, *run.intermediates))):
         run = staged_run(rule, needs, operands, inner=True)
     sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    residuals = [sources[kept.source][kept.at] for kept in run.linear.kept]
-    # Inside jax.checkpoint a policy may go by this name; a concrete array needs none.
-    return run, [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+    return run, [sources[kept.source][kept.at] for kept in run.linear.kept]
 
 
 def _tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule, *, inner: bool) -> Arrays:
