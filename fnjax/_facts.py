@@ -96,7 +96,7 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     if isinstance(value, enum.Enum):
         own = {k: v for k, v in vars(value).items() if not k.startswith("_")}
         return _Identity(value), facts(value.value), facts(tuple(own.items()))
-    if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _FIXED:
+    if isinstance(value, types.ModuleType) and _is_fixed(value.__name__):
         return _Identity(value)
     if kind is types.BuiltinFunctionType and isinstance(value.__self__, types.ModuleType):
         return _Identity(value)
@@ -107,19 +107,24 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     raise NoFactsError
 
 
+def _is_fixed(module: object) -> bool:
+    """Whether a module of this name is one of Python's or of JAX's."""
+    return str(module).partition(".")[0] in _FIXED
+
+
 def _has_methods(kind: type) -> bool:
     """Whether a class of the user's has methods or properties, which may read anything."""
     own = {*getattr(kind, "_fields", ()), *getattr(kind, "__members__", ())}
     return any(
         name[0] != "_" and name not in own and hasattr(type(member), "__get__")
         for c in kind.__mro__
-        if c.__module__.partition(".")[0] not in {*_FIXED, "builtins"}
+        if not _is_fixed(c.__module__)
         for name, member in vars(c).items()
     )
 
 
 def _is_dtype(value: Any) -> bool:
-    if not isinstance(value, type) or value.__module__.partition(".")[0] not in {*_FIXED, "builtins"}:
+    if not isinstance(value, type) or not _is_fixed(value.__module__):
         return False
     return issubclass(value, np.generic | int | float | complex) or isinstance(getattr(value, "dtype", None), np.dtype)
 
@@ -150,9 +155,7 @@ def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionTy
 
 
 def _is_library(function: types.FunctionType) -> bool:
-    return str(function.__module__).partition(".")[0] in _FIXED or any(
-        name in function.__code__.co_filename for name in _INSTALLED
-    )
+    return _is_fixed(function.__module__) or any(name in function.__code__.co_filename for name in _INSTALLED)
 
 
 def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> Iterable[Hashable]:
@@ -189,12 +192,11 @@ def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
     """Where the attributes of an object stand that a function with these names may read; None if that is unknown."""
     is_class = isinstance(value, type)
     classes = value.__mro__ if is_class else type(value).__mro__
-    spaces = [vars(c) for c in classes if c.__module__.partition(".")[0] not in _FIXED]
+    spaces = [vars(c) for c in classes if not _is_fixed(c.__module__)]
     if is_class:
-        metaclass = type(value).__module__.partition(".")[0]
         # Code of its own may run where the class is called, or where an attribute is looked up.
         runs = any(name in space for space in spaces for name in _CONSTRUCTORS) and not _is_generated(value)
-        return None if runs or metaclass not in {*_FIXED, "builtins"} else spaces
+        return spaces if _is_fixed(type(value).__module__) and not runs else None
     if isinstance(value, _JITTED):
         return []  # JAX itself does not look again
     members = [name for space in spaces for name in space]

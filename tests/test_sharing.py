@@ -662,8 +662,6 @@ def ways_to_count():
             return x * 2
 
     class ByAttribute(fnjax.Function):
-        runs = 0
-
         @staticmethod
         def forward(ctx, x):
             Holder.runs += 1
@@ -677,6 +675,7 @@ def ways_to_count():
         ByItem: lambda: own_counts["runs"],
         ByNumber: lambda: own_total,
         ByAttribute: lambda: Holder.runs,
+        ByOwnAttribute: lambda: ByOwnAttribute.runs,
     }
 
 
@@ -684,7 +683,16 @@ class Holder:
     runs = 0
 
 
-@pytest.mark.parametrize("way", range(7))
+class ByOwnAttribute(fnjax.Function):
+    runs = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        ByOwnAttribute.runs += 1
+        return x * 2
+
+
+@pytest.mark.parametrize("way", range(8))
 def test_counting_does_not_disturb(way):
     """A class that counts its runs, in whatever variable, shares as one that does not."""
     cls, runs = [*ways_to_count().items()][way]
