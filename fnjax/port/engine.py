@@ -16,7 +16,7 @@ from fnjax.port.naming import Source
 from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import Finding, Ported, PortedClass
-from fnjax.port.rules import (
+from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
     augmented,
     control,
     definitions,
@@ -35,23 +35,6 @@ from fnjax.port.rules import (
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
-# Each file enters its rules when it is imported.
-RULES = (
-    augmented,
-    control,
-    definitions,
-    foreign,
-    indexing,
-    loops,
-    numbers,
-    operations,
-    operators,
-    others,
-    own_functions,
-    passed_functions,
-    returns,
-    statements,
-)
 _ROUNDS = 6  # until what functions say of each other must have settled
 
 
