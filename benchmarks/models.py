@@ -135,9 +135,14 @@ def equilibrium_backward(saved, grad_output):
     return z.T @ (u * slope), u * slope
 
 
-def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True):
-    """A jax.custom_vjp of these rules, its residuals behind the barrier that fnjax has too."""
+def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True, jit=False):
+    """A jax.custom_vjp of these rules, its residuals behind the barrier that fnjax has too.
+
+    With `jit` the rule of backward is a function of its own in the program, as it is for Functions called repeatedly.
+    """
     f = jax.custom_vjp(lambda *args: forward(*args)[0], nondiff_argnums=nondiff_argnums)
+    if jit:
+        backward = jax.jit(backward, static_argnums=tuple(range(len(nondiff_argnums))))
 
     def held(*args):
         *static, saved, g = args
@@ -158,8 +163,8 @@ def with_fnjax():
     }
 
 
-def with_custom_vjp(*, barrier=True):
-    """The same, hand-written."""
+def with_custom_vjp(**options):
+    """The same, hand-written; the options are those of `by_hand`."""
     rules = {
         "swish": (swish_forward, swish_backward, ()),
         "norm": (norm_forward, norm_backward, (3,)),
@@ -168,7 +173,7 @@ def with_custom_vjp(*, barrier=True):
         "equilibrium": (equilibrium_forward, equilibrium_backward, ()),
     }
     return {
-        name: by_hand(forward, backward, nondiff_argnums=static, barrier=barrier)
+        name: by_hand(forward, backward, nondiff_argnums=static, **options)
         for name, (forward, backward, static) in rules.items()
     }
 
@@ -295,4 +300,14 @@ MODELS = {
     "critic": Model("WGAN-GP critic", critic, (256, 256, 256, 1), ((BATCH, 256), (BATCH, 256))),
     "equilibrium": Model("DEQ layer", equilibrium, (128, 128, 128, 10), ((BATCH, 128), (BATCH, 10)), gain=0.5),
 }
-FIRST_FIVE = ("swish", "batchnorm", "layernorm", "quantized", "spiking")
+
+# Where the matrix products are small, the rest of a step counts for more.
+SMALL = {
+    name: dataclasses.replace(
+        MODELS[name], title=f"{MODELS[name].title}, small", sizes=(128,) * 4 + (10,), data=((64, 128), (64, 10))
+    )
+    for name in ("swish", "batchnorm", "layernorm", "quantized")
+}
+SMALL["spiking"] = dataclasses.replace(
+    MODELS["spiking"], title="spiking LIF, small", sizes=(64, 128, 10), data=((50, 32, 64), (32, 10))
+)

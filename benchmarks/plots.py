@@ -40,7 +40,8 @@ def memory(axes, table):
 
 
 def against_torch(axes, table):
-    rows, labels = table["rows"][::-1], table["columns"][2:]
+    rows, labels = table["rows"][::-1], table["columns"][2:6]
+    axes.figure.set_size_inches(7, 6)
     for k, label in enumerate(labels):
         present = [(i, float(r[2 + k])) for i, r in enumerate(rows) if r[2 + k] != "-"]
         axes.barh([i + 0.3 - 0.2 * k for i, _ in present], [x for _, x in present], 0.2, label=label)

@@ -93,7 +93,7 @@ def measure(report, options):
         yield from row("12 different ones", network, 12)
 
     def row(title, make, calls):
-        rounds = max(3, options.rounds if calls >= 100 else 3 * options.rounds)
+        rounds = max(3, options.rounds if calls >= 100 else 10 * options.rounds)
         for what, work in works.items():
             times = compare(make, work, rounds)
             found[title, what] = harness.ratio(times, "fnjax", "custom_vjp")

@@ -71,10 +71,18 @@ class Definition:
         Raises:
             NoFactsError: where some of it can change without notice.
         """
-        members = [(k, v) for space in self._spaces for k, v in space.items() if not self._is_ours(k)]
-        functions = (getattr(v, "__func__", v) for _, v in members)
-        codes = [f.__code__ for f in functions if isinstance(f, types.FunctionType)]
-        return tuple((k, k if type(v) in KINDS and is_counter(codes, k) else facts(v)) for k, v in members)
+        found: list[Hashable] = []
+        for space in self._spaces:
+            for name, value in space.items():
+                if name in self._own or name[:2] == name[-2:] == "__":
+                    continue
+                found += name, name if type(value) in KINDS and self._counts_in(name) else facts(value)
+        return tuple(found)
+
+    def _counts_in(self, name: str) -> bool:
+        """Whether the methods only count in an attribute of this name."""
+        functions = (getattr(v, "__func__", v) for space in self._spaces for v in space.values())
+        return is_counter([f.__code__ for f in functions if isinstance(f, types.FunctionType)], name)
 
     def _look(self) -> None:
         """Forget what was found if the class has other members now."""
@@ -88,9 +96,6 @@ class Definition:
                 self._seen = [[*space.values()] for space in self._spaces]
                 self._methods = None
                 return
-
-    def _is_ours(self, name: str) -> bool:
-        return name in self._own or (name.startswith("__") and name.endswith("__"))
 
     def _read(self) -> Methods:
         cls, forward, setup_context = self._cls, self.find("forward"), self.find("setup_context")

@@ -133,51 +133,47 @@ def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionTy
     if function in inside:
         return None
     inside = (*inside, function)
-    code = function.__code__
-    try:
-        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
-    except ValueError as e:  # a cell that is not filled yet
-        raise NoFactsError from e
-    for name, cell in zip(code.co_freevars, cells, strict=True):
-        _refuse_state(code, name, cell)
-    captured = tuple(
-        _variable_facts(code, name, cell, inside) for name, cell in zip(code.co_freevars, cells, strict=True)
-    )
-    defaults = function.__defaults__, tuple((function.__kwdefaults__ or {}).items()), tuple(vars(function).items())
-    return (
-        function,
-        _Identity(code),  # which tools that reload modules replace
-        captured,
-        facts(defaults, inside) if defaults != (None, (), ()) else None,
-        # Of a library's function nobody sets the globals; the user's own may be installed too, but not as a helper.
-        () if len(inside) > 1 and _is_library(function) else tuple(_global_facts(function, inside)),
-    )
+    code, captured = function.__code__, []
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError as e:  # not filled yet
+            raise NoFactsError from e
+        _refuse_state(code, name, value)
+        captured.append(_variable_facts(code, name, value, inside))
+    defaults = None
+    if function.__defaults__ or function.__kwdefaults__ or function.__dict__:
+        parts = function.__defaults__, tuple((function.__kwdefaults__ or {}).items()), tuple(vars(function).items())
+        defaults = facts(parts, inside)
+    # Of a library's function nobody sets the globals; the user's own may be installed too, but not as a helper.
+    read = [] if len(inside) > 1 and _is_library(function) else _global_facts(function, inside)
+    return function, code, defaults, *captured, *read  # code: tools that reload modules replace it
 
 
 def _is_library(function: types.FunctionType) -> bool:
     return _is_fixed(function.__module__) or any(name in function.__code__.co_filename for name in _INSTALLED)
 
 
-def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> Iterable[Hashable]:
+def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType, ...]) -> list[Hashable]:
     """The facts of the globals that a function names, and of those among their attributes that it names."""
     code, own = function.__code__, function.__globals__
     names = dict.fromkeys(name for c in all_code(code) for name in c.co_names)
     if not _DYNAMIC.isdisjoint(names):
         raise NoFactsError
-    imported_inside = {name: sys.modules[name] for name in names if name in sys.modules and name not in own}
+    found: list[Hashable] = []
     seen: list[Any] = []
-    spaces: list[Any] = [own, imported_inside]
+    spaces: list[Any] = [own, {name: sys.modules[name] for name in names if name in sys.modules and name not in own}]
     for space in spaces:
         for name in names:
             if name not in space:
                 continue
             value = space[name]
             if type(value) is types.ModuleType and value.__name__ in _STATELESS:  # the usual case
-                yield name, value.__name__
+                found += name, value.__name__
                 continue
             _refuse_state(code, name, value)
             try:
-                yield name, _variable_facts(code, name, value, inside)
+                found += name, _variable_facts(code, name, value, inside)
             except NoFactsError:
                 known = _attributes(value, names)
                 if known is None and (space is not own or is_read(code, name)):
@@ -185,7 +181,8 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
                 if known and not any(value is x for x in seen):
                     seen.append(value)
                     spaces += known
-                yield name, _itself(value)
+                found += name, _itself(value)
+    return found
 
 
 def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
