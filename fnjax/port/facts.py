@@ -76,7 +76,7 @@ class Value:
         mask: this value stands for the entries that the mask of that number selects; the code holds all entries.
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
-        mixed: a tensor on one way through the function, a Python value on another.
+        mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
     """
 
     kind: str = "unknown"
@@ -180,7 +180,7 @@ def join_values(a: Value, b: Value) -> Value:
         like=a.like if a.like == b.like else "",
         mask=a.mask if a.mask == b.mask else "",
         exact=a.exact if a.exact == b.exact else "?",
-        mixed=a.mixed or b.mixed or {a.kind, b.kind} == {"tensor", "static"},
+        mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
     )
 
 

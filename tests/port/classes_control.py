@@ -314,4 +314,22 @@ class NormClip(Function):
         return g
 """,
     ),
+    "ScaleOrNone": (
+        "randn(5, 3)",
+        """
+class ScaleOrNone(Function):
+    @staticmethod
+    def forward(ctx, x, limit=None):
+        if limit is None:
+            limit = x.abs().max()
+        scale = max(limit / 127, 1e-8)
+        if limit > 1:
+            return (x / scale).round() * scale
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
 }
