@@ -43,6 +43,7 @@ class Walk:
         self.current: cst.CSTNode = routine.node
         self.returns: list[Value] = []
         self.differentiated = routine.differentiated
+        self.grad_enabled = False  # inside `with torch.enable_grad()`
         self.stop_gradients = False  # inside `with torch.no_grad()` in backward
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx

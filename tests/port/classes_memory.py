@@ -332,4 +332,30 @@ class HelperWrite(Function):
         return g
 """,
     ),
+    "SeveralEntriesAtOnce": (
+        "randn(3, 3)",
+        """
+class SeveralEntriesAtOnce(Function):
+    @staticmethod
+    def forward(ctx, x):
+        h = torch.zeros(4, 4)
+        h[0, 1:] = h[1:, 0] = 1
+        h[1, 1] = h[3, 3] = -1.5
+        y = torch.empty_like(x)
+        z = y[0] = x[1] * 2
+        y[1:] = x[1:].exp()
+        v = y[2]
+        y[0] = h[:3, 1] = v
+        y[1] = h[3, :3] = x[0].cos()
+        ctx.save_for_backward(x)
+        return y * z, h
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, = ctx.saved_tensors
+        gx = torch.zeros_like(x)
+        gx[0] = gx[1] = g[0] * x[2]
+        return gx
+""",
+    ),
 }

@@ -131,4 +131,87 @@ class GradientsInReturnAfterwards(Function):
         return torch.autograd.grad(y, x, g) + (None,)
 """,
     ),
+    "AdjointSteps": (
+        "randn(3, 3), randn(3, 3), 3",
+        """
+class AdjointSteps(Function):
+    @staticmethod
+    def forward(ctx, y, w, n):
+        f = lambda y: torch.tanh(y.mm(w))
+        ys = [y]
+        for i in range(n):
+            k1 = f(y); k2 = f(y + k1 / 2)
+            y = y + k2 / n
+            ys.append(y)
+        ctx.n = n
+        ctx.save_for_backward(w, torch.stack(ys))
+        return y
+
+    @staticmethod
+    def backward(ctx, a):
+        w, ys = ctx.saved_tensors
+        gw = torch.zeros_like(w)
+        with torch.enable_grad():
+            w_ = w.detach().requires_grad_(True)
+            for y in torch.flip(ys[:-1], [0]):
+                y = y.detach().requires_grad_(True)
+                f = lambda q: torch.tanh(q.mm(w_))
+                k1 = f(y); k2 = f(y + k1 / 2)
+                out = y + k2 / ctx.n
+                a, dw = torch.autograd.grad(out, (y, w_), a)
+                gw += dw
+        return a, gw, None
+""",
+    ),
+    "DecoratedBackward": (
+        "randn(3, 3), randn(3, 3), 3",
+        """
+class DecoratedBackward(Function):
+    @staticmethod
+    def forward(ctx, x, w, n):
+        ctx.save_for_backward(x, w)
+        ctx.n = n
+        for _ in range(n):
+            x = torch.tanh(x @ w)
+        return x
+
+    @staticmethod
+    @torch.enable_grad()
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        xs = [x]
+        for _ in range(ctx.n - 1):
+            xs.append(torch.tanh(xs[-1] @ w).detach())
+        gw = torch.zeros_like(w)
+        w = w.detach().requires_grad_()
+        for x in reversed(xs):
+            x = x.detach().requires_grad_()
+            y = torch.tanh(x @ w)
+            g, dw = torch.autograd.grad(y, [x, w], g)
+            gw += dw
+        return g, gw, None
+""",
+    ),
+    "GradientAddedInALoop": (
+        "randn(3), 3",
+        """
+class GradientAddedInALoop(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        total = torch.zeros_like(x)
+        for i in range(ctx.n):
+            with torch.enable_grad():
+                x_ = x.detach().requires_grad_()
+                out = x_.sin() * (i + 1)
+            total += torch.autograd.grad(out, x_, g)[0]
+        return total, None
+""",
+    ),
 }

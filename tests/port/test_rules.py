@@ -134,6 +134,20 @@ FINDINGS = {
     "a Python number of a value": ("k = int(x.sum())", "untraced"),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
+    "a recomputation that the next round reads": (
+        (
+            "w = y\nwith torch.enable_grad():\n    for i in range(n):\n        v = (x * w).detach().requires_grad_()\n"
+            "        w = v.sin()\n        z = torch.autograd.grad(w, v, y)[0]"
+        ),
+        "autograd",
+    ),
+    "a recomputation that is read after the loop": (
+        (
+            "with torch.enable_grad():\n    for i in range(n):\n        v = x.detach().requires_grad_()\n"
+            "        w = v.sin()\n        z = torch.autograd.grad(w, v, y)[0]\nctx.w = w"
+        ),
+        "autograd",
+    ),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 

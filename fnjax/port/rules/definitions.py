@@ -21,6 +21,7 @@ from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
 from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
+from fnjax.port.rules.grad_mode import ENABLING
 from fnjax.port.rules.registry import statement
 from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, raising
 
@@ -44,6 +45,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         walk.report(e.node, e.kind, e.message)
         kept = [d for d in node.decorators if code(d.decorator) in {"staticmethod", "classmethod"}]
     params = _parameters(outer, node.params)
+    decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
+    walk.grad_enabled = any(outer.name_of(d) in ENABLING for d in decorators)
     body = walk.body(node.body)
     walk.called |= outer.called
     for value in walk.returns:

@@ -1,9 +1,8 @@
 """Gradient mode: no_grad, enable_grad, and gradients that backward takes itself.
 
 What: `with torch.no_grad():` and its like lose their head; what such a block in backward computes is constant to
-further
-derivatives. A forward that backward computes once more under `torch.enable_grad()` and differentiates with
-torch.autograd.grad becomes a function and its jax.vjp.
+further derivatives. A forward that backward computes once more under `torch.enable_grad()` and differentiates with
+torch.autograd.grad becomes a function and its jax.vjp, also in each round of a loop.
 Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
 After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
 Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
@@ -29,12 +28,16 @@ from fnjax.port.walk import Statements, Stop, Term, Walk, line, names, parse
 NO_GRAD = frozenset(
     {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
 )
-_PLAIN = frozenset(
+ENABLING = frozenset(
     {
         "torch.enable_grad",
         "torch.autograd.enable_grad",
         "torch.set_grad_enabled",
         "torch.autograd.set_grad_enabled",
+    }
+)
+_PLAIN = ENABLING | frozenset(
+    {
         "torch.autocast",
         "torch.amp.autocast",
         "torch.cuda.device",
@@ -120,9 +123,10 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
                     walk.bind(bound, UNKNOWN, item)
     silent = any(g in NO_GRAD for g in gone) and walk.routine.role in {"backward", "vjp", "jvp"}
     before = set(walk.program.bound_in(node.body))
-    outer, walk.stop_gradients = walk.stop_gradients, walk.stop_gradients or silent
+    outer = walk.stop_gradients, walk.grad_enabled
+    walk.stop_gradients, walk.grad_enabled = walk.stop_gradients or silent, bool(ENABLING.intersection(gone))
     body = walk.body(node.body)
-    walk.stop_gradients = outer
+    walk.stop_gradients, walk.grad_enabled = outer
     if kept:
         return [node.with_changes(items=kept, body=body)]
     made = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
@@ -168,9 +172,9 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
     first = body[index]
     if not isinstance(first, cst.With):
-        return None
+        return _in_block(walk, body) if index == 0 and walk.grad_enabled else None
     heads = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
-    if not heads & {"torch.enable_grad", "torch.set_grad_enabled", "torch.autograd.enable_grad"}:
+    if not heads & ENABLING:
         return None
     inner: list[Any] = [part for s in first.body.body for part in _taken_out(walk, s)]
     found = next((j for j, s in enumerate(inner) if _grad_call(walk, s)), None)
@@ -193,6 +197,30 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     return [*walk.block(between), *made, *tail], used
 
 
+def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
+    """The same in a loop that `with torch.enable_grad()` stands around, or in a function that is decorated with it."""
+    parts: list[Any] = [part for s in body for part in _taken_out(walk, s)]
+    found = next((i for i, s in enumerate(parts) if _grad_call(walk, s)), None)
+    if found is None:
+        return None
+    steps, grad, rest = parts[:found], parts[found], parts[found + 1 :]
+    # What the function computes is gone after it: nobody may read it outside the block, or in the next round.
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in body))
+    computed = {n for s in steps if "requires_grad" not in code(s) for n in walk.program.bound_in(s)}
+    if any(id(n) not in inside for name in computed for n in walk.routine.reads.get(name, ())):
+        return None
+    bound: set[str] = set()
+    for step in steps:
+        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
+            if names(s.value if isinstance(s, cst.Assign) else s) & (computed - bound):
+                return None
+            bound |= walk.program.bound_in(s)
+    call = _grad_call(walk, grad)
+    assert call is not None
+    made = _pullback(walk, body[0], steps, grad, call)
+    return None if made is None else ([*made, *walk.block(rest)], len(body))
+
+
 def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
         return None
@@ -210,7 +238,7 @@ def _taken_out(walk: Walk, node: Any) -> list[Any]:
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _grad_call(walk, node):
         return [node]
     found = [n for n in nodes(node) if isinstance(n, cst.Call) and walk.name_of(n.func) == "torch.autograd.grad"]
-    if not isinstance(node.body[0], (cst.Assign, cst.Return)) or len(found) != 1:
+    if not isinstance(node.body[0], (cst.Assign, cst.AugAssign, cst.Return)) or len(found) != 1:
         return [node]
     name = "gradients" if "gradients" not in walk.routine.reads else "input_gradients"
     first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], found[0])], node.leading_lines)
@@ -222,7 +250,7 @@ def _taken_out(walk: Walk, node: Any) -> list[Any]:
 
 
 def _pullback(
-    walk: Walk, head: cst.With, steps: list[cst.BaseStatement], grad: Any, call: cst.Call
+    walk: Walk, head: cst.CSTNode, steps: list[cst.BaseStatement], grad: Any, call: cst.Call
 ) -> Statements | None:
     arguments = {
         ("outputs", "inputs", "grad_outputs")[i] if a.keyword is None else a.keyword.value: a.value
@@ -233,7 +261,8 @@ def _pullback(
     outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
     if outputs is None or inputs is None:
         return None
-    if isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
+    made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
+    if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
         return _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
     given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
     wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]

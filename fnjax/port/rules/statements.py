@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
-from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript, whole_write
@@ -83,12 +83,10 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
         return _one_by_one(walk, node)
+    if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):
+        return _repeated(walk, node)
     term = _places_of_mask(walk, node) or walk.expr(node.value)
-    if any(isinstance(t.target, cst.Subscript) for t in node.targets) or any(
-        is_data(walk, t.target) for t in node.targets
-    ):
-        if len(node.targets) > 1:
-            raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
+    if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = _into(walk, node, node.targets[0].target, term)
         if made is not None:
             return made
@@ -136,17 +134,37 @@ def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
     if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
         raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
     parts = _elements(target)
-    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    new = [next(n for n in (f"new_{i}", f"new_{i}_", f"new_{i}__") if n not in taken) for i in range(len(parts))]
+    new = [_new_name(walk, f"new_{i}") for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
     made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
     walk.waiting |= set(new)
     for part, name in zip(parts, new, strict=True):
         walk.waiting.discard(name)
-        walk.before, before = [], walk.before
-        one = walk.small(cst.Assign([cst.AssignTarget(part)], cst.Name(name)))  # type: ignore[arg-type] # a target
-        made += [*walk.before, *one]
-        walk.before = before
+        made += _one(walk, part, cst.Name(name))
+    return made
+
+
+def _repeated(walk: Walk, node: cst.Assign) -> Statements:
+    """`x[0] = y[1] = a`: the value first, then each target."""
+    value, first, made, rest = node.value, node.targets[0], [], list(node.targets)
+    if not isinstance(value, cst.Name) and literal(value) is MISSING:
+        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(_new_name(walk, "new"))
+        made = walk.small(node.with_changes(targets=[first.with_changes(target=value)]))
+    for target in rest:
+        made += _one(walk, target.target, value)
+    return made
+
+
+def _new_name(walk: Walk, name: str) -> str:
+    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
+    return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
+
+
+def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
+    walk.before, before = [], walk.before
+    made = walk.small(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
+    made = [*walk.before, *made]
+    walk.before = before
     return made
 
 
