@@ -20,6 +20,7 @@ class Step:
     expression: cst.BaseExpression = field(compare=False)
     text: str
     reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
+    assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
 
     @classmethod
     def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
@@ -46,6 +47,11 @@ class Place:
             if a != b:
                 return a.reads == b.reads and _differs(a.text, b.text)
         return False
+
+    @property
+    def local(self) -> bool:
+        """Whether the memory was taken in this function."""
+        return all(s[0].isdigit() for s in self.storage)
 
     def entry(self, index: int) -> Place:
         """The place of an entry of a list of views."""
@@ -77,6 +83,7 @@ class Value:
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
         mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
+        rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
     """
 
     kind: str = "unknown"
@@ -94,6 +101,7 @@ class Value:
     mask: str = ""
     exact: str = ""
     mixed: bool = False
+    rows: int = 0
 
     @property
     def traced(self) -> bool:
@@ -181,6 +189,7 @@ def join_values(a: Value, b: Value) -> Value:
         mask=a.mask if a.mask == b.mask else "",
         exact=a.exact if a.exact == b.exact else "?",
         mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
+        rows=min(a.rows, b.rows),
     )
 
 

@@ -237,7 +237,12 @@ class Program:
                     value = replace(said, place=None, number="", like="", mask="")
                 elif said is not None and said.kind == value.kind:
                     value = replace(
-                        value, dtype=said.dtype, rank=said.rank, element=said.element or value.element, parts=said.parts
+                        value,
+                        dtype=said.dtype,
+                        rank=said.rank,
+                        element=said.element or value.element,
+                        parts=said.parts,
+                        rows=said.rows,
                     )
                 if param is star or param is routine.node.params.star_kwarg:
                     value = Value("static", element=UNKNOWN) if not value.element else value
@@ -245,6 +250,7 @@ class Program:
                 value = self._setup_parameter(routine, i - routine.first)
             if value.kind in {"tensor", "unknown"}:
                 value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
+                value = replace(value, rows=value.rows if routine.role == "helper" else 1)
             state.variables[name] = value
         if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
             for key, value in self.context_facts(routine.owner).items():

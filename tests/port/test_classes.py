@@ -16,7 +16,9 @@ from tests.port import (
     classes_passing,
     classes_real,
     classes_recomputing,
+    classes_selections,
     classes_structure,
+    classes_views,
 )
 
 _FILES = (
@@ -28,7 +30,9 @@ _FILES = (
     classes_passing,
     classes_real,
     classes_recomputing,
+    classes_selections,
     classes_structure,
+    classes_views,
 )
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 ROUNDED = {("SwiGLU", "float64")}  # what computes in float32 by itself has no 64-bit numbers to compare

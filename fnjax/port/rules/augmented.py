@@ -17,11 +17,11 @@ import libcst as cst
 from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript, whole_write
+from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import element_of, is_data, mask_among, updated
+from fnjax.port.rules.statements import element_of, is_data, untraced_mask, updated
 from fnjax.port.rules.writing import write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
@@ -104,8 +104,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
 def _augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
 ) -> Statements:
-    mask = mask_of(walk, target)
     term = walk.expr(node.value)
+    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
     whole_write(base.value, mask.value if mask else None)
     entrywise = term.value.kind != "tensor" or term.value.rank == 0
     if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
@@ -129,7 +129,7 @@ def _augmented_entries(
         raise Uncompressed
     indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
     place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-    walk.expr(target) if mask is not None else mask_among(walk, target)  # each with its finding
+    walk.expr(target) if mask is not None else untraced_mask(walk, target)  # each with its finding
     plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices)
     if plain and operator in _UPDATES:
         new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")

@@ -48,6 +48,43 @@ def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
     return None
 
 
+def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Term | None:
+    """The mask over all entries of what is indexed, for one boolean mask among slices and whole numbers.
+
+    Args:
+        walk: the walk.
+        node: the subscript.
+        new: what is written there: one value for all entries, or what stands for the entries of the same index.
+    """
+    indices = elements(node)
+    masks = [i for i in indices if i is not None and _is_mask(walk, i)]
+    if len(indices) < 2 or len(masks) != 1 or not all(i is None or i is masks[0] or _plain(walk, i) for i in indices):
+        return None
+    base = walk.expr(node.value)
+    number = walk.number(node.with_changes(value=cst.Name("_")))
+    single = new is None or (not new.mask and new.kind != "unknown" and (not new.traced or new.rank == 0))
+    if not single and new is not None and new.mask != number:
+        return None
+    walk.sink.needs.add("_selected")
+    walk.sink.imports.add("jnp")
+    index = subscript(walk, node, parse("jnp.s_"))
+    made = parse(f"_selected({code(fit(base.node, 1))}, {code(index.with_changes(lpar=[], rpar=[]))})")
+    return Term(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
+
+
+def _is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
+    value = walk.expr(node).value
+    truth = value.dtype == "bool" or (value.dtype == "unknown" and _called_mask(node))
+    return truth and not value.mask and value.kind in {"tensor", "unknown"}
+
+
+def _plain(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an index is a whole number or `...`."""
+    value = walk.expr(node).value
+    number = value.kind == "static" and value.literal is not None and value.parts is None and value.element is None
+    return isinstance(node, cst.Ellipsis) or (number and value.name == "" and value.dtype != "bool")
+
+
 def whole_write(base: Value, mask: Value | None) -> None:
     """A write to entries that a mask has selected counts among these, unless its own mask was made of them."""
     if base.mask != (mask.mask if mask else ""):
@@ -86,6 +123,9 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
             if index.value.mask:
                 raise Uncompressed
             new = _index(walk, index)
+            if new is index.node and _may_be_list(walk, node, e.slice.value):
+                walk.sink.needs.add("_index")
+                new = parse(f"_index({code(new)})")
             changed = changed or new is not e.slice.value
             made.append(e.with_changes(slice=e.slice.with_changes(value=fit(new, 1))))
         else:
@@ -125,6 +165,13 @@ def _index(walk: Walk, term: Term) -> cst.BaseExpression:
     return node
 
 
+def _may_be_list(walk: Walk, node: cst.Subscript, index: cst.BaseExpression) -> bool:
+    """Whether a list may have been passed as the one index of an array: nothing else is known of it."""
+    plain = len(node.slice) == 1 and isinstance(index, (cst.Name, cst.Attribute, cst.Subscript))
+    value = walk.expr(index).value
+    return plain and value.kind == value.dtype == "unknown" and walk.expr(node.value).value.is_tensor
+
+
 def _of_tensors(value: Value) -> bool:
     """Whether a list holds tensors, or what is no index in a list."""
     return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
@@ -141,7 +188,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         raise Uncompressed
     if value.kind in {"static", "object"}:
         return Term(_changed(walk, node, base), _part(walk, node, value))
-    mask = mask_of(walk, node)
+    mask = mask_of(walk, node) or (mask_among(walk, node) if walk.compress else None)
     if mask is not None and mask.value.mask:
         raise Uncompressed
     if mask is not None and value.kind in {"tensor", "unknown"}:

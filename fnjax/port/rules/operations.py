@@ -21,6 +21,7 @@ from fnjax.port.facts import STATIC, Value, places, widens
 from fnjax.port.operations import (
     MISSING,
     Absent,
+    Bound,
     Context,
     Operation,
     Problem,
@@ -30,6 +31,7 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
+from fnjax.port.operations.record import VANISH
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.operators import narrowed
 from fnjax.port.rules.passed_functions import passed, unnamed_calls
@@ -51,6 +53,12 @@ _REDUCED = {
     "std": "jnp.std({x}, where={m}, ddof=1)",
     "var": "jnp.var({x}, where={m}, ddof=1)",
     "norm": "jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
+}
+# Of selected entries in their order, where the mask has the shape of x.
+_ALONG = {
+    "softmax": "jax.nn.softmax({x}, axis=None, where={m})",
+    "log_softmax": "jax.nn.log_softmax({x}, axis=None, where={m})",
+    "cumsum": "jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))",
 }
 # Those whose arguments' shapes decide: a tensor in their place cannot be a Python number under jit.
 _SHAPES = frozenset(
@@ -136,8 +144,8 @@ def operate(
         if chosen.value.number and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
     mask = _masked(walk, node, short, list(terms.values()))
-    if mask and short in _REDUCED and short not in ELEMENTWISE:
-        return _reduced(walk, node, short, args)
+    if mask and short not in ELEMENTWISE:
+        return _reduced(walk, node, short, bound)
     rendered = bound.render(0)
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)
@@ -168,7 +176,7 @@ def operate(
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
     if bound.out is not None:
         target = walk.expr(bound.out)
-        return write(walk, node, target, expression_, value)
+        return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     if bound.overwrites:
         first = next(iter(bound.values.values()))
         target = terms.get(id(first)) or walk.expr(first)
@@ -187,6 +195,7 @@ def operate(
                 like=target.value.like if short in ELEMENTWISE else value.like,
                 rank=target.value.rank if short in ELEMENTWISE else value.rank,
                 exact=target.value.exact,
+                rows=target.value.rows,
             ),
         )
     return Term(expression_, value)
@@ -235,23 +244,41 @@ def _masked(walk: Walk, node: cst.CSTNode, short: str, terms: list[Term]) -> str
     masks = {t.value.mask for t in terms if t.value.mask}
     if not masks:
         return ""
-    if len(masks) > 1 or not (short in ELEMENTWISE or short in _REDUCED):
+    if len(masks) > 1 or short not in {*ELEMENTWISE, *_REDUCED, *_ALONG}:
         raise Uncompressed
     if any(t.value.is_tensor and not t.value.mask and t.value.rank != 0 for t in terms):
         raise Uncompressed
     return next(iter(masks))
 
 
-def _reduced(walk: Walk, node: cst.BaseExpression, short: str, args: list[cst.Arg]) -> Term:
-    if len(args) > 1:
-        raise Uncompressed
-    term = walk.expr(args[0].value)
+def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
+    """A reduction of selected entries, or an operation along them."""
+    given = [n for n in bound.values if n not in VANISH and bound.given(n)]
+    term = walk.expr(bound.values[given[0]])
     mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
     if mask is None or walk.reads(mask) != reads:  # no mask, or one whose variables have changed since
         raise Uncompressed
-    walk.sink.imports.add("jnp")
-    text = _REDUCED[short].format(x=code(fit(term.node, 1)), m=code(fit(mask, 1)))
-    return Term(parse(text), Value("tensor", rank=0, dtype=term.value.dtype, place=walk.fresh(node)))
+    whole = not code(mask).startswith(("_mask(", "_selected("))  # the selected entries have one axis
+    dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
+    along = whole and any(dim == d for d in (0, -1))
+    if (
+        dim == 0
+        and isinstance(mask, cst.Call)
+        and code(mask.func) == "_mask"
+        and short in {"sum", "mean", "any", "all"}
+    ):
+        walk.sink.imports.add("jnp")
+        axes = f"axis=tuple(range({code(fit(mask.args[0].value))}.ndim))"  # those that the mask selects from
+        made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
+        return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
+    if (given[1:] and not along) or (short in _ALONG and not along) or bound.overload.result == "pair":
+        raise Uncompressed
+    walk.sink.imports |= {"jax", "jnp"}
+    texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
+    if short in _ALONG:
+        return Term(parse(_ALONG[short].format(**texts)), replace(term.value, place=walk.fresh(node), number=""))
+    value = Value("tensor", rank=0, dtype=term.value.dtype, place=walk.fresh(node))
+    return Term(parse(_REDUCED[short].format(**texts)), value)
 
 
 def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:

@@ -56,7 +56,8 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     exact = "" if dtype == "bool" else common_dtype(open_)
     mask = masks.pop() if masks else ""
     mixed = not tensors and any(v.mixed for v in values)
-    return Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed)
+    rows = min((v.rows for v in open_ if v.rank != 0), default=0)
+    return Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
 
 
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:

@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype
+from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
 from fnjax.port.operations import Bound, Rendered, code, literal
 from fnjax.port.walk import Walk, names
 
@@ -232,7 +232,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if not like:
         line, column = walk.program.source.position(node)
         like = f"@{line}:{column}"
-    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact)
+    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_rows(bound, short, first, tensors))
     if overload.result == "pair":
         parts = tuple(
             Value("tensor", "int", place=walk.fresh(node, f" {f}"))
@@ -247,6 +247,23 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if dtype == "bool":
         one = replace(one, number=walk.number(node))
     return one
+
+
+# Operations that make a tensor of nothing, contiguous whatever the inputs are.
+_MADE = frozenset({"zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye", "tensor"})
+_RESHAPED = frozenset({"flatten", "reshape", "ravel", "reshape_as"})
+_KEEP_ROWS = _RESHAPED | {"view", "view_as", "detach", "alias", "unsqueeze", "unflatten", "softmax", "log_softmax"}
+
+
+def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
+    """Whether the result is contiguous."""
+    if bound.literal("memory_format") is not None:
+        return 0
+    if short.removeprefix("new_") in _MADE or short == "contiguous":
+        return 2
+    if short in _KEEP_ROWS:
+        return first.rows
+    return min((v.rows for v in tensors if v.rank != 0), default=0) if short in ELEMENTWISE else 0
 
 
 _CASTS = {
@@ -319,6 +336,11 @@ def _place(
     if alias == "new" or first.place is None:
         return walk.fresh(node)
     place = first.place
+    if alias == "maybe" and place.local and not _held(walk, place):
+        return walk.fresh(node)  # nobody can tell
+    if alias == "maybe" and (bound.operation.names[0].rpartition(".")[2] in _RESHAPED and first.rows and place.local):
+        taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+        return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
@@ -332,6 +354,11 @@ def _place(
     return replace(
         place, steps=(*place.steps, step(walk, node, rendered.expression, next(iter(bound.values.values()))))
     )
+
+
+def _held(walk: Walk, place: Place) -> bool:
+    """Whether a variable, or what one holds, shares memory with a place."""
+    return any(p.storage & place.storage for v in walk.state.variables.values() for p in places(v))
 
 
 def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed: cst.BaseExpression) -> Step:

@@ -20,7 +20,7 @@ from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_of, open_index, subscript, whole_write
+from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import write
@@ -266,7 +266,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         return None
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
         return None
-    mask = mask_of(walk, target)
+    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
     whole_write(base.value, mask.value if mask else None)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
@@ -284,7 +284,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         if isinstance(term.node, (cst.List, cst.Tuple)):
             value_code = f"jnp.array({value_code})"
         place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-        mask_among(walk, target)
+        untraced_mask(walk, target)
         new = parse(f"{code(place)}.set({value_code})")
     write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
@@ -300,7 +300,7 @@ def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.Ba
     return parse(f"_update({', '.join(texts)})")
 
 
-def mask_among(walk: Walk, target: cst.Subscript) -> None:
+def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
     """A boolean mask among other indices is a finding."""
     for index in elements(target):
         if index is not None and walk.expr(index).value.is_tensor and walk.expr(index).value.dtype == "bool":

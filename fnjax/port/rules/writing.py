@@ -81,6 +81,12 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     first = own if own in inner else max(inner, key=lambda n: (len(holders[n].steps), n in names(target.node)))
     held = holders[first]
     _certain(walk, node, place, holders, first)
+    if any(s.assumed for p in [place, *holders.values()] for s in p.steps):
+        walk.note(
+            node,
+            "alias",
+            f"{own} is written to as the view that PyTorch makes it for contiguous inputs; for others it is a copy",
+        )
     rest = place.steps[len(held.steps) :]
     _write_to(walk, node, first, written(walk, first, rest, new), replace(value, place=held) if not rest else None)
     spread(walk, node, first, holders)
@@ -148,6 +154,8 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
     """The new value of a variable of which a view takes new entries."""
     if not steps:
         return new
+    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
+        return parse(f"{code(new)}.reshape({name}.shape)")
     if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
         index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
         return parse(f"{code(index)}.set({code(fit(new, 1))})")
