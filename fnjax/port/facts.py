@@ -83,6 +83,7 @@ class Value:
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
         mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
+        python: a Python number in the source, for which the port has a scalar array.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
     """
 
@@ -101,6 +102,7 @@ class Value:
     mask: str = ""
     exact: str = ""
     mixed: bool = False
+    python: bool = False
     rows: int = 0
 
     @property
@@ -189,6 +191,7 @@ def join_values(a: Value, b: Value) -> Value:
         mask=a.mask if a.mask == b.mask else "",
         exact=a.exact if a.exact == b.exact else "?",
         mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
+        python=a.python or b.python,
         rows=min(a.rows, b.rows),
     )
 

@@ -38,6 +38,7 @@ class Walk:
         self.compress = compress  # whether a read `x[mask]` may be stood for by all of x
         self.before: Statements = []  # what goes in front of the statement that is being walked
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
+        self.unrolled = ""  # which of the copies of an expression is walked
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
         self.loops: list[cst.CSTNode] = []
         self.current: cst.CSTNode = routine.node
@@ -164,7 +165,7 @@ class Walk:
     def fresh(self, node: cst.CSTNode, part: str = "") -> Place:
         """New memory, named after the node that takes it, and the part of its value."""
         line, column = self.program.source.position(node)
-        name = f"{line}:{column}:{type(node).__name__}{part}"
+        name = f"{line}:{column}:{type(node).__name__}{part}{self.unrolled}"
         older = {name: name + "'"}
         for variable, value in self.state.variables.items():
             self.state.variables[variable] = renamed(value, older)

@@ -18,6 +18,7 @@ from tests.port import (
     classes_recomputing,
     classes_selections,
     classes_structure,
+    classes_values,
     classes_views,
 )
 
@@ -32,6 +33,7 @@ _FILES = (
     classes_recomputing,
     classes_selections,
     classes_structure,
+    classes_values,
     classes_views,
 )
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}

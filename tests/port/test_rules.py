@@ -72,6 +72,27 @@ REWRITES = {
     "SciPy of a tensor": ("z = special.xlogy(x.numpy(), y.numpy())", "z = jax.scipy.special.xlogy(x, y)"),
     "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
     "a scalar": ("z = x.max().item() * 2", "z = jnp.max(x) * 2"),
+    "a whole number of a value": ("z = x * int(y.sum())", "z = x * jnp.sum(y).astype(int)"),
+    "a power of a whole number of a value": (
+        "k = int(y.sum())\nz = x * 2 ** -k",
+        "k = jnp.sum(y).astype(int)\nz = x * float(2) ** -k",
+    ),
+    "a mask among indices": (
+        "m = x[0] > 0\nx[:, m] = 0",
+        "m = x[0] > 0\nx = jnp.where(_selected(x, jnp.s_[:, m]), 0, x)",
+    ),
+    "rows that are written to": (
+        "z = torch.exp(y)\nfor row in z:\n    row += 1\nctx.z = z",
+        "z = jnp.exp(y)\nfor i, row in enumerate(z):\n    row = row + 1\n    z = z.at[i].set(row)\nctx.z = z",
+    ),
+    "writes in a comprehension": (
+        "v, w = x * 1, y * 1\nv, w = (t.clamp_(0, 1) for t in (v, w))",
+        "v, w = x * 1, y * 1\nv = jnp.clip(v, 0, 1)\nw = jnp.clip(w, 0, 1)\nv, w = (v, w)",
+    ),
+    "a flat view of a fresh tensor": (
+        "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
+        "z = jnp.zeros_like(x)\nw = z.reshape(-1)\nw = w.at[n].set(1)\nz = w.reshape(z.shape)\nctx.z = z",
+    ),
     "a branch on a value": (
         "z = x\nif x.sum() > 0:\n    z = x * 2",
         "z = x\nz = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: z)",
@@ -94,6 +115,9 @@ NO_OPS = {
     "arithmetic has JAX's meaning": "z = (x + 1) / 2 - y ** 2",
     "a slice has JAX's meaning": "z = x[..., 1:, None]",
     "the user's own object": "z = ctx.engine.run(x)",
+    "rows that are read only": "z = 0\nfor row in x:\n    z = z + row",
+    "a comprehension that writes to nothing": "v, w = (t + 1 for t in (x, y))",
+    "a whole number of a Python number": "k = int(n / 2)\nk = 2 ** -k",
     "NumPy of Python numbers": "k = np.sqrt(n)",
     "a string's method": 'k = "a,b".split(",")',
     "a loop over numbers": "for i in range(n):\n    x = x + i",
@@ -131,7 +155,6 @@ FINDINGS = {
     "keywords of which nothing is known": ("z = torch.ones(3, **n.options)", "operation"),
     "torch as a value": ("z = getattr(torch, n)(x)", "unknown"),
     "a selection that is kept": ("z = x[x > 0]\nctx.z = z", "untraced"),
-    "a Python number of a value": ("k = int(x.sum())", "untraced"),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
     "a recomputation that the next round reads": (
@@ -148,6 +171,14 @@ FINDINGS = {
         ),
         "autograd",
     ),
+    "views of neighbours in a zip": ("w = x * 1\nfor a, b in zip(w[:-1], w[1:]):\n    b.add_(a)\nctx.w = w", "alias"),
+    "windows that are written to": ("w = x * 1\nfor a in w.unfold(0, 3, 1):\n    a.mul_(2)\nctx.w = w", "alias"),
+    "an entry of a list at a value": ("k = [1, 2, 3][int(x.sum())]", "untraced"),
+    "a list repeated by a value": ("k = [0] * x.sum().item()", "untraced"),
+    "a value in a tuple": ("k = int(x.sum()) in (1, 2)", "untraced"),
+    "a range of a value": ("k = torch.arange(int(x.sum()), 20)", "untraced"),
+    "a padding by a value": ("k = F.pad(x, (0, int(x.sum())))", "untraced"),
+    "a mask with one value each among indices": ("m = x[0] > 0\nx[:, m] = y[0]", "untraced"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 

@@ -57,7 +57,7 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
         new: what is written there: one value for all entries, or what stands for the entries of the same index.
     """
     indices = elements(node)
-    masks = [i for i in indices if i is not None and _is_mask(walk, i)]
+    masks = [i for i in indices if i is not None and is_mask(walk, i)]
     if len(indices) < 2 or len(masks) != 1 or not all(i is None or i is masks[0] or _plain(walk, i) for i in indices):
         return None
     base = walk.expr(node.value)
@@ -72,7 +72,8 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
     return Term(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
 
 
-def _is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether one of several indices is a boolean mask."""
     value = walk.expr(node).value
     truth = value.dtype == "bool" or (value.dtype == "unknown" and _called_mask(node))
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
@@ -187,6 +188,8 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if value.mask:
         raise Uncompressed
     if value.kind in {"static", "object"}:
+        if any(i is not None and walk.expr(i).value.python for i in elements(node)):
+            walk.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
         return Term(_changed(walk, node, base), _part(walk, node, value))
     mask = mask_of(walk, node) or (mask_among(walk, node) if walk.compress else None)
     if mask is not None and mask.value.mask:
@@ -200,7 +203,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     made = _changed(walk, node, base)
     indices = elements(node)
     values = [walk.expr(i).value if i is not None else None for i in indices]
-    if any(v is not None and v.is_tensor and v.dtype == "bool" for v in values):
+    if any(i is not None and is_mask(walk, i) for i in indices):
         walk.report(
             node,
             "untraced",

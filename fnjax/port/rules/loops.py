@@ -22,6 +22,7 @@ from fnjax.port.operations import code, fit
 from fnjax.port.program import nodes
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.statements import bind_target, element_of
+from fnjax.port.rules.views import Views, counted, views_of
 from fnjax.port.walk import Statements, Term, Walk, line, parse
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
@@ -36,11 +37,23 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     ended = _with_break(walk, node, one)
     if ended is not None:
         return ended
+    views = views_of(walk, node)
+    if views is not None:
+        return _over_views(walk, node, items, views)
     body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if body is node.body and items.node is node.iter and orelse is node.orelse:
         return [node]
     return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
+
+
+def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
+    """A loop that may write to the views that it iterates over."""
+    body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body)
+    orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
+    same = body is node.body and items.node is node.iter and orelse is node.orelse
+    made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)
+    return [counted(views, made)]
 
 
 @statement(cst.While)

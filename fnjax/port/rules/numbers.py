@@ -31,7 +31,7 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
         return None
     if term.value.mask:
         raise Uncompressed
-    return Term(term.node, replace(term.value, kind="tensor", rank=0, place=walk.fresh(node)))
+    return Term(term.node, replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node)))
 
 
 @expression(cst.Call)

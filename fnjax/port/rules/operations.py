@@ -63,6 +63,9 @@ _ALONG = {
 # Those whose arguments' shapes decide: a tensor in their place cannot be a Python number under jit.
 _SHAPES = frozenset(
     {"dim", "size", "shape", "sizes", "dims", "split_size", "chunks", "length", "k", "end", "n", "repeats"}
+    | {"split_size_or_sections", "split_sizes", "indices_or_sections", "sections", "steps", "num_classes", "pad"}
+    | {"kernel_size", "stride", "padding", "dilation", "output_size", "minlength", "bins", "groups", "diagonal"}
+    | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
 
 
@@ -136,6 +139,8 @@ def operate(
     args = [a for arg in args for a in _spelled(walk, arg)]
     terms = {id(a.value): walk.expr(a.value) for a in args}
     bound = operation.bind(args, context)
+    if isinstance(bound, Problem) and any(a.star == "*" for a in args):
+        bound = operation.bind([a for arg in args for a in _opened(walk, arg)], context)
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
@@ -163,7 +168,8 @@ def operate(
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        if name in _SHAPES and short not in ELEMENTWISE and _holds_tensor(walk.expr(given).value):
+        decides = name in _SHAPES or short in {"arange", "range"}
+        if decides and short not in ELEMENTWISE and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
                 "untraced",
@@ -215,6 +221,14 @@ def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
     else:
         values = [parse(f"{code(fit(arg.value))}[{key!r}]".replace("'", '"')) for key, _ in entries]
     return [cst.Arg(v, keyword=cst.Name(key)) for v, (key, _) in zip(values, entries, strict=True)]
+
+
+def _opened(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
+    """`*options` as the arguments that it stands for, where their number is known."""
+    parts = walk.expr(arg.value).value.parts
+    if arg.star != "*" or not parts or not isinstance(arg.value, (cst.Name, cst.Attribute)):
+        return [arg]
+    return [cst.Arg(parse(f"{code(arg.value)}[{i}]")) for i in range(len(parts))]
 
 
 def _holds_tensor(value: Value) -> bool:
@@ -319,6 +333,8 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
     attr = node.func.attr.value
     if term.value.kind in {"static", "object"} and not term.value.name.startswith("instance:torch.dtype"):
         return None
+    if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
+        return None  # of a string
     found = find(f"torch.Tensor.{attr}")
     if isinstance(found, Absent) and (term.value.is_tensor or attr not in {"register_hook", "backward"}):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")

@@ -15,6 +15,8 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, UNKNOWN, Value, common_dtype, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.operations.expressions import Fill
+from fnjax.port.records import nodes
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -57,7 +59,8 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     mask = masks.pop() if masks else ""
     mixed = not tensors and any(v.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
-    return Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
+    made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
+    return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
 
 
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
@@ -91,6 +94,8 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
         return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
+        if right.value.traced:
+            walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
         return Term(made, Value("static", name=_list(left.value), element=left.value.element))
     if left.value.kind == right.value.kind == "static":
         found = literal(made)
@@ -103,6 +108,9 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         known = {left.value.dtype, right.value.dtype}
         return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
     value = combined(walk, node, [left, right], dtype)
+    if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
+        made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
+        value = replace(value, dtype="float")
     new = narrowed(made, [left, right])
     if new is not made:
         walk.sink.imports.add("jnp")
@@ -160,6 +168,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     made = walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
+        if {cst.In, cst.NotIn} & set(operators) and operands[0].value.python:
+            walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         return Term(made, Value("static", "bool"))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
         walk.report(
@@ -258,6 +268,8 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     """`[f(x) for x in xs]`."""
     from fnjax.port.rules.statements import bind_target, element_of
 
+    if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
+        return _unrolled(walk, node, written)
     outer = walk.state.copy()
     walk.conditional += 1
     changes: cst.CompFor = node.for_in
@@ -275,6 +287,39 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     walk.state = outer
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
+
+
+def _written_names(node: cst.BaseSimpleComp) -> list[str]:
+    """The variables of `[t.clamp_(0) for t in (a, b)]`, which each write to one of them."""
+    loop, sequence_ = node.for_in, node.for_in.iter
+    if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
+        return []
+    found = [e.value for e in sequence_.elements] if isinstance(sequence_, (cst.Tuple, cst.List)) else []
+    written = any(
+        isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value.endswith("_")
+        for n in nodes(node.elt)
+    )
+    return [n.value for n in found if isinstance(n, cst.Name)] if written and len(found) > 1 else []
+
+
+def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
+    """A comprehension over a few variables, written out."""
+    assert isinstance(node.for_in.target, cst.Name)
+    terms = []
+    outer = walk.unrolled
+    for name in written:
+        one = node.elt.deep_clone().visit(Fill({node.for_in.target.value: cst.Name(name)}, frozenset()))
+        assert isinstance(one, cst.BaseExpression)
+        for new, old in zip(nodes(one), nodes(node.elt), strict=False):
+            walk.program.source.positions[new] = walk.program.source.position(old)
+        walk.unrolled = f"{outer} {name}"
+        terms.append(walk.expr(one))
+    walk.unrolled = outer
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    elements = [cst.Element(fit(t.node, 1), comma) for t in terms[:-1]] + [cst.Element(fit(terms[-1].node, 1))]
+    made = cst.List(elements) if isinstance(node, cst.ListComp) else cst.Tuple(elements)
+    name = LIST if isinstance(node, cst.ListComp) else ""
+    return Term(made, Value("static", name=name, parts=tuple(t.value for t in terms)))
 
 
 def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: object) -> cst.CompFor:

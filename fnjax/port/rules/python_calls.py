@@ -122,7 +122,7 @@ _MATH = {
     "tanh": "jnp.tanh",
     "floor": "jnp.floor",
     "ceil": "jnp.ceil",
-    "pow": "jnp.power",
+    "pow": "jnp.float_power",
     "fabs": "jnp.abs",
     "erf": "jax.scipy.special.erf",
     "isnan": "jnp.isnan",
@@ -243,7 +243,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
-        return Term(walk.expr(node.args[0].value).node, replace(first, kind="tensor", rank=0))
+        return Term(walk.expr(node.args[0].value).node, replace(first, kind="tensor", rank=0, python=True))
     if name in {"int", "bool"} and first.traced:
         return _python_number(walk, node, name, first)
     if (name == "range" and tensors) or (name == "slice" and tensors):
@@ -259,12 +259,20 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             text = f"jnp.{name}imum({text}, {other})"
         return Term(
             parse(text),
-            Value("tensor", tensors[0].dtype, 0 if all(v.rank == 0 or v.kind == "static" for v in values) else None),
+            Value(
+                "tensor",
+                tensors[0].dtype,
+                0 if all(v.rank == 0 or v.kind == "static" for v in values) else None,
+                python=all(v.python or v.kind == "static" for v in values),
+            ),
         )
     if name in {"abs", "round", "pow"} and tensors:
         if name == "abs" and walk.differentiated:
             walk.sink.needs.add("_abs")
             made = made.with_changes(func=cst.Name("_abs"))
+        if name == "round":
+            walk.sink.imports.add("jnp")
+            made = made.with_changes(func=parse("jnp.round"))
         return Term(made, replace(first, place=walk.fresh(node), number=""))
     if name in {"sum", "max", "min"}:
         element = first.element or (first.parts[0] if first.parts else None)
@@ -320,7 +328,10 @@ def _element(value: Value) -> Value:
             joined = join_values(joined, part)
         return joined
     if value.is_tensor:
-        return Value("tensor", value.dtype, value.rank - 1 if value.rank else None)
+        place = replace(value.place, certain=False) if value.place else None
+        return Value("tensor", value.dtype, value.rank - 1 if value.rank else None, place=place)
+    if value.element is None and value.place is not None:
+        return replace(UNKNOWN, place=replace(value.place, certain=False))
     return value.element or UNKNOWN
 
 
@@ -329,8 +340,14 @@ def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
     if name == "bool":
         walk.report(node, "untraced", "bool() of a tensor's value is unknown under jit; this runs un-jitted only")
         return Term(walk.rebuilt(node), Value("static", "bool"))
-    walk.report(node, "untraced", "int() of a tensor's value is unknown under jit; this runs un-jitted only")
-    return Term(node.with_changes(args=[node.args[0].with_changes(value=term.node)]), Value("static", "int"))
+    if first.kind != "tensor":
+        walk.report(node, "untraced", "int() of a tensor's value is unknown under jit; this runs un-jitted only")
+        return Term(node.with_changes(args=[node.args[0].with_changes(value=term.node)]), Value("static", "int"))
+    walk.sink.imports.add("jnp")
+    made = f"jnp.asarray({code(fit(term.node, 1))}).astype(int)"
+    if term.value.place is not None:  # an array, and no number made by Python
+        made = f"{code(fit(term.node))}.astype(int)"
+    return Term(parse(made), Value("tensor", "int", 0, python=True, place=walk.fresh(node)))
 
 
 @expression(cst.Call)

@@ -20,7 +20,16 @@ from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
+from fnjax.port.rules.indexing import (
+    elements,
+    index_number,
+    is_mask,
+    mask_among,
+    mask_of,
+    open_index,
+    subscript,
+    whole_write,
+)
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import write
@@ -45,6 +54,8 @@ def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
             value.rank - 1 if value.rank else None,
             place=replace(value.place, certain=False) if value.place else None,
         )
+    if value.element is None and value.place is not None:
+        return replace(UNKNOWN, place=replace(value.place, certain=False))
     return value.element or UNKNOWN
 
 
@@ -303,7 +314,7 @@ def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.Ba
 def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
     """A boolean mask among other indices is a finding."""
     for index in elements(target):
-        if index is not None and walk.expr(index).value.is_tensor and walk.expr(index).value.dtype == "bool":
+        if index is not None and is_mask(walk, index):
             walk.report(
                 target,
                 "untraced",

@@ -1,0 +1,142 @@
+"""Functions that branch and count on values, and calls with arguments that are opened."""
+
+CASES = {
+    "IntRound": (
+        "randn(4, 3), 8",
+        """
+class IntRound(Function):
+    @staticmethod
+    def forward(ctx, x, bits):
+        mn, mx = x.min().item(), x.max().item()
+        qmax = 2 ** bits - 1
+        scale = (mx - mn) / qmax
+        zp = int(round(-mn / scale))
+        zp = max(0, min(qmax, zp))
+        q = torch.clamp(torch.round(x / scale) + zp, 0, qmax)
+        return (q - zp) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "TwoBreaks": (
+        "rand(5)",
+        """
+class TwoBreaks(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.ones_like(x)
+        for i in range(30):
+            new = 0.5 * (y + x / y)
+            if not torch.isfinite(new).all():
+                break
+            diff = (new - y).norm()
+            y = new
+            if diff < 1e-4:
+                break
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "ToStar": (
+        "randn(4, 3)",
+        """
+class ToStar(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.d = (x.device, x.dtype)
+        return x.float() * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return (2 * g).to(*ctx.d)
+""",
+    ),
+    "StaticRec": (
+        "randn(8)",
+        """
+def fwht(x, n):
+    if n == 1:
+        return x
+    h = n // 2
+    a, b = x[:h], x[h:]
+    return torch.cat([fwht(a + b, h), fwht(a - b, h)])
+
+class StaticRec(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return fwht(x, x.shape[0])
+
+    @staticmethod
+    def backward(ctx, g):
+        return fwht(g, g.shape[0])
+""",
+    ),
+    "WhileAnd": (
+        "rand(5)",
+        """
+class WhileAnd(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.ones_like(x)
+        it = 0
+        err = float('inf')
+        while err > 1e-6 and it < 50:
+            new = 0.5 * (y + x / y)
+            err = (new - y).abs().max().item()
+            y = new
+            it += 1
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "IntScale": (
+        "randn(4, 3), 8",
+        """
+class IntScale(Function):
+    @staticmethod
+    def forward(ctx, x, bits):
+        e = int(math.ceil(math.log2(x.abs().max().item())))
+        frac = bits - 1 - e
+        scale = 2 ** -frac
+        n = int(x.shape[0])
+        q = torch.clamp(torch.round(x / scale), -2 ** (bits - 1), 2 ** (bits - 1) - 1)
+        k = round(x.mean().item() * 10)
+        return q * scale * n + k
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "IntBranch": (
+        "randn(4, 3)",
+        """
+class IntBranch(Function):
+    @staticmethod
+    def forward(ctx, x):
+        k = int((x > 0).sum())
+        if k > 5:
+            y = x * k
+        else:
+            y = x - k
+        ctx.k = k
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k if ctx.k > 5 else g
+""",
+    ),
+}
