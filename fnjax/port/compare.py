@@ -89,6 +89,7 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
+    key: str = "",
 ) -> Comparison:
     """Run a Function in PyTorch and its port on the same numbers, and compare.
 
@@ -103,7 +104,9 @@ def compare(
         dtype: "float32" or "float64".
         rtol: relative tolerance, by default 1e-4 for float32 and 1e-7 for float64.
         atol: absolute tolerance, by default 1e-5 and 1e-9.
-        seed: for the random cotangents.
+        seed: for the random cotangents, and for what the port draws.
+        key: the name of the port's argument that takes a key of jax.random, if it draws random numbers. What depends on
+            them is told by running both sides with several seeds; of that only shapes and dtypes are compared.
 
     Returns:
         A Comparison; printing it shows the worst entry of each array.
@@ -119,13 +122,24 @@ def compare(
     tolerances = (usual[0] if rtol is None else rtol, usual[1] if atol is None else atol)
     args, kwargs = [_cast(a, dtype) for a in args], dict(kwargs or {})
     with jax.enable_x64(dtype == "float64"):
-        draw = np.random.default_rng(seed)
-        theirs, cotangents = _pytorch(original, args, kwargs, draw)
+        theirs, cotangents = _pytorch(original, args, kwargs, np.random.default_rng(seed))
+        drawn: set[str] = set()
+        ours_kwargs = kwargs
+        if key:
+            keys = jax.random.split(jax.random.key(seed), 4)
+            ours_kwargs = {**kwargs, key: keys[0]}
+            again = [_jax(ported, args, {**kwargs, key: k}, cotangents, "eager", theirs) for k in keys]
+            again_theirs = [_pytorch(original, args, kwargs, np.random.default_rng(seed))[0] for _ in keys]
+            drawn = _differing(again, args) | _differing([theirs, *again_theirs], args)
         entries: list[Entry] = []
         for mode in ("eager", "jit"):
-            ours = _jax(ported, args, kwargs, cotangents, mode, theirs)
-            entries.extend(_entries(theirs, ours, mode, args, tolerances))
+            ours = _jax(ported, args, ours_kwargs, cotangents, mode, theirs)
+            entries.extend(_entries(theirs, ours, mode, args, tolerances, drawn))
     notes = []
+    if drawn:
+        notes.append(
+            f"of what depends on random numbers only shapes and dtypes are compared: {', '.join(sorted(drawn))}"
+        )
     if theirs.error is not None:
         notes.append(f"PyTorch gives no derivatives here: {type(theirs.error).__name__}: {theirs.error}")
     if not any(isinstance(a, np.ndarray) and a.dtype.kind in "fc" for a in args):
@@ -282,15 +296,37 @@ def _vectors(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
     return vectors
 
 
-def _entries(
-    theirs: _Results, ours: _Results, mode: str, args: Sequence[Any], tolerances: tuple[float, float]
-) -> Iterator[Entry]:
+def _labelled(results: _Results, args: Sequence[Any]) -> list[tuple[Values, list[str]]]:
+    """Outputs, gradients and second derivatives with what each array is."""
     names = [f"argument {i}" for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
-    outputs = [f"output {i}" for i in range(len(theirs.outputs))]
-    for original, ported, labels in (
-        (theirs.outputs, ours.outputs, outputs),
-        (theirs.gradients, ours.gradients, [f"gradient of {n}" for n in names]),
-        (theirs.seconds, ours.seconds, [f"second derivative of {n}" for n in names]),
+    return [
+        (results.outputs, [f"output {i}" for i in range(len(results.outputs))]),
+        (results.gradients, [f"gradient of {n}" for n in names]),
+        (results.seconds, [f"second derivative of {n}" for n in names]),
+    ]
+
+
+def _differing(runs: Sequence[_Results], args: Sequence[Any]) -> set[str]:
+    """What differs between runs of one side."""
+    found = set()
+    for parts in zip(*(_labelled(r, args) for r in runs), strict=True):
+        for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
+            *values, label = arrays
+            if not all(np.array_equal(v, values[0], equal_nan=values[0].dtype.kind in "fc") for v in values):
+                found.add(label)
+    return found
+
+
+def _entries(
+    theirs: _Results,
+    ours: _Results,
+    mode: str,
+    args: Sequence[Any],
+    tolerances: tuple[float, float],
+    drawn: set[str],
+) -> Iterator[Entry]:
+    for (original, labels), ported in zip(
+        _labelled(theirs, args), (ours.outputs, ours.gradients, ours.seconds), strict=True
     ):
         if not original:  # PyTorch has none, as a note says
             return
@@ -303,7 +339,10 @@ def _entries(
             yield Entry(labels[0].split(" ")[0] + "s", mode, False, message=message)
             return
         for label, left, right in zip(labels, original, ported, strict=True):
-            yield _entry(label, mode, left, right, tolerances)
+            entry = _entry(label, mode, left, right, tolerances)
+            if label in drawn and entry.worst:
+                entry = Entry(label, mode, True, message="random, not compared")
+            yield entry
 
 
 def _entry(

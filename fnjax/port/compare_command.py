@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 from typing import Any
 
 from fnjax._command import UsageError, arguments, load
 from fnjax._function import Function
 from fnjax.port.compare import TOLERANCES, compare
+from fnjax.port.naming import KEYS
 
 
 def add(commands: Any) -> None:
@@ -17,7 +19,8 @@ def add(commands: Any) -> None:
         "compare",
         help="compare a Function in PyTorch with its port: outputs, gradients, second derivatives",
         description="Run a torch.autograd.Function and its port on the same numbers, eager and jit, and print the "
-        "worst entry of each output, gradient and second derivative. Needs PyTorch, and executes both files.",
+        "worst entry of each output, gradient and second derivative. A port that draws random numbers is given a key; "
+        "of what depends on them only shapes and dtypes are compared. Needs PyTorch, and executes both files.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
     )
     parser.add_argument("original", metavar="ORIGINAL", help="a file or a module in PyTorch")
@@ -59,6 +62,7 @@ def _compare(options: argparse.Namespace) -> int:
             rtol=options.rtol,
             atol=options.atol,
             seed=options.seed,
+            key=_key(originals[name], ports[name]),
         )
     except Exception as e:
         raise UsageError(
@@ -66,6 +70,12 @@ def _compare(options: argparse.Namespace) -> int:
         ) from e
     print(f"{name}: {'equal' if found.equal else 'different'}\n{found}")
     return 0 if found.equal else 1
+
+
+def _key(original: Any, ported: Any) -> str:
+    """The last argument of the port's forward, where that is a key that the original has not; else empty."""
+    theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
+    return ours[-1] if ours[:-1] == theirs and ours[-1] in KEYS else ""
 
 
 def _classes(place: str, base: type) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, State, Value
-from fnjax.port.naming import Source
+from fnjax.port.naming import KEYS, Source
 from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import Finding, Ported, PortedClass
@@ -122,8 +122,9 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(source: Source, text: str, wanted: Sequence[str] | None, rename: bool = True) -> Ported:
+def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: frozenset[str] | None = None) -> Ported:
     program = Program(source, _patterns)
+    program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
@@ -144,8 +145,9 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, rename: boo
         program.values.clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
-    if rename and (taken := source.bound & ours):
-        return _ported(Source.parse(source.renamed(taken), source.filename), text, wanted, rename=False)
+    if renamed is None and (taken := source.bound & ours):
+        again = Source.parse(source.renamed(taken), source.filename)
+        return _ported(again, text, wanted, frozenset(taken))
     code = assembled(program, list(units.values()))
     made = [_class(program, c, units) for c in functions]
     try:
@@ -167,7 +169,7 @@ def _from_torch(program: Program, cls: Class) -> bool:
 
 def _key_name(source: Source) -> str:
     names = {n.value for n in nodes(source.tree) if isinstance(n, cst.Name)}
-    return next(n for n in ("key", "rng_key", "random_key", "_key") if n == "_key" or not {n, f"sub{n}"} & names)
+    return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
 def _known(program: Program) -> Any:

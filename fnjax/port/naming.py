@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
+from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.backward_calls import without_backward_calls
@@ -26,6 +27,9 @@ _CANONICAL = (
     ("torch._C.", "torch."),
     ("torch.ops.aten.", "torch."),
 )
+
+
+KEYS = ("key", "rng_key", "random_key", "_key")  # the first that the file does not use takes the new argument
 
 
 def canonical(name: str) -> str:
@@ -154,10 +158,13 @@ class _Renamed(cst.CSTTransformer):
         super().__init__()
         self.names = names
         self.here: list[set[str]] = []
+        self.parameters: set[str] = set()
 
     def visit_Module(self, node: cst.Module) -> None:
         """What the top level binds."""
         self.here.append({n for s in node.body for n, d in _bindings(s) if not d.imported} & self.names)
+        found = matchers.findall(node, matchers.Param())
+        self.parameters = self.names & {p.name.value for p in found if isinstance(p, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """What the function binds, and those around it."""
@@ -178,8 +185,11 @@ class _Renamed(cst.CSTTransformer):
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """Nor is a keyword."""
-        return updated_node.with_changes(keyword=original_node.keyword)
+        """Nor is a keyword, unless it is a parameter of a function of the file."""
+        keyword = original_node.keyword
+        if keyword is not None and keyword.value in self.parameters:
+            keyword = keyword.with_changes(value=f"{keyword.value}_")
+        return updated_node.with_changes(keyword=keyword)
 
     def _name(self, node: cst.Name) -> cst.Name:
         return node.with_changes(value=f"{node.value}_") if node.value in self.here[-1] else node

@@ -37,6 +37,7 @@ class Program:
         self.reached: set[cst.CSTNode] = set()
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
+        self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
         self._resolving: set[str] = set()
         for statement in source.tree.body:

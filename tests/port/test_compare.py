@@ -139,6 +139,42 @@ def test_a_wrong_port_differs(files, capsys, old, new, failing):
     assert failing in printed.out
 
 
+DRAWING = """
+import torch
+
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale=2.0):
+        p = torch.sigmoid(x)
+        ctx.save_for_backward(x)
+        return (torch.rand_like(x) < p).to(x.dtype), p * scale
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        x, = ctx.saved_tensors
+        p = torch.sigmoid(x)
+        return grad + 2 * other * p * (1 - p), None
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+def test_a_port_that_draws_is_given_a_key(files, capsys):
+    """What depends on the draw is compared in shape and dtype only, and named; everything else by its numbers."""
+    from fnjax.port import port_source
+
+    ported = port_source(DRAWING).code
+    status, printed = compared(capsys, files(ported, DRAWING), "--args", "randn(4, 8)")
+    assert status == 0, printed
+    assert "ok   jit   output 0: random, not compared" in printed.out
+    assert "ok   jit   output 1: worst at" in printed.out
+    assert "ok   jit   gradient of argument 0: worst at" in printed.out
+    assert "note: of what depends on random numbers only shapes and dtypes are compared: output 0" in printed.out
+    for old, new in (("2 * other", "3 * other"), (".astype(x.dtype)", ".astype(int)"), ("* scale", "* 2.5")):
+        assert old in ported
+        assert compared(capsys, files(ported.replace(old, new), DRAWING), "--args", "randn(4, 8)")[0] == 1
+
+
 @pytest.mark.parity
 @needs_torch
 def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):

@@ -195,6 +195,10 @@ def test_findings(case):
 
 NOTES = {
     "a length that jit takes as it is": ("z = torch.bincount(torch.argmax(x, 1), minlength=n)", "check"),
+    "a flat view that is one of contiguous inputs only": (
+        "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
+        "alias",
+    ),
     "a word to the device": ("torch.cuda.synchronize()", "dropped"),
 }
 
@@ -205,6 +209,26 @@ def test_notes(case):
     body, code = NOTES[case]
     _, findings = ported(body)
     assert [(f.code, f.severity) for f in findings] == [(code, "note")]
+
+
+def test_a_renamed_parameter_is_a_note():
+    """A parameter under a name that the port needs is renamed, also where it is a keyword, and a note says so."""
+    text = """import torch
+
+def scaled(x, jax):
+    return torch.relu(x) * jax
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        return scaled(x, jax=n)
+"""
+    result = port_source(text)
+    assert "def scaled(x, jax_):\n    return jax.nn.relu(x) * jax_" in result.code
+    assert "scaled(x, jax_=n)" in result.code
+    (cls,) = result.classes
+    assert cls.status == "ported"
+    assert [(f.code, f.line) for f in cls.findings] == [("renamed", 3)]
 
 
 def test_a_partial_class_leaves_its_neighbours():

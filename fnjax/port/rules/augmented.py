@@ -69,7 +69,7 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     if isinstance(target, cst.Attribute) and not key and not is_data(walk, target) and held.value.kind == "unknown":
         return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
     if held.value.kind == "static":
-        value = STATIC if term.value.kind == "static" else replace(term.value, number="")
+        value = STATIC if term.value.kind == "static" else replace(term.value, number="", place=None)
         if held.value.parts is not None or held.value.element is not None:
             value = Value(
                 "static", element=element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN

@@ -134,6 +134,11 @@ def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
 
 def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
     changes: dict[str, Any] = {}
+    name = param.name.value
+    if name.endswith("_") and name[:-1] in walk.program.renamed:
+        walk.note(
+            param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own"
+        )
     if param.annotation is not None:
         annotation = walk.program.annotation(param.annotation.annotation, walk)
         if annotation is None:

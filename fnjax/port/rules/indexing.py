@@ -111,7 +111,7 @@ def _called_mask(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.BitInvert)
     name = node.attr if isinstance(node, cst.Attribute) else node
-    return isinstance(name, cst.Name) and "mask" in name.value.lower()
+    return isinstance(name, cst.Name) and "mask" in name.value.lower().replace("masked", "")
 
 
 def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
