@@ -78,6 +78,62 @@ class StaticRec(Function):
         return fwht(g, g.shape[0])
 """,
     ),
+    "BreakThree": (
+        "rand(5), 30",
+        """
+class BreakThree(Function):
+    @staticmethod
+    def forward(ctx, b, n_iter):
+        x = torch.zeros_like(b)
+        r = b - 2 * x
+        p = r.clone()
+        rs = torch.dot(r, r)
+        for k in range(n_iter):
+            Ap = p * (1 + b)
+            pAp = torch.dot(p, Ap)
+            if pAp.abs() < 1e-10:
+                break
+            alpha = rs / pAp
+            x = x + alpha * p
+            r = r - alpha * Ap
+            new = torch.dot(r, r)
+            if new.sqrt() < 1e-5:
+                break
+            p = r + (new / rs) * p
+            rs = new
+        ctx.save_for_backward(x, b)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, b = ctx.saved_tensors
+        return g / (1 + b), None
+""",
+    ),
+    "BreakLater": (
+        "rand(5)",
+        """
+class BreakLater(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.ones_like(x)
+        for i in range(20):
+            if y.sum() > 100:
+                y = y * 0
+                break
+            step = y + x
+            y = step * 1.5
+            if y.max() > 10:
+                y = -y
+                break
+            y = y + 1
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
     "WhileAnd": (
         "rand(5)",
         """

@@ -16,7 +16,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value, join_values
+from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.records import nodes
 from fnjax.port.rules.loops import ONLY, carries, define, written_in
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
@@ -273,12 +275,13 @@ def _by_functions(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     if any(w is None for w in written) or walk.sink.keys != keys:
         return None
     every = {n for w in written if w is not None for n in w}
-    given = sorted(n for n in every if n in start.variables)
+    own = {n for n in every if _own(walk, node, blocks, n)}
+    given = sorted(n for n in every if n in start.variables and n not in own)
     if all(r is not None for r in returns):
         results = [code(fit(r, 1)) for r in returns if r is not None]
         taken = "return"
     else:
-        changed = sorted(n for n in every if walk.live(n))
+        changed = sorted(n for n in every if walk.live(n) and n not in own)
         both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
         new = {n: after.variables[n] for n in changed}
         if not changed or any(n not in start.variables and n not in both for n in changed):
@@ -303,6 +306,23 @@ def _by_functions(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     arguments = ", ".join([code(fit(test.node, 1)), "positive", "negative", *given])
     last = line(f"{taken} jax.lax.cond({arguments})")
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bool:
+    """Whether a variable is only used in these blocks, and gets its value in them before it is read."""
+    inside = walk.routine.nodes_in(node)
+    found = walk.routine.reads.get(name, ())
+    if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
+        return False
+    for block in blocks:
+        first = next(
+            (s for s in block.body if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None
+        )
+        small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+        bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
+        if first is not None and (name not in bound or name in names(small.value)):  # type: ignore[union-attr] # an Assign
+            return False
+    return True
 
 
 def _lines(body: cst.BaseSuite) -> Statements:

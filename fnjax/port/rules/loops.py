@@ -185,24 +185,21 @@ def written_in(body: cst.BaseSuite) -> set[str] | None:
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     """`for i in range(n): ...; if t: break`, where t is a tensor's value, as a `while`."""
-    ends = [i for i, s in enumerate(node.body.body) if _breaks(s)]
+    branches = [s for s in node.body.body if _breaks(s)]
     call = node.iter
-    if len(ends) != 1 or node.orelse is not None or not isinstance(node.target, cst.Name):
+    if not branches or node.orelse is not None or not isinstance(node.target, cst.Name):
         return None
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
-    branch = node.body.body[ends[0]]
-    assert isinstance(branch, cst.If)
-    end: list[Any] = list(branch.body.body)
     block: list[Any] = list(node.body.body)
-    before, after = block[: ends[0]], block[ends[0] + 1 :]
-    if any(isinstance(n, (cst.Break, cst.Continue, cst.Return)) for s in [*before, *after] for n in nodes(s)):
+    leaving = [n for s in block for n in nodes(s) if isinstance(n, (cst.Break, cst.Continue, cst.Return))]
+    if len(leaving) != len(branches):
         return None
-    here = walk.program.source.position(branch.test)
+    here = {walk.program.source.position(b.test) for b in branches if isinstance(b, cst.If)}
     start = walk.state.copy()
     with walk.rehearsal():
         walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
-        traced = any(f.code == "untraced" and (f.line, f.col) == here for f in walk.sink.findings)
+        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
     walk.state = start
     if not traced or (node.target.value != "_" and walk.live(node.target.value) and _read_after(walk, node)):
         return None
@@ -211,12 +208,7 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     counter = node.target.value if node.target.value != "_" else next(n for n in ("i", "i_", "i__") if n not in taken)
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    made: Statements = [
-        *before,
-        cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], branch.test)]),
-        *_rest(done, end[:-1], after),
-        line(f"{counter} = {counter} + 1"),
-    ]
+    made: Statements = [*_until(done, block), line(f"{counter} = {counter} + 1")]
     loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
     for new in nodes(loop):
         walk.program.source.positions.setdefault(new, walk.program.source.position(node))
@@ -224,12 +216,25 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     walk.bind(counter, Value("static", "int"), node)
     walk.bind(done, Value("static", "bool"), node)
     walk.current = loop
+    walk.waiting.add(done)
     translated = while_loop(walk, loop)
+    walk.waiting.discard(done)
     if translated is None or isinstance(translated[-1], cst.While):
         walk.state = State(start.variables, start.versions)
         walk.current = node
         return None
     return [*opening, *translated]
+
+
+def _until(done: str, block: list[Any]) -> Statements:
+    """The statements of a round, with a variable that says whether one of its tests has ended the loop."""
+    first = next((i for i, s in enumerate(block) if _breaks(s)), None)
+    if first is None:
+        return block
+    branch = block[first]
+    test = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], branch.test)])
+    after = _until(done, block[first + 1 :])
+    return [*block[:first], test, *_rest(done, list(branch.body.body)[:-1], after)]
 
 
 def _rest(done: str, at_end: Statements, after: Statements) -> Statements:
