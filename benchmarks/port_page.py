@@ -17,7 +17,7 @@ from fnjax.port.rules.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
-RULES = [*ORDER, "writing", "masks", "randomness", "decorators"]
+RULES = [*ORDER, "writing", "views", "masks", "randomness", "decorators"]
 
 INTRODUCTION = """\
 # Porting files
@@ -38,7 +38,8 @@ encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_so
 The output holds the Function classes and what they need of the file. It imports fnjax, jax, jax.numpy, numpy and the
 standard library, and nothing else: where JAX has no single call for an operation, a small function stands in the output. What
 cannot be translated is a finding, and a `raise NotImplementedError` in its place. `fnjax compare` runs an original and its
-port on the same numbers.
+port on the same numbers; a port that draws random numbers is given a key, and of what depends on them (told by several
+seeds) only shapes and dtypes are compared.
 """  # noqa: E501 - Markdown
 
 EXAMPLES = {
@@ -123,7 +124,7 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | code | what it says |
 | --- | --- |
 | `untraced` | the value of a tensor decides a shape, a branch or a Python number: it runs un-jitted only |
-| `alias` | a write to memory that several variables may share, where it cannot be told which of them see it |
+| `alias` | a write to memory that several variables may share, where it cannot be told which of them see it; a note where a flat view is one of contiguous inputs only |
 | `in-place` | forward writes to an input: a note if it returns it, else an error |
 | `absent` | torch has the operation and JAX code cannot stand for it: kernels, collectives, devices |
 | `operation` | a call that does not fit torch's signature, or an option without counterpart |
@@ -134,6 +135,7 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `derivative` | a note: at some inputs the gradient of a recomputed forward is not PyTorch's (see below) |
 | `random` | random draws where no key can be passed |
 | `random-key` | a note: apply takes a key as its new last argument |
+| `renamed` | a note: a parameter has a new name, as the port needs the old one |
 | `check` | a note: a check of a value runs outside jit only |
 | `requires-grad`, `dropped`, `onnx` | notes: something that has no meaning in JAX was left out |
 | `internal` | the porter failed; please report the file |

@@ -134,6 +134,71 @@ class BreakLater(Function):
         return g
 """,
     ),
+    "WhileTrue": (
+        "rand(5)",
+        """
+class WhileTrue(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.ones_like(x)
+        k = 0
+        while True:
+            new = 0.5 * (y + x / y)
+            err = (new - y).abs().max()
+            y = new
+            k += 1
+            if err < 1e-5 or k > 100:
+                break
+        ctx.save_for_backward(y)
+        ctx.k = k
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y)
+""",
+    ),
+    "WhileTruePython": (
+        "rand(5), 3",
+        """
+class WhileTruePython(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        k = 0
+        while True:
+            x = x * 2
+            k += 1
+            if k >= n:
+                break
+        ctx.k = k
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 ** ctx.k, None
+""",
+    ),
+    "ChainedTargets": (
+        "randn(3, 3)",
+        """
+class ChainedTargets(Function):
+    @staticmethod
+    def forward(ctx, x):
+        H = torch.zeros(x.shape[0] + 1, x.shape[0] + 1, dtype=x.dtype, layout=x.layout, device=x.device)
+        H[0, 1:] = H[1:, 0] = 1
+        H[1:, 1:] = x
+        m = (x > 0).type(torch.FloatTensor).type_as(x)
+        ctx.save_for_backward(m)
+        return H * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        m, = ctx.saved_tensors
+        dtype = torch.LongTensor
+        return 2 * g[1:, 1:] * m + m.type(dtype).type_as(g)
+""",
+    ),
     "WhileAnd": (
         "rand(5)",
         """

@@ -29,7 +29,7 @@ torch.imag | input | input.imag | same view
 .is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
 .is_vulkan .is_nested .is_mkldnn | input | False | static attribute
 .is_cpu | input | True | static attribute
-.device | input | None | static attribute
+.device .layout | input | None | static attribute
 torch.device | type, index=None | None | static
 torch.device.type | input | "cpu" | static attribute
 torch.device.index | input | None | static attribute

@@ -1,7 +1,7 @@
 """Loops, also those that end on a tensor's value.
 
-What: `while` on a tensor's value, and `for i in range(n)` with a `break` on one, become jax.lax.while_loop where their
-blocks only give variables new values; other loops stay Python's.
+What: `while` on a tensor's value, and `for i in range(n)` and `while True` with one or more `break`s on one, become
+jax.lax.while_loop where their blocks only give variables new values; other loops stay Python's.
 Before: `while err > tol: y = f(y); err = (y - g).abs().max()`
 After: `y, err = jax.lax.while_loop(more, step, (y, err))`
 Safety: what a round begins with is an array of one shape and dtype, as JAX checks when it runs; what is made in a round
@@ -59,6 +59,9 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
 @statement(cst.While)
 def while_loop(walk: Walk, node: cst.While) -> Statements | None:
     """`while c: ...`."""
+    ended = _endless(walk, node)
+    if ended is not None:
+        return ended
     start = walk.state.copy()
     tests: list[Term] = []
 
@@ -185,45 +188,73 @@ def written_in(body: cst.BaseSuite) -> set[str] | None:
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     """`for i in range(n): ...; if t: break`, where t is a tensor's value, as a `while`."""
-    branches = [s for s in node.body.body if _breaks(s)]
     call = node.iter
-    if not branches or node.orelse is not None or not isinstance(node.target, cst.Name):
+    if node.orelse is not None or not isinstance(node.target, cst.Name):
         return None
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
-    block: list[Any] = list(node.body.body)
-    leaving = [n for s in block for n in nodes(s) if isinstance(n, (cst.Break, cst.Continue, cst.Return))]
-    if len(leaving) != len(branches):
+    found = _leaving(walk, node, lambda: bind_target(walk, node.target, one, node))
+    if found is None or (node.target.value != "_" and walk.live(node.target.value) and _read_after(walk, node)):
         return None
-    here = {walk.program.source.position(b.test) for b in branches if isinstance(b, cst.If)}
-    start = walk.state.copy()
-    with walk.rehearsal():
-        walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
-        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
-    walk.state = start
-    if not traced or (node.target.value != "_" and walk.live(node.target.value) and _read_after(walk, node)):
-        return None
+    start, done = found
     taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    done = next(n for n in ("done", "done_", "done__") if n not in taken)
     counter = node.target.value if node.target.value != "_" else next(n for n in ("i", "i_", "i__") if n not in taken)
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    made: Statements = [*_until(done, block), line(f"{counter} = {counter} + 1")]
+    made: Statements = [*_until(done, list(node.body.body)), line(f"{counter} = {counter} + 1")]
     loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
-    for new in nodes(loop):
-        walk.program.source.positions.setdefault(new, walk.program.source.position(node))
-    opening = [line(f"{counter} = {first}"), line(f"{done} = False")]
+    opening: Statements = [line(f"{counter} = {first}"), line(f"{done} = False")]
     walk.bind(counter, Value("static", "int"), node)
     walk.bind(done, Value("static", "bool"), node)
+    return _ended(walk, node, start, loop, done, opening)
+
+
+def _ended(
+    walk: Walk, node: cst.CSTNode, start: State, loop: cst.While, done: str, opening: Statements
+) -> Statements | None:
+    """The translation of a loop that a variable ends; None where the loop stays one of Python's."""
+    for new in nodes(loop):
+        walk.program.source.positions.setdefault(new, walk.program.source.position(node))
+    outer, found = walk.current, list(walk.sink.findings)
     walk.current = loop
     walk.waiting.add(done)
     translated = while_loop(walk, loop)
     walk.waiting.discard(done)
     if translated is None or isinstance(translated[-1], cst.While):
         walk.state = State(start.variables, start.versions)
-        walk.current = node
+        walk.current, walk.sink.findings = outer, found
         return None
     return [*opening, *translated]
+
+
+def _endless(walk: Walk, node: cst.While) -> Statements | None:
+    """`while True: ...; if t: break`, where t is a tensor's value."""
+    if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+        return None
+    found = _leaving(walk, node, lambda: None)
+    if found is None:
+        return None
+    start, done = found
+    loop = cst.While(parse(f"not {done}"), cst.IndentedBlock(_until(done, list(node.body.body))))
+    walk.bind(done, Value("static", "bool"), node)
+    return _ended(walk, node, start, loop, done, [line(f"{done} = False")])
+
+
+def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
+    """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
+    block = node.body.body
+    branches = [s for s in block if isinstance(s, cst.If) and _breaks(s)]
+    leaving = [n for s in block for n in nodes(s) if isinstance(n, (cst.Break, cst.Continue, cst.Return))]
+    if not branches or len(leaving) != len(branches):
+        return None
+    here = {walk.program.source.position(b.test) for b in branches}
+    start = walk.state.copy()
+    with walk.rehearsal():
+        walk.loop(node, enter, node.body)
+        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
+    walk.state = start.copy()
+    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
+    return (start, next(n for n in ("done", "done_", "done__") if n not in taken)) if traced else None
 
 
 def _until(done: str, block: list[Any]) -> Statements:

@@ -1,10 +1,11 @@
 """Tensors as Python numbers.
 
-What: `.item()` is the scalar array itself, `.tolist()` a list of them.
+What: `.item()` is the scalar array itself, `int()` one of whole numbers, `.tolist()` a list of them.
 Before: `x / x.abs().max().item()`
 After: `x / jnp.max(jnp.abs(x))`
 Safety: where PyTorch's number would leave another tensor's dtype alone, the result is cast back to it.
-Limits: a number that decides a shape, a range or an axis is unknown under jit, and a finding there.
+Limits: a number that decides a shape, a range or an axis, or which entry of a list is meant, is unknown under jit, and a
+finding there.
 """
 
 from __future__ import annotations

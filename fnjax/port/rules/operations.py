@@ -31,6 +31,7 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
+from fnjax.port.operations.attributes import TENSOR_TYPES
 from fnjax.port.operations.record import VANISH
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.operators import narrowed
@@ -94,7 +95,10 @@ class Facts(Context):
         return self._value(node).rank
 
     def literal(self, node: cst.BaseExpression) -> object:
-        """A literal, or what a variable surely holds."""
+        """A literal, or what a variable surely holds; the name of a type of tensor."""
+        name = self.walk.name_of(node) if isinstance(node, (cst.Name, cst.Attribute)) else ""
+        if name in TENSOR_TYPES:
+            return name
         found = literal(node)
         return found if found is not MISSING else self._value(node).literal
 
