@@ -5,8 +5,8 @@ memory (a view, another name, a saved tensor) takes its new value too.
 Before: `d = A.diagonal(); d.mul_(2)` with A read afterwards
 After: `d = d * 2` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
 Safety: PyTorch's views are known from the table of operations; flatten and reshape of a tensor that the function makes
-are views if it is contiguous, and a note says where that depends on the inputs. Where it cannot be told whether two variables share
-memory, and the answer matters, that is a finding.
+are views if it is contiguous, and a note says where that depends on the inputs. Where it cannot be told
+whether two variables share memory, and the answer matters, that is a finding.
 Limits: writes inside conditional expressions, lambdas and comprehensions; views taken with an index that has changed
 since.
 """
