@@ -81,6 +81,10 @@ REWRITES = {
         "m = x[0] > 0\nx[:, m] = 0",
         "m = x[0] > 0\nx = jnp.where(_selected(x, jnp.s_[:, m]), 0, x)",
     ),
+    "zipped rows that are written to": (
+        "z = torch.exp(y)\nfor row, a in zip(z, x):\n    row.add_(a)\nctx.z = z",
+        "z = jnp.exp(y)\nfor i, (row, a) in enumerate(zip(z, x)):\n    row = row + a\n    z = z.at[i].set(row)\nctx.z = z",
+    ),
     "rows that are written to": (
         "z = torch.exp(y)\nfor row in z:\n    row += 1\nctx.z = z",
         "z = jnp.exp(y)\nfor i, row in enumerate(z):\n    row = row + 1\n    z = z.at[i].set(row)\nctx.z = z",
@@ -172,6 +176,16 @@ FINDINGS = {
         "autograd",
     ),
     "views of neighbours in a zip": ("w = x * 1\nfor a, b in zip(w[:-1], w[1:]):\n    b.add_(a)\nctx.w = w", "alias"),
+    "rows of a list that are written to": ("w = torch.exp(x)\nfor a in list(w):\n    a += 1\nctx.w = w", "alias"),
+    "a row of an iterator that is written to": ("w = torch.exp(x)\na = next(iter(w))\na += 1\nctx.w = w", "alias"),
+    "a flat view of another order": (
+        "w = torch.zeros_like(x, memory_format=torch.channels_last)\na = w.flatten()\na[0] = 1\nctx.w = w",
+        "alias",
+    ),
+    "a flat view of a transposed tensor": (
+        "w = torch.exp(x.t())\na = w.reshape(-1)\na[0] = 1\nctx.w = w",
+        "alias",
+    ),
     "windows that are written to": ("w = x * 1\nfor a in w.unfold(0, 3, 1):\n    a.mul_(2)\nctx.w = w", "alias"),
     "an entry of a list at a value": ("k = [1, 2, 3][int(x.sum())]", "untraced"),
     "a list repeated by a value": ("k = [0] * x.sum().item()", "untraced"),

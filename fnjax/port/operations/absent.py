@@ -75,7 +75,7 @@ absent(
     """
     torch.as_strided torch.as_strided_ torch.as_strided_copy torch.as_strided_scatter torch.is_storage
     torch.slice_copy torch.slice_inverse .as_strided .as_strided_ .as_strided_scatter
-    .const_data_ptr .data_ptr .dim_order .is_set_to .layout .module_load .resize .resize_as
+    .const_data_ptr .data_ptr .dim_order .is_set_to .module_load .resize .resize_as
     .set_ .slice_inverse .storage .storage_offset .storage_type .stride .untyped_storage
     """,
     "speaks of memory and strides, which JAX arrays do not show",

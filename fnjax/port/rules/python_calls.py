@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value, join_values
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.operators import entries
 from fnjax.port.rules.registry import expression
@@ -286,7 +286,9 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             if all(v.kind == "static" for v in values)
             else UNKNOWN,
         )
-    if name in {"tuple", "list", "reversed", "sorted", "set"}:
+    if name == "next" and len(values) == 1:
+        return Term(made, first.element or UNKNOWN)
+    if name in {"tuple", "list", "reversed", "sorted", "set", "iter"}:
         keeps = name in {"tuple", "list"}
         return Term(
             made,
@@ -294,7 +296,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
                 "static",
                 name=LIST if name in {"list", "sorted"} else "",
                 parts=first.parts if keeps else None,
-                element=first.element or (TENSOR if first.is_tensor else None),
+                element=_element(first) if first.is_tensor else first.element,
                 literal=first.literal if name == "tuple" and isinstance(first.literal, tuple) else MISSING,
             ),
         )

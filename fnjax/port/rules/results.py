@@ -257,7 +257,7 @@ _KEEP_ROWS = _RESHAPED | {"view", "view_as", "detach", "alias", "unsqueeze", "un
 
 def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
     """Whether the result is contiguous."""
-    if bound.literal("memory_format") is not None:
+    if "memory_format" in bound.values:
         return 0
     if short.removeprefix("new_") in _MADE or short == "contiguous":
         return 2

@@ -48,7 +48,7 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
         assert isinstance(pair[0].value, cst.Name)
         call, counter = call.args[0].value, pair[0].value.value
     zipped = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.zip"
-    parts = [a.value for a in call.args] if isinstance(call, cst.Call) and zipped else [call]
+    parts = [a.value for a in call.args if not a.keyword] if isinstance(call, cst.Call) and zipped else [call]
     values = [_view(walk, p, counter) or element_of(walk, p, walk.expr(p).value) for p in parts]
     found = [v.place for v in values if v.place is not None and v.place.steps and v.place.steps[-1].reads]
     if not found or len({s for p in found for s in p.storage}) < sum(len(p.storage) for p in found):
