@@ -82,8 +82,8 @@ REWRITES = {
         "m = x[0] > 0\nx = jnp.where(_selected(x, jnp.s_[:, m]), 0, x)",
     ),
     "zipped rows that are written to": (
-        "z = torch.exp(y)\nfor row, a in zip(z, x):\n    row.add_(a)\nctx.z = z",
-        "z = jnp.exp(y)\nfor i, (row, a) in enumerate(zip(z, x)):\n    row = row + a\n    z = z.at[i].set(row)\nctx.z = z",
+        "z = torch.exp(y)\nfor v, w in zip(z, x):\n    v.add_(w)\nctx.z = z",
+        "z = jnp.exp(y)\nfor i, (v, w) in enumerate(zip(z, x)):\n    v = v + w\n    z = z.at[i].set(v)\nctx.z = z",
     ),
     "rows that are written to": (
         "z = torch.exp(y)\nfor row in z:\n    row += 1\nctx.z = z",
