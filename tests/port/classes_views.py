@@ -266,4 +266,23 @@ class UnboundRows(Function):
         return gx
 """,
     ),
+    "RowsOfRows": (
+        "randn(3, 4)",
+        """
+class RowsOfRows(Function):
+    @staticmethod
+    def forward(ctx, x):
+        z = torch.zeros_like(x)
+        for v, s in zip(z, x):
+            for w, t in zip(v, s):
+                w.copy_(t * 2)
+        for v in z:
+            v += 1
+        return z
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+""",
+    ),
 }

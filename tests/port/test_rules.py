@@ -176,6 +176,11 @@ FINDINGS = {
         "autograd",
     ),
     "views of neighbours in a zip": ("w = x * 1\nfor a, b in zip(w[:-1], w[1:]):\n    b.add_(a)\nctx.w = w", "alias"),
+    "a counter that changes": (
+        "w = torch.exp(x)\nfor i, a in enumerate(w):\n    i = i + 1\n    a += 1\nctx.w = w",
+        "alias",
+    ),
+    "the last row of a loop": ("w = torch.exp(x)\nfor a in w:\n    n = n + 1\na += 1\nctx.w = w", "alias"),
     "rows of a list that are written to": ("w = torch.exp(x)\nfor a in list(w):\n    a += 1\nctx.w = w", "alias"),
     "a row of an iterator that is written to": ("w = torch.exp(x)\na = next(iter(w))\na += 1\nctx.w = w", "alias"),
     "a flat view of another order": (

@@ -62,7 +62,7 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
         return None
     base = walk.expr(node.value)
     number = walk.number(node.with_changes(value=cst.Name("_")))
-    single = new is None or (not new.mask and new.kind != "unknown" and (not new.traced or new.rank == 0))
+    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or _number(new)))
     if not single and new is not None and new.mask != number:
         return None
     walk.sink.needs.add("_selected")
@@ -82,8 +82,12 @@ def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
 def _plain(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an index is a whole number or `...`."""
     value = walk.expr(node).value
-    number = value.kind == "static" and value.literal is not None and value.parts is None and value.element is None
-    return isinstance(node, cst.Ellipsis) or (number and value.name == "" and value.dtype != "bool")
+    number = _number(value) and value.literal is not None and value.name == "" and value.dtype != "bool"
+    return isinstance(node, cst.Ellipsis) or number
+
+
+def _number(value: Value) -> bool:
+    return value.kind == "static" and value.parts is None and value.element is None and not value.mixed
 
 
 def whole_write(base: Value, mask: Value | None) -> None:

@@ -49,7 +49,13 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
     """A loop that may write to the views that it iterates over."""
+    walk.waiting.add(views.counter)
     body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body)
+    walk.waiting.discard(views.counter)
+    for name in targets(node.target):  # what the last round has seen
+        value = walk.state.variables.get(name)
+        if value is not None and value.place is not None:
+            walk.state.variables[name] = replace(value, place=replace(value.place, certain=False))
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     same = body is node.body and items.node is node.iter and orelse is node.orelse
     made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)

@@ -294,12 +294,14 @@ def _written_names(node: cst.BaseSimpleComp) -> list[str]:
     loop, sequence_ = node.for_in, node.for_in.iter
     if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
         return []
-    found = [e.value for e in sequence_.elements] if isinstance(sequence_, (cst.Tuple, cst.List)) else []
+    elements = sequence_.elements if isinstance(sequence_, (cst.Tuple, cst.List)) else ()
+    found = [e.value if isinstance(e, cst.Element) else e for e in elements]
     written = any(
         isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value.endswith("_")
         for n in nodes(node.elt)
     )
-    return [n.value for n in found if isinstance(n, cst.Name)] if written and len(found) > 1 else []
+    names = [n.value for n in found if isinstance(n, cst.Name)]
+    return names if written and len(names) == len(found) > 1 else []
 
 
 def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:

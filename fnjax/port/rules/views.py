@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from fnjax.port.facts import HOLE, Place, Step, Value, places
+from fnjax.port.naming import targets
 from fnjax.port.operations import code
 from fnjax.port.program import nodes
 from fnjax.port.rules.statements import element_of
@@ -42,11 +43,15 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
     pair = node.target.elements if isinstance(node.target, cst.Tuple) else ()
     counts = counts and len(pair) == 2 and isinstance(pair[0].value, cst.Name)
     taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    counter = next(n for n in ("i", "i_", "index", "index_") if n not in taken or n == "index_")
+    taken |= walk.state.variables.keys() | walk.waiting
+    counter = next((n for n in ("i", "j", "k", "i_", "j_", "k_") if n not in taken), "")
     if counts:
         assert isinstance(call, cst.Call)
         assert isinstance(pair[0].value, cst.Name)
         call, counter = call.args[0].value, pair[0].value.value
+        counter = "" if counter in walk.program.bound_in(node.body) else counter
+    if not counter:
+        return None
     zipped = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.zip"
     parts = [a.value for a in call.args if not a.keyword] if isinstance(call, cst.Call) and zipped else [call]
     values = [_view(walk, p, counter) or element_of(walk, p, walk.expr(p).value) for p in parts]
@@ -56,7 +61,7 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
     storage = frozenset(s for p in found for s in p.storage)
     inside = {n.value for n in nodes(node.body) if isinstance(n, cst.Name)}
     others = {n for n, v in walk.state.variables.items() if any(p.storage & storage for p in places(v))}
-    if others & inside:
+    if (others - set(targets(node.target))) & inside:
         return None
     value = Value("static", parts=tuple(values)) if zipped else values[0]
     return Views(Value("static", parts=(Value("static", "int"), value)) if counts else value, counter, counts)
