@@ -10,7 +10,7 @@ from typing import Any
 from fnjax._command import UsageError, arguments, load
 from fnjax._function import Function
 from fnjax.port.compare import TOLERANCES, compare
-from fnjax.port.naming import KEYS
+from fnjax.port.result import KEYS
 
 
 def add(commands: Any) -> None:

@@ -12,10 +12,10 @@ import libcst as cst
 
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, State, Value
-from fnjax.port.naming import KEYS, Source
+from fnjax.port.naming import Source
 from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
-from fnjax.port.result import Finding, Ported, PortedClass
+from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
     augmented,
     control,

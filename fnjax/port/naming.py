@@ -29,9 +29,6 @@ _CANONICAL = (
 )
 
 
-KEYS = ("key", "rng_key", "random_key", "_key")  # the first that the file does not use takes the new argument
-
-
 def canonical(name: str) -> str:
     """The one name of something that torch shows under several."""
     for prefix, short in _CANONICAL:

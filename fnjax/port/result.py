@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+KEYS = ("key", "rng_key", "random_key", "_key")  # the first that the file does not use takes the new argument
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
