@@ -172,9 +172,10 @@ def join_values(a: Value, b: Value) -> Value:
     parts = None
     if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
         parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
-    element = (
-        a.element if a.element == b.element else join_values(a.element, b.element) if a.element and b.element else None
-    )
+    first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
+    element = first if first == second else join_values(first, second) if first and second else None
+    if parts is None and () in {a.parts, b.parts}:  # an empty list, and what it may be filled with
+        element = first or second
     return Value(
         kind=a.kind if a.kind == b.kind else "unknown",
         dtype=a.dtype if a.dtype == b.dtype else "unknown",
@@ -194,6 +195,16 @@ def join_values(a: Value, b: Value) -> Value:
         python=a.python or b.python,
         rows=min(a.rows, b.rows),
     )
+
+
+def each_of(container: Value) -> Value | None:
+    """What is known of each element of a container."""
+    found = container.element
+    if container.parts:
+        found = container.parts[0]
+        for part in container.parts[1:]:
+            found = join_values(found, part)
+    return found
 
 
 def _join_places(a: Place | None, b: Place | None) -> Place | None:
@@ -240,7 +251,7 @@ def merged(states: list[State]) -> State:
 def places(value: Value) -> list[Place]:
     """Where a value and its parts lie."""
     found = [value.place] if value.place else []
-    for part in value.parts or ():
+    for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
         found += places(part)
     if value.element:
         found += places(value.element)

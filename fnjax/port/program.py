@@ -228,9 +228,10 @@ class Program:
                 if value.name == "cls" and routine.owner:
                     value = Value("object", name=f"file:{routine.owner.name}")
             elif routine.role in {"backward", "vjp"}:
-                value = (
-                    self._gradient(routine, i - routine.first) if param is not star else Value("static", element=TENSOR)
-                )
+                value = self._gradient(routine, i - routine.first)
+                if param is star:
+                    place = Place(frozenset({f"arg:{name}"}), certain=False)
+                    value = Value("static", element=replace(TENSOR, place=place))
             else:
                 value = parameter(param, routine.node, resolve)
                 said = routine.arguments.get(name)

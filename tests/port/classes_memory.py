@@ -358,4 +358,23 @@ class SeveralEntriesAtOnce(Function):
         return gx
 """,
     ),
+    "CopiesByLists": (
+        "randn(3, 3)",
+        """
+class CopiesByLists(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        y[[0, 2]][:, 1] = 5
+        y[[0]][0] += 5
+        y[:, [0, 1]].fill_(3)
+        z = y[[0, 2]]
+        z *= 2
+        return y + z.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
 }

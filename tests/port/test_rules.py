@@ -122,6 +122,7 @@ NO_OPS = {
     "rows that are read only": "z = 0\nfor row in x:\n    z = z + row",
     "a comprehension that writes to nothing": "v, w = (t + 1 for t in (x, y))",
     "a whole number of a Python number": "k = int(n / 2)\nk = 2 ** -k",
+    "an entry of a list of one's own": "z = [x * 2]\nz[0] += y\nctx.z = z",
     "NumPy of Python numbers": "k = np.sqrt(n)",
     "a string's method": 'k = "a,b".split(",")',
     "a loop over numbers": "for i in range(n):\n    x = x + i",
@@ -159,6 +160,21 @@ FINDINGS = {
     "keywords of which nothing is known": ("z = torch.ones(3, **n.options)", "operation"),
     "torch as a value": ("z = getattr(torch, n)(x)", "unknown"),
     "a selection that is kept": ("z = x[x > 0]\nctx.z = z", "untraced"),
+    "the rows of a list of them": ("y = y.clone()\nfor row in list(y):\n    row += 1", "alias"),
+    "the next row": ("y = y.clone()\nrow = next(iter(y))\nrow += 1", "alias"),
+    "what a list was filled with": (
+        "z = []\nfor t in (x, y):\n    z.append(t * 2)\nfor t in z:\n    t.mul_(2)\nctx.z = z",
+        "alias",
+    ),
+    "what a list keeps of the rounds": (
+        "z = []\nfor i in range(n):\n    y = y * 1\n    z.append(y)\n    y += x\nctx.z = z",
+        "alias",
+    ),
+    "one tensor several times": ("z = [torch.zeros(3)] * n\nz[0] += x\nctx.z = z", "alias"),
+    "entries that a loop stored": (
+        "z = [None, None]\nfor i in range(2):\n    z[i] = x * i\nfor t in z:\n    t.mul_(2)\nctx.z = z",
+        "alias",
+    ),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
     "a recomputation that the next round reads": (

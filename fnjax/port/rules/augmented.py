@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, widens
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
@@ -48,8 +48,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     term = walk.expr(node.value)
     same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
     if isinstance(target, cst.Subscript):
-        element = base.value.element or (element_of(walk, target, base.value))
-        if element.is_tensor:
+        element = walk.expr(target).value
+        if element.is_tensor and _shared(walk, target.value, element):
             raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
         return [cst.SimpleStatementLine([same])]
     held = walk.expr(target)
@@ -99,6 +99,15 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
             return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
         return [cst.SimpleStatementLine([same])]
     return []
+
+
+def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
+    """Whether a tensor in a container may be read in another way as well."""
+    if element.place is None or not element.place.local or not element.place.certain:
+        return True
+    storage = element.place.storage
+    others = (n for n, v in walk.state.variables.items() if any(p.storage & storage for p in places(v)))
+    return any(walk.live(n) for n in others if n != code(container))
 
 
 def _augmented_entries(

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Place, Step, Value
+from fnjax.port.facts import LIST, UNKNOWN, Place, Step, Value, each_of
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
@@ -223,7 +223,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         )
         rank = value.rank + new - gone
     place = walk.fresh(node)
-    doubtful = not basic and not any(v is not None and (v.is_tensor or v.element is not None) for v in values)
+    doubtful = not basic and not any(v is not None and (v.is_tensor or v.element or v.name == LIST) for v in values)
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
         taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
@@ -258,14 +258,7 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
             return value.element
         known = type(index) is int and index >= 0
         return replace(value.element, place=place.entry(index) if known else replace(place, certain=False))  # type: ignore[arg-type] # an int
-    if value.parts:
-        from fnjax.port.facts import join_values
-
-        joined = value.parts[0]
-        for part in value.parts[1:]:
-            joined = join_values(joined, part)
-        return joined
-    return UNKNOWN
+    return each_of(value) or UNKNOWN
 
 
 def same_shape(a: Value, b: Value) -> bool:

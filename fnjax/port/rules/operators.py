@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Value, common_dtype, join_values, widens
+from fnjax.port.facts import LIST, UNKNOWN, Value, common_dtype, each_of, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
@@ -96,7 +96,13 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
         if right.value.traced:
             walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
-        return Term(made, Value("static", name=_list(left.value), element=left.value.element))
+        element = each_of(left.value)
+        if element and element.place and isinstance(node.operator, cst.Multiply):  # one tensor in several places
+            element = replace(element, place=replace(element.place, certain=False))
+        elif isinstance(node.operator, cst.Add):
+            other = each_of(right.value)
+            element = join_values(element, other) if element and other else element or other
+        return Term(made, Value("static", name=_list(left.value), element=element))
     if left.value.kind == right.value.kind == "static":
         found = literal(made)
         if found is MISSING:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, join_values
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, each_of, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.operators import entries
 from fnjax.port.rules.registry import expression
@@ -287,9 +287,9 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             else UNKNOWN,
         )
     if name == "next" and len(values) == 1:
-        return Term(made, first.element or UNKNOWN)
+        return Term(made, _element(first))
     if name in {"tuple", "list", "reversed", "sorted", "set", "iter"}:
-        keeps = name in {"tuple", "list"}
+        keeps = name in {"tuple", "list", "iter"}
         return Term(
             made,
             Value(
@@ -325,10 +325,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
 
 def _element(value: Value) -> Value:
     if value.parts:
-        joined = value.parts[0]
-        for part in value.parts[1:]:
-            joined = join_values(joined, part)
-        return joined
+        return each_of(value) or UNKNOWN
     if value.is_tensor:
         place = replace(value.place, certain=False) if value.place else None
         return Value("tensor", value.dtype, value.rank - 1 if value.rank else None, place=place)

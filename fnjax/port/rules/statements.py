@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.facts import UNKNOWN, Value, each_of, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
@@ -41,12 +41,7 @@ def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
     if value.mask:
         raise Uncompressed
     if value.parts:
-        from fnjax.port.facts import join_values
-
-        joined = value.parts[0]
-        for part in value.parts[1:]:
-            joined = join_values(joined, part)
-        return replace(joined, literal=MISSING, number="", like="")
+        return replace(each_of(value) or UNKNOWN, literal=MISSING, number="", like="")
     if value.is_tensor:
         return Value(
             "tensor",
@@ -260,14 +255,13 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     if base.value.kind in {"static", "object"}:
         value = term.value
         if isinstance(target.value, cst.Name) and (old := walk.state.variables.get(target.value.value)):
-            from fnjax.port.facts import join_values
-
             indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
-            element = value if old.element is None else join_values(old.element, value)
+            before = each_of(old)
+            element = value if before is None else join_values(before, value)
             parts = old.parts
             if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
                 parts = tuple(value if i == indices[0] % len(parts) else p for i, p in enumerate(parts))
-            elif parts and not all(p.kind == "static" for p in parts):
+            elif parts and not all(p.kind == "static" for p in (*parts, value)):
                 parts = None
             elif parts:
                 parts = tuple(Value("static", p.dtype) for p in parts)
