@@ -1,11 +1,14 @@
 """How much of real code `fnjax port` ports, and whether what it ports is right.
 
-    python benchmarks/port_corpus.py CORPUS [--kind PURE] [--package NAME] [--numbers]
+    python benchmarks/port_corpus.py [--kind PURE] [--package NAME] [--numbers]
 
-CORPUS is a folder with one Python file for each class and an index.json: a list of records with `package`, `version`,
-`class`, `kind` and `source` (the file's path in CORPUS). Each file is ported. With `--numbers`, which needs PyTorch and
-imports both sides, the original and its port run on the same random inputs: outputs and gradients, eager and under jit.
-Inputs are searched for: values that the original's forward and backward accept.
+The classes of port_corpus.tsv are fetched from the package index, each as a file with what it needs of its package (see
+port_fetch.py), and ported; no package is installed. With `--numbers`, which needs PyTorch and imports both files, the
+original and its port run on the same random inputs: outputs and gradients, eager and under jit. Inputs are searched
+for: values that the original's forward and backward accept.
+
+Kinds: PURE uses tensor operations only; OTHER needs something besides (another library, a function as argument, global
+state); DIST collectives; KERNEL its own CUDA, Triton or C++ code.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import csv
 import importlib.util
 import io
 import itertools
-import json
 import os
 import pathlib
 import random
@@ -33,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import libcst as cst
 import numpy as np
+from port_fetch import Package, wheel
 
 import fnjax
 from fnjax.port import Ported, port_source
@@ -40,6 +44,8 @@ from fnjax.port.evidence import parameter, parameters
 from fnjax.port.naming import Source
 from fnjax.port.program import Program
 
+CLASSES = pathlib.Path(__file__).with_suffix(".tsv")
+CACHE = pathlib.Path.home() / ".cache" / "fnjax-port-corpus"
 TOLERANCE = 2e-4  # of float32, relative to the largest entry
 
 
@@ -301,41 +307,53 @@ def _runs(torch: Any, cls: Any, args: list[Any]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=pathlib.Path)
-    parser.add_argument("--kind", default="PURE")
-    parser.add_argument("--package")
+    parser.add_argument("--kind", default="PURE", choices=["PURE", "OTHER", "DIST", "KERNEL", "all"])
+    parser.add_argument("--package", help="one package")
     parser.add_argument("--only", help="one class")
-    parser.add_argument("--numbers", action="store_true")
+    parser.add_argument("--numbers", action="store_true", help="run both sides")
+    parser.add_argument(
+        "--cache", type=pathlib.Path, default=CACHE, help=f"where downloads and classes are kept ({CACHE})"
+    )
     options = parser.parse_args()
     torch = importlib.import_module("torch") if options.numbers else None
-    index = json.loads((options.corpus / "index.json").read_text())
-    records = index if isinstance(index, list) else index["classes"]
+    with CLASSES.open() as file:
+        records = [
+            r
+            for r in csv.DictReader(file, delimiter="\t")
+            if options.kind in {"all", r["kind"]}
+            and options.package in {None, r["package"]}
+            and options.only in {None, r["class"].split(".")[-1]}
+        ]
+    if not records:
+        sys.exit("no such class in port_corpus.tsv")
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     codes: collections.Counter[str] = collections.Counter()
-    for record in records:
-        if (
-            record["kind"] != options.kind
-            or not record.get("source")
-            or options.package not in {None, record["package"]}
-        ):
-            continue
-        if options.only and record["class"] != options.only:
-            continue
-        path = options.corpus / record["source"]
-        ported = port_source(path.read_text(), path.name)
-        cls = next((c for c in ported.classes if c.name.split(".")[-1] == record["class"]), None)
-        status = cls.status if cls else "failed"
-        row = table[f"{record['package']} {record['version']}"]
-        row["classes"] += 1
-        row[status] += 1
-        codes.update({f.code for f in cls.findings} if cls else {"failed"})
-        if torch is not None and status == "ported":
-            verdict, remark = numbers(torch, path, ported, record["class"])
-            row[verdict] += 1
+    for (package, version), group in itertools.groupby(records, lambda r: (r["package"], r["version"])):
+        opened = Package(wheel(package, version, options.cache))
+        row = table[f"{package} {version}"]
+        for record in group:
+            name = record["class"].split(".")[-1]
+            path = options.cache / "classes" / record["file"].removesuffix(".py") / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.write_text(opened.source(record["file"], record["class"]))
+            except ValueError as e:
+                print(f"{package} {name}: not taken out: {e}", flush=True)
+                continue
+            ported = port_source(path.read_text(), path.name, [name])
+            cls = next((c for c in ported.classes if c.name.split(".")[-1] == name), None)
+            status = cls.status if cls else "failed"
+            row["classes"] += 1
+            row[status] += 1
+            codes.update({f.code for f in cls.findings} if cls else {"failed"})
+            remark = status if status != "ported" else ""
+            if torch is not None and status == "ported":
+                verdict, reason = numbers(torch, path, ported, name)
+                row[verdict] += 1
+                remark = reason and f"{verdict}: {reason}"
             if remark:
-                print(f"{record['package']} {record['class']}: {verdict}: {remark}", flush=True)
-        elif status != "ported":
-            print(f"{record['package']} {record['class']}: {status}", flush=True)
+                print(f"{package} {name}: {remark}", flush=True)
+        print(f"{package} {version}: {row['ported']} of {row['classes']} ported", file=sys.stderr, flush=True)
     columns = ["classes", "ported", "partial", "failed", *(["right", "wrong", "unseen"] if torch else [])]
     print("\n| package | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
     total: collections.Counter[str] = collections.Counter()

@@ -1,0 +1,161 @@
+"""Classes of public packages as files of their own: downloaded, never run, never committed.
+
+The wheels come from the package index by `pip download`, which runs nothing of them. A class is taken out of its wheel
+with what it needs of it: the statements that bind the names which it reads, and so on, also from other files of the
+package.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import pathlib
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Iterable, Iterator
+
+# Wheels of one platform, so that every machine reads the same files.
+PLATFORM = ["--python-version=3.11", *(f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 24, 28, 34))]
+
+
+def wheel(name: str, version: str, cache: pathlib.Path) -> pathlib.Path:
+    """The wheel of a package, downloaded if it is not in the cache."""
+    folder = cache / f"{name}-{version}"
+    if not list(folder.glob("*.whl")):
+        print(f"downloading {name} {version}", file=sys.stderr, flush=True)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        command = [*pip, "--only-binary=:all:", *PLATFORM, "--dest", str(folder), f"{name}=={version}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"cannot download {name} {version} (offline?); pip says:\n{done.stderr.strip()}")
+    return next(folder.glob("*.whl"))
+
+
+class Package:
+    """The files of a wheel, parsed when they are needed."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.archive = zipfile.ZipFile(path)
+        self.files = set(self.archive.namelist())
+        self.parsed: dict[str, tuple[list[str], ast.Module]] = {}
+
+    def read(self, file: str) -> tuple[list[str], ast.Module]:
+        """The lines and the statements of a file."""
+        if file not in self.parsed:
+            text = self.archive.read(file).decode()
+            self.parsed[file] = text.splitlines(), ast.parse(text)
+        return self.parsed[file]
+
+    def file(self, module: str) -> str | None:
+        """The file of a module, if it is of this package."""
+        path = module.replace(".", "/")
+        return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
+
+    def source(self, file: str, qualname: str) -> str:
+        """A class and what it needs, as one text."""
+        extract = Extract(self)
+        _, node = self.read(file)
+        for part in qualname.split("."):
+            if isinstance(node, ast.FunctionDef):
+                break  # a class inside a function stays there
+            node = next(n for n in ast.walk(node) if getattr(n, "name", "") == part)
+        extract.statement(file, node)
+        return (
+            "\n\n\n".join(["\n".join(["from __future__ import annotations", *extract.imports]), *extract.texts]) + "\n"
+        )
+
+
+class Extract:
+    """Collects statements, each after those that bind what it reads."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self.imports: dict[str, None] = {}
+        self.texts: list[str] = []
+        self.seen: set[object] = set()
+        self.owners: dict[str, str] = {}  # which file a name comes from
+
+    def name(self, file: str, name: str) -> None:
+        """What binds the name at the top of the file."""
+        if (file, name) in self.seen:
+            return
+        self.seen.add((file, name))
+        body = list(opened(self.package.read(file)[1].body))
+        found = [s for s in body if name in bound(s)]
+        if not found and not hasattr(builtins, name):
+            found = [s for s in body if isinstance(s, ast.ImportFrom) and s.names[0].name == "*"]
+        for statement in found:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                self.imported(file, name, statement)
+            else:
+                self.statement(file, statement)
+
+    def statement(self, file: str, statement: ast.stmt) -> None:
+        """A statement, after what it needs."""
+        if statement in self.seen:
+            return
+        self.seen.add(statement)
+        for name in reads(statement):
+            self.name(file, name)
+        lines, _ = self.package.read(file)
+        decorators = getattr(statement, "decorator_list", ()) if statement.col_offset == 0 else ()
+        first = min([statement.lineno, *(d.lineno for d in decorators)])
+        text = textwrap.dedent("\n".join(lines[first - 1 : statement.end_lineno]))
+        if text in self.texts:
+            return
+        for name in bound(statement):
+            if self.owners.setdefault(name, file) != file:
+                raise ValueError(f"{name} of {self.owners[name]} is another in {file}")
+        self.texts.append(text)
+
+    def imported(self, file: str, name: str, statement: ast.Import | ast.ImportFrom) -> None:
+        """What an import binds the name to: a line for the head, or what stands in another file of the package."""
+        module = ""
+        if isinstance(statement, ast.ImportFrom):
+            parts = file.split("/")[: -statement.level] if statement.level else []
+            module = ".".join([*parts, *([statement.module] if statement.module else [])])
+        for alias in statement.names:
+            if alias.name != "*" and (alias.asname or alias.name.split(".")[0]) != name:
+                continue
+            other = self.package.file(module) if module else self.package.file(alias.name)
+            if other is None or self.package.file(f"{module}.{alias.name}"):
+                line = (
+                    f"import {alias.name}"
+                    if isinstance(statement, ast.Import)
+                    else f"from {module} import {alias.name}"
+                )
+                self.imports[f"{line} as {alias.asname}" if alias.asname else line] = None
+            else:
+                self.name(other, name if alias.name == "*" else alias.name)
+                if alias.asname not in {None, alias.name}:
+                    self.texts.append(f"{name} = {alias.name}")
+
+
+def opened(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, with those of an `if` one by one where it holds imports only."""
+    for statement in body:
+        inner = list(opened(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
+        yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
+
+
+def bound(statement: ast.AST) -> Iterator[str]:
+    """The names that a statement binds in its scope."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (a.asname or a.name.split(".")[0] for a in statement.names)
+    elif isinstance(statement, ast.Name) and isinstance(statement.ctx, ast.Store):
+        yield statement.id
+    else:
+        for child in ast.iter_child_nodes(statement):
+            yield from bound(child)
+
+
+def reads(node: ast.AST) -> Iterator[str]:
+    """The names that a statement reads, also inside functions."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from reads(child)
