@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -97,12 +98,17 @@ class Extract:
         if statement in self.seen:
             return
         self.seen.add(statement)
-        for name in reads(statement):
-            self.name(file, name)
         lines, _ = self.package.read(file)
         decorators = getattr(statement, "decorator_list", ()) if statement.col_offset == 0 else ()
         first = min([statement.lineno, *(d.lineno for d in decorators)])
         text = textwrap.dedent("\n".join(lines[first - 1 : statement.end_lineno]))
+        for dotted in sorted({ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute)}):
+            module, _, last = self.full_name(file, dotted).rpartition(".")
+            if module and (other := self.package.file(module)):  # `ops.scale` of a module of the package
+                self.name(other, last)
+                text = re.sub(rf"(?<![\w.]){re.escape(dotted)}\b", last, text)
+        for name in sorted({n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}):
+            self.name(file, name)
         if text in self.texts:
             return
         for name in bound(statement):
@@ -110,12 +116,28 @@ class Extract:
                 raise ValueError(f"{name} of {self.owners[name]} is another in {file}")
         self.texts.append(text)
 
+    def full_name(self, file: str, dotted: str) -> str:
+        """`torch.nn.relu` for `nn.relu`, where the file's imports say so."""
+        root, _, rest = dotted.partition(".")
+        for statement in opened(self.package.read(file)[1].body):
+            for alias in statement.names if isinstance(statement, (ast.Import, ast.ImportFrom)) else ():
+                if (alias.asname or alias.name.split(".")[0]) == root:
+                    full = alias.name if alias.asname else root
+                    module = self.module(file, statement)
+                    return f"{module}.{full}.{rest}" if module else f"{full}.{rest}"
+        return ""
+
+    @staticmethod
+    def module(file: str, statement: ast.stmt) -> str:
+        """The module that names are imported from, in full."""
+        if not isinstance(statement, ast.ImportFrom):
+            return ""
+        parts = file.split("/")[: -statement.level] if statement.level else []
+        return ".".join([*parts, *([statement.module] if statement.module else [])])
+
     def imported(self, file: str, name: str, statement: ast.Import | ast.ImportFrom) -> None:
         """What an import binds the name to: a line for the head, or what stands in another file of the package."""
-        module = ""
-        if isinstance(statement, ast.ImportFrom):
-            parts = file.split("/")[: -statement.level] if statement.level else []
-            module = ".".join([*parts, *([statement.module] if statement.module else [])])
+        module = self.module(file, statement)
         for alias in statement.names:
             if alias.name != "*" and (alias.asname or alias.name.split(".")[0]) != name:
                 continue
@@ -151,11 +173,3 @@ def bound(statement: ast.AST) -> Iterator[str]:
     else:
         for child in ast.iter_child_nodes(statement):
             yield from bound(child)
-
-
-def reads(node: ast.AST) -> Iterator[str]:
-    """The names that a statement reads, also inside functions."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        yield from reads(child)

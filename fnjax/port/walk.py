@@ -234,7 +234,10 @@ class Walk:
         index = 0
         while index < len(body):
             statement = body[index]
-            taken = self.program.patterns(self, body, index)
+            try:
+                taken = self.program.patterns(self, body, index)
+            except Stop:  # the statement alone meets it again, and reports it
+                taken = None
             if taken is not None:
                 statements, used = taken
                 result += statements
