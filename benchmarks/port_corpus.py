@@ -189,6 +189,18 @@ def run_torch(torch: Any, cls: Any, args: list[Any]) -> tuple[list[Any], list[An
     return [o.detach() for o in outs], [o.requires_grad for o in outs], [*cotangents, *[g.detach() for g in grads]]
 
 
+def determined(torch: Any, cls: Any, args: list[Any], outputs: list[Any]) -> bool:
+    """Whether the original's outputs stay when torch.empty is filled."""
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again, _, _ = run_torch(torch, cls, args)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return all(torch.allclose(a, b, equal_nan=True) for a, b in zip(outputs, again, strict=True))
+
+
 def to_jax(torch: Any, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return jnp.asarray(value.detach().numpy())
@@ -283,6 +295,8 @@ def numbers(torch: Any, path: pathlib.Path, ported: Ported, name: str) -> tuple[
         if found is None:
             break
         args, expected = found
+        if not determined(torch, theirs, args, expected[0]):
+            return "unseen", "the original gives uninitialised memory"
         if draws:
             return ("unseen", "draws random numbers") if _runs(torch, ours, args) else ("wrong", "does not run")
         for jit in (False, True):

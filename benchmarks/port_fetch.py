@@ -103,8 +103,9 @@ class Extract:
         first = min([statement.lineno, *(d.lineno for d in decorators)])
         text = textwrap.dedent("\n".join(lines[first - 1 : statement.end_lineno]))
         for dotted in sorted({ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute)}):
-            module, _, last = self.full_name(file, dotted).rpartition(".")
-            if module and (other := self.package.file(module)):  # `ops.scale` of a module of the package
+            full = self.full_name(file, dotted)
+            module, _, last = full.rpartition(".")
+            if not self.package.file(full) and (other := self.package.file(module)):  # `ops.scale`
                 self.name(other, last)
                 text = re.sub(rf"(?<![\w.]){re.escape(dotted)}\b", last, text)
         for name in sorted({n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}):
