@@ -13,6 +13,7 @@ from fnjax.port.naming import imported
 from fnjax.port.operations import support
 from fnjax.port.program import Program
 
+_LIBRARIES = {"numpy", "scipy"}  # what the source imports of them stays where the output reads it
 _OURS = {
     "fnjax": "import fnjax",
     "jax": "import jax",
@@ -64,8 +65,8 @@ def _head(program: Program, text: str, helpers: str) -> str:
                 root = full.split(".")[0]
                 if root == "__future__":
                     future.append(f"from __future__ import {name}")
-                elif name in read and name not in bound and (root in sys.stdlib_module_names or root == "numpy"):
-                    (third if root == "numpy" else standard).add(_line(small, name, full))
+                elif name in read and name not in bound and (root in sys.stdlib_module_names or root in _LIBRARIES):
+                    (third if root in _LIBRARIES else standard).add(_line(small, name, full))
     have = {line.rpartition(" ")[2] for line in standard | third}
     for name, line in _OURS.items():
         if name in read and name not in have:

@@ -24,6 +24,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     indexing,
     loops,
     numbers,
+    numpy_calls,
     operations,
     operators,
     others,

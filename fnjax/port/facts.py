@@ -85,6 +85,7 @@ class Value:
         mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
         python: a Python number in the source, for which the port has a scalar array.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
+        numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
     """
 
     kind: str = "unknown"
@@ -104,6 +105,7 @@ class Value:
     mixed: bool = False
     python: bool = False
     rows: int = 0
+    numpy: bool | None = False
 
     @property
     def traced(self) -> bool:
@@ -194,6 +196,7 @@ def join_values(a: Value, b: Value) -> Value:
         mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
         python=a.python or b.python,
         rows=min(a.rows, b.rows),
+        numpy=a.numpy if a.numpy == b.numpy else None,
     )
 
 

@@ -245,6 +245,7 @@ class Program:
                         element=said.element or value.element,
                         parts=said.parts,
                         rows=said.rows,
+                        numpy=said.numpy,
                     )
                 if param is star or param is routine.node.params.star_kwarg:
                     value = Value("static", element=UNKNOWN) if not value.element else value

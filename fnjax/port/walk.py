@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fnjax.port.program import Program, Routine
 
 _FIT = Fill({}, frozenset())
+_OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 _ROUNDS = 5  # of a loop, until its state must have settled
 
 
@@ -99,8 +100,23 @@ class Walk:
                 self.rebuilt(node),
                 Value(kind="static", literal=literal(node)) if literal(node) is not MISSING else UNKNOWN,
             )
+        if isinstance(node, _OPERATORS) and term.value.is_tensor:
+            term = replace(term, value=self._of_numpy(node, term.value))
         self.memo[id(node)] = (node, term)
         return term
+
+    def _of_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
+        """An operator's result is an array of NumPy if its operands are; a scalar of NumPy is a copy."""
+        if isinstance(node, cst.Subscript):
+            numpy, place = self.expr(node.value).value.numpy, value.place
+            if numpy and value.rank is None and place is not None:
+                place = replace(place, certain=False)
+            return replace(value, numpy=numpy, place=self.fresh(node) if numpy and value.rank == 0 else place)
+        operands = [self.expr(n).value for n in node.children if isinstance(n, cst.BaseExpression)]
+        if isinstance(node, cst.Comparison):
+            operands += [self.expr(c.comparator).value for c in node.comparisons]
+        flags = {o.numpy for o in operands if o.is_tensor}
+        return replace(value, numpy=flags.pop() if len(flags) == 1 else False)
 
     def rebuilt(self, node: Any) -> Any:
         """The node with its expressions translated."""

@@ -208,7 +208,7 @@ def operate(
                 rows=target.value.rows,
             ),
         )
-    return Term(expression_, value)
+    return Term(expression_, replace(value, numpy=False))
 
 
 def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:

@@ -1,17 +1,16 @@
-"""Calls of Python's own functions, of NumPy and math, and of the file's functions.
+"""Calls of Python's own functions and of math.
 
 What: builtins stay, `isinstance(x, torch.Tensor)` asks for jax.Array, `float(t)` and `.item()` of a tensor become the
-scalar array; functions of NumPy and math become those of jax.numpy where they are given tensors; the file's own
-functions
-are ported along, and Function.apply stays.
+scalar array; functions of math become those of jax.numpy where they are given tensors.
 Before: `isinstance(x, torch.Tensor) and math.sqrt(x.sum().item())`
 After: `isinstance(x, jax.Array) and jnp.sqrt(jnp.sum(x))`
-Safety: what the file's functions return and which arguments they write to is worked out from their bodies.
-Limits: functions of other libraries are findings: they have to be supplied.
+Safety: calls without tensors stay Python's.
+Limits: int() and bool() of a tensor run un-jitted only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import libcst as cst
@@ -30,85 +29,6 @@ _TENSOR_TYPES = frozenset(
         "torch.FloatTensor",
         "torch.autograd.Variable",
     }
-)
-# Libraries' functions of arrays that jax.numpy has under the same name and with the same meaning.
-_ARRAYS = frozenset(
-    [
-        "abs",
-        "exp",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "floor",
-        "ceil",
-        "sign",
-        "maximum",
-        "minimum",
-        "where",
-        "sum",
-        "mean",
-        "prod",
-        "max",
-        "min",
-        "clip",
-        "dot",
-        "matmul",
-        "outer",
-        "transpose",
-        "reshape",
-        "concatenate",
-        "stack",
-        "zeros_like",
-        "ones_like",
-        "square",
-        "power",
-        "einsum",
-        "cumsum",
-        "argmax",
-        "argmin",
-        "argsort",
-        "sort",
-        "any",
-        "all",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "expand_dims",
-        "squeeze",
-        "swapaxes",
-        "moveaxis",
-        "tile",
-        "repeat",
-        "diag",
-        "eye",
-        "trace",
-        "kron",
-        "arctan2",
-        "hypot",
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "negative",
-        "absolute",
-        "var",
-        "std",
-        "median",
-        "asarray",
-        "array",
-    ]
 )
 _MATH = {
     "sqrt": "jnp.sqrt",
@@ -129,35 +49,6 @@ _MATH = {
     "isinf": "jnp.isinf",
     "log1p": "jnp.log1p",
 }
-# Functions of scipy.special of which jax.scipy.special has the same.
-_SPECIAL = frozenset(
-    [
-        "erf",
-        "erfc",
-        "erfinv",
-        "expit",
-        "logit",
-        "gammaln",
-        "digamma",
-        "entr",
-        "ndtr",
-        "ndtri",
-        "log_ndtr",
-        "i0",
-        "i0e",
-        "i1",
-        "i1e",
-        "xlogy",
-        "xlog1py",
-        "betaln",
-        "gammainc",
-        "gammaincc",
-        "zeta",
-        "softmax",
-        "log_softmax",
-        "logsumexp",
-    ]
-)
 _STATIC_BUILTINS = frozenset(
     [
         "len",
@@ -350,54 +241,24 @@ def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
 
 
 @expression(cst.Call)
-def arrays(walk: Walk, node: cst.Call) -> Term | None:
-    """`np.sqrt(x)`, `math.sqrt(x)`, `special.erf(x)`; `x.numpy()` and `torch.from_numpy(a)` need no translation."""
-    name = walk.name_of(node.func)
-    if isinstance(node.func, cst.Attribute) and node.func.attr.value in {"numpy", "__array__"} and not name:
-        term = walk.expr(node.func.value)
-        if term.value.kind in {"tensor", "unknown"}:
-            return Term(term.node, replace(term.value, kind="tensor"))
-    if name == "torch.from_numpy":
-        term = walk.expr(node.args[0].value)
-        return Term(term.node, replace(term.value, kind="tensor"))
-    root, _, last = name.rpartition(".")
-    special = root == "scipy.special" and last in _SPECIAL
-    if root not in {"numpy", "math", "cmath"} and not special:
+def mathematics(walk: Walk, node: cst.Call) -> Term | None:
+    """`math.sqrt(x)`."""
+    root, _, last = walk.name_of(node.func).rpartition(".")
+    if root not in {"math", "cmath"}:
         return None
     values = values_of(walk, node)
-    containers = [p for v in values for p in (*(v.parts or ()), v.element) if p is not None]
-    if not any(v.is_tensor for v in [*values, *containers]):
-        if special:
-            return None
-        unknown = any(v.kind == "unknown" for v in values)
-        return Term(
-            walk.rebuilt(node),
-            UNKNOWN if unknown and root == "numpy" else Value("static", "float" if root == "math" else "unknown"),
-        )
-    walk.sink.imports.add("jnp")
-    if special and all(a.keyword is None or a.keyword.value in {"axis", "keepdims"} for a in node.args):
-        walk.sink.imports.add("jax")
-        args = [a.with_changes(value=walk.expr(a.value).node) for a in node.args]
-        return Term(
-            node.with_changes(func=parse(f"jax.scipy.special.{last}"), args=args),
-            Value("tensor", "float", place=walk.fresh(node)),
-        )
-    if root == "numpy" and last in _ARRAYS:
-        made = walk.rebuilt(node)
-        return Term(
-            made.with_changes(func=parse(f"jnp.{last}")),
-            Value("tensor", values[0].dtype, like="", place=walk.fresh(node)),
-        )
-    if root == "math" and last in _MATH:
-        walk.sink.imports.add("jax")
-        made = walk.rebuilt(node)
-        return Term(made.with_changes(func=parse(_MATH[last])), Value("tensor", "float", 0, place=walk.fresh(node)))
-    raise Stop(
-        node,
-        "numpy",
-        f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
-        "shape of its result",
-    )
+    made = walk.rebuilt(node)
+    if not any(v.is_tensor for v in (*values, *contained(values))):
+        return Term(made, Value("static", "float"))
+    if root == "cmath" or last not in _MATH:
+        raise Stop(node, "numpy", f"{root}.{last} of a tensor's value: jax.numpy has no function of that name")
+    walk.sink.imports |= {"jnp", "jax"}
+    return Term(made.with_changes(func=parse(_MATH[last])), Value("tensor", "float", 0, place=walk.fresh(node)))
+
+
+def contained(values: Iterable[Value]) -> list[Value]:
+    """What lists and tuples among these hold."""
+    return [p for v in values for p in (*(v.parts or ()), v.element) if p is not None]
 
 
 @expression(cst.Call)

@@ -14,6 +14,7 @@ import libcst as cst
 ORDER = (
     "context",
     "passed_functions",
+    "numpy_calls",
     "python_calls",
     "own_functions",
     "numbers",

@@ -366,7 +366,7 @@ def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     for name, full in imported(node):
         walk.bind(name, Value("object", name=full), node)
         root = full.split(".")[0]
-        kept = kept or root in sys.stdlib_module_names or root in {"numpy", "jax", "fnjax"}
+        kept = kept or root in sys.stdlib_module_names or root in {"numpy", "scipy", "jax", "fnjax"}
     return [cst.SimpleStatementLine([node])] if kept else []
 
 

@@ -1,0 +1,144 @@
+"""Functions of NumPy and SciPy: those for which JAX has the same, and those that run on the host.
+
+A line says: what is known of the result | where JAX has them | names. The result is `entry` (each entry of the
+arguments alone), `float`, `int` or `bool` (of that dtype), `same` (the first argument's dtype), or `parts=N`.
+"""
+
+from __future__ import annotations
+
+_TABLE = """
+entry | numpy jnp | abs absolute add clip conj conjugate copysign divide exp exp2 expm1 fabs floor ceil trunc rint fmax
+entry | numpy jnp | fmin fmod floor_divide hypot imag real log log10 log1p log2 logaddexp logaddexp2 maximum minimum mod
+entry | numpy jnp | multiply nan_to_num negative positive power float_power reciprocal remainder round sign sqrt cbrt
+entry | numpy jnp | square subtract true_divide where zeros_like ones_like full_like sin cos tan arcsin arccos arctan
+entry | numpy jnp | arctan2 sinh cosh tanh arcsinh arccosh arctanh sinc deg2rad rad2deg degrees radians heaviside angle
+bool | numpy jnp | isnan isinf isfinite isneginf isposinf signbit isclose equal not_equal less less_equal greater
+bool | numpy jnp | greater_equal logical_and logical_or logical_not logical_xor any all array_equal allclose isin
+int | numpy jnp | argmax argmin nanargmax nanargmin argsort count_nonzero searchsorted digitize
+same | numpy jnp | sum prod max min amax amin nansum nanmax nanmin nanprod cumsum cumprod ptp dot vdot inner outer matmul
+same | numpy jnp | tensordot einsum kron trace transpose reshape ravel concatenate stack vstack hstack dstack column_stack
+same | numpy jnp | block expand_dims squeeze swapaxes moveaxis rollaxis tile repeat broadcast_to atleast_1d atleast_2d
+same | numpy jnp | atleast_3d diag diagonal diagflat tril triu flip flipud fliplr roll rot90 sort take take_along_axis
+same | numpy jnp | diff pad convolve correlate cross append asarray array ascontiguousarray copy empty_like vander
+float | numpy jnp | mean std var median average percentile quantile nanmean nanstd nanvar nanmedian cov corrcoef interp
+float | numpy jnp | gradient trapezoid
+parts=2 | numpy jnp | frexp modf divmod
+same | numpy.linalg jnp.linalg | inv det cholesky solve pinv matrix_power eigvalsh svdvals multi_dot
+float | numpy.linalg jnp.linalg | norm cond
+parts=2 | numpy.linalg jnp.linalg | eigh qr slogdet
+parts=3 | numpy.linalg jnp.linalg | svd
+complex | numpy.fft jnp.fft | fft ifft fft2 ifft2 fftn ifftn rfft rfft2 rfftn ihfft
+same | numpy.fft jnp.fft | fftshift ifftshift
+float | numpy.fft jnp.fft | irfft irfft2 irfftn hfft
+complex | scipy.fft jnp.fft | fft ifft fft2 ifft2 fftn ifftn rfft rfft2 rfftn
+float | scipy.fft jnp.fft | irfft irfft2 irfftn
+float | scipy.special jax.scipy.special | betaln digamma entr erf erfc erfinv expit gamma gammainc gammaincc gammaln i0 i0e
+float | scipy.special jax.scipy.special | i1 i1e log_ndtr logit ndtr ndtri xlogy xlog1py zeta polygamma
+float | scipy.special jax.scipy.special | softmax log_softmax logsumexp
+float | scipy.linalg jax.scipy.linalg | expm
+float | scipy.linalg jnp.linalg | inv det pinv
+float | scipy.signal jax.scipy.signal | convolve convolve2d correlate correlate2d fftconvolve
+float | scipy.stats.norm jax.scipy.stats.norm | cdf pdf logcdf logpdf ppf sf
+"""
+# Functions that JAX has not, of each entry alone, real for real numbers.
+_ENTRYWISE = """
+iv ive jv jve kv kve kn k0 k0e k1 k1e yv yve yn j0 j1 y0 y1 ellipk ellipkm1 ellipe ellipkinc ellipeinc hyp0f1 hyp1f1
+hyp2f1 hyperu erfcx erfi erfcinv dawsn exp1 expi expn spence zetac struve modstruve owens_t stdtr stdtrit beta betainc
+betaincinv gammaincinv gammainccinv gammasgn rgamma psi poch binom kl_div rel_entr huber pseudo_huber boxcox boxcox1p
+inv_boxcox inv_boxcox1p cbrt exp10 cosdg sindg tandg log_expit chdtr chdtrc fdtr fdtrc eval_legendre eval_chebyt
+eval_chebyu eval_hermite eval_hermitenorm eval_laguerre eval_genlaguerre eval_gegenbauer eval_jacobi wrightomega
+ber bei ker kei log1mexp log_wright_bessel
+"""
+# Functions whose result has the shape and dtype of the argument at this place.
+_LIKE = {
+    "scipy.linalg.solve_sylvester": 2,
+    "scipy.linalg.solve_continuous_lyapunov": 1,
+    "scipy.linalg.solve_discrete_lyapunov": 1,
+    **dict.fromkeys(
+        (
+            f"scipy.ndimage.{name}"
+            for name in [
+                "gaussian_filter",
+                "gaussian_filter1d",
+                "uniform_filter",
+                "uniform_filter1d",
+                "median_filter",
+                "maximum_filter",
+                "minimum_filter",
+                "gaussian_laplace",
+                "gaussian_gradient_magnitude",
+                "laplace",
+                "sobel",
+                "prewitt",
+                "convolve",
+                "convolve1d",
+                "correlate",
+                "correlate1d",
+            ]
+        ),
+        0,
+    ),
+}
+SHAPED = {"scipy.linalg.sqrtm", "scipy.linalg.logm", "scipy.linalg.signm"}  # square matrices; may be complex
+JOINING = frozenset(
+    [
+        "concatenate",
+        "stack",
+        "vstack",
+        "hstack",
+        "dstack",
+        "column_stack",
+        "block",
+        "array",
+        "asarray",
+        "where",
+        "einsum",
+    ]
+)
+RENAMED = {"a_min": "min", "a_max": "max"}
+REFUSED = frozenset({"out", "order", "casting", "subok", "copy", "like", "method", "workers", "overwrite_x"})
+JAX: dict[str, tuple[str, str]] = {}
+for _line in _TABLE.strip().splitlines():
+    _result, _roots, _names = (part.strip() for part in _line.split("|"))
+    _root, _target = _roots.split()
+    for _name in _names.split():
+        JAX[f"{_root}.{_name}"] = _result, f"{_target}.{_name}"
+JAX["scipy.special.psi"] = "float", "jax.scipy.special.digamma"
+ENTRYWISE = frozenset(f"scipy.special.{name}" for name in _ENTRYWISE.split())
+LIKE = _LIKE
+
+# Methods of NumPy's arrays that JAX's have with the same meaning, by what is known of the result.
+METHODS = {
+    **dict.fromkeys(["all", "any"], "bool"),
+    **dict.fromkeys(["argmax", "argmin", "argsort"], "int"),
+    **dict.fromkeys(["mean", "std", "var"], "float"),
+    **dict.fromkeys(["sum", "prod", "max", "min", "cumsum", "cumprod", "trace", "dot", "repeat", "take"], "same"),
+    **dict.fromkeys(["clip", "round", "conj", "conjugate", "copy"], "entry"),
+    **dict.fromkeys(["reshape", "ravel", "flatten", "squeeze", "swapaxes", "transpose", "diagonal", "view"], "view"),
+}
+DTYPES = {
+    **dict.fromkeys(["float64", "double", "float_", "longdouble"], "float"),
+    **dict.fromkeys(["int64", "int_", "longlong", "intp"], "int"),
+    **dict.fromkeys(["complex128", "complex_", "cdouble"], "complex"),
+    **dict.fromkeys(["bool", "bool_"], "bool"),
+    **{
+        name: f"jnp.{name}" for name in ["float32", "float16", "int32", "int16", "int8", "uint8", "uint32", "complex64"]
+    },
+    "single": "jnp.float32",
+    "half": "jnp.float16",
+    "float": "float",
+    "int": "int",
+    "complex": "complex",
+}
+# Draws of NumPy's global generator, by what jax.random has for them.
+DRAWS = {
+    "rand": ("*size", "jax.random.uniform(key, size)"),
+    "randn": ("*size", "jax.random.normal(key, size)"),
+    "random": ("size", "jax.random.uniform(key, size)"),
+    "random_sample": ("size", "jax.random.uniform(key, size)"),
+    "standard_normal": ("size", "jax.random.normal(key, size)"),
+    "uniform": ("low=0.0 high=1.0 size", "jax.random.uniform(key, size, minval=low, maxval=high)"),
+    "normal": ("loc=0.0 scale=1.0 size", "loc + scale * jax.random.normal(key, size)"),
+    "binomial": ("n p size", "jax.random.binomial(key, n, p, size).astype(int)"),
+    "randint": ("low high size", "jax.random.randint(key, size, low, high)"),
+}

@@ -1,0 +1,285 @@
+"""NumPy and SciPy inside.
+
+What: arrays that `x.numpy()` gives are JAX arrays with NumPy's methods: they stay as they are. Functions that
+jax.numpy or jax.scipy has with the same meaning take their place; functions of SciPy that JAX has not run on the host,
+in jax.pure_callback, where the shape of their result is known. Draws of np.random take a key (see below).
+Before: `y = torch.from_numpy(np.log1p(a) * special.kv(1, a))` with `a = x.detach().cpu().numpy()`
+After: `y = jnp.log1p(a) * _on_host_entrywise(lambda a: special.kv(1, a), a)`
+Safety: which functions have the same meaning is a table; calls without tensors stay NumPy's, as constants.
+Limits: all other functions of arrays are findings, as are methods that write in place (`a.sort()`) and `out=`. What
+runs on the host cannot be differentiated by JAX, so that such a backward has no second derivative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.naming import targets
+from fnjax.port.operations import code, fit, literal
+from fnjax.port.operations.expressions import Fill
+from fnjax.port.operations.numpy_functions import (
+    DRAWS,
+    DTYPES,
+    ENTRYWISE,
+    JAX,
+    JOINING,
+    LIKE,
+    METHODS,
+    REFUSED,
+    RENAMED,
+    SHAPED,
+)
+from fnjax.port.records import nodes
+from fnjax.port.rules.python_calls import contained, values_of
+from fnjax.port.rules.randomness import fresh_key
+from fnjax.port.rules.registry import expression
+from fnjax.port.walk import Stop, Term, Walk, parse
+
+_CREATING = frozenset({"zeros", "ones", "empty", "full"})
+
+
+@expression(cst.Call)
+def from_torch(walk: Walk, node: cst.Call) -> Term | None:
+    """`x.numpy()` and `torch.from_numpy(a)` need no translation."""
+    if isinstance(node.func, cst.Attribute) and node.func.attr.value in {"numpy", "__array__"}:
+        term = walk.expr(node.func.value)
+        if not walk.name_of(node.func) and term.value.kind in {"tensor", "unknown"}:
+            return Term(term.node, replace(term.value, kind="tensor", numpy=True))
+    if walk.name_of(node.func) == "torch.from_numpy" and node.args:
+        term = walk.expr(node.args[0].value)
+        if term.value.is_tensor:
+            return Term(term.node, replace(term.value, numpy=False))
+    return None
+
+
+@expression(cst.Call)
+def function(walk: Walk, node: cst.Call) -> Term | None:
+    """`np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
+    name = walk.name_of(node.func)
+    root = name.partition(".")[0]
+    if root == "random":
+        raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
+    if root not in {"numpy", "scipy"} or "." not in name:
+        return None
+    if name.startswith("numpy.random."):
+        return _draw(walk, node, name.removeprefix("numpy.random."))
+    values = values_of(walk, node)
+    tensors = [v for v in (*values, *contained(values)) if v.is_tensor]
+    short = name.removeprefix("numpy.")
+    if not tensors and short in _CREATING and _written(walk):
+        return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+    if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
+        unknown = any(v.kind == "unknown" for v in values)
+        return Term(walk.rebuilt(node), UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
+    if short in DTYPES and len(node.args) == 1:
+        return _same(
+            walk,
+            node,
+            DTYPES[short].replace("int", "jnp.int_") if "." not in DTYPES[short] else DTYPES[short],
+            replace(tensors[0], numpy=True),
+        )
+    if name in JAX and not (name.startswith("scipy.special.") and any(a.keyword for a in node.args)):
+        result, target = JAX[name]
+        return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
+    if name in {"scipy.special.softmax", "scipy.special.log_softmax", "scipy.special.logsumexp"}:
+        return _same(walk, node, f"jax.{name}", Value("tensor", "float", numpy=True, place=walk.fresh(node)))
+    if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
+        walk.sink.needs.add("_on_host_entrywise")
+        return _host(walk, node, node, "_on_host_entrywise", "")
+    if name in LIKE and not any(a.keyword and a.keyword.value == "output" for a in node.args):
+        walk.sink.needs.add("_on_host")
+        return _host(walk, node, node, "_on_host", code(fit(walk.expr(node.args[LIKE[name]].value).node, 1)))
+    raise Stop(
+        node,
+        "numpy",
+        f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
+        "shape of its result",
+    )
+
+
+@expression(cst.Attribute)
+def real_part(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`scipy.linalg.sqrtm(m).real` has the shape of m."""
+    call = node.value
+    if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.name_of(call.func) not in SHAPED:
+        return None
+    if len(call.args) != 1 or not walk.expr(call.args[0].value).value.is_tensor:
+        return None
+    walk.sink.needs.add("_on_host")
+    return _host(walk, node, call, "_on_host", code(fit(walk.expr(call.args[0].value).node, 1)))
+
+
+@expression(cst.Call)
+def method(walk: Walk, node: cst.Call) -> Term | None:
+    """`a.mean(axis=1)` of an array of NumPy."""
+    if not isinstance(node.func, cst.Attribute) or walk.name_of(node.func.value):
+        return None
+    term, attr = walk.expr(node.func.value), node.func.attr.value
+    value = term.value
+    if value.numpy is None and value.is_tensor:
+        raise Stop(node, "numpy", f"it cannot be told whether {code(node.func.value)} is a tensor or a NumPy array")
+    if not value.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
+        return None
+    values = [value, *values_of(walk, node)]
+    func = node.func.with_changes(value=fit(term.node))
+    if attr == "astype" and node.args:
+        dtype = _dtype(walk, node.args[0].value)
+        made = node.with_changes(func=func, args=[cst.Arg(dtype)])
+        return Term(made, replace(_cast(value, code(dtype)), place=walk.fresh(node)))
+    if attr not in METHODS or (attr == "view" and node.args):
+        raise Stop(
+            node,
+            "numpy",
+            f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array",
+        )
+    made = node.with_changes(func=node.func.with_changes(value=fit(term.node)), args=_arguments(walk, node))
+    if METHODS[attr] == "view":
+        place = value.place and replace(value.place, certain=False)
+        return Term(
+            made, replace(value, place=walk.fresh(node) if attr == "flatten" else place, rank=None, number="", like="")
+        )
+    return Term(made, _result(walk, node, METHODS[attr], values, [value]))
+
+
+@expression(cst.Attribute)
+def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`a.size` is a number, `a.T` reverses all axes."""
+    if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or walk.name_of(node):
+        return None
+    term = walk.expr(node.value)
+    if not term.value.numpy or not term.value.is_tensor:
+        return None
+    made = node.with_changes(value=fit(term.node))
+    if node.attr.value != "T":
+        return Term(made, Value("static", "int"))
+    place = term.value.place and replace(term.value.place, certain=False)
+    return Term(made, replace(term.value, place=place, number="", like=""))
+
+
+def _same(walk: Walk, node: cst.Call, target: str, value: Value, short: str = "") -> Term:
+    """The function of JAX, with the same arguments."""
+    walk.sink.imports |= {"jnp", "jax"} & {target.split(".", maxsplit=1)[0]}
+    return Term(node.with_changes(func=parse(target), args=_arguments(walk, node, short)), value)
+
+
+def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
+    """The arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
+    made = []
+    for arg in node.args:
+        keyword = arg.keyword.value if arg.keyword else ""
+        if keyword in REFUSED or arg.star == "**":
+            raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")
+        term = walk.expr(arg.value)
+        new = _dtype(walk, arg.value) if keyword == "dtype" else term.node
+        joined = not short or short.rpartition(".")[2] in JOINING
+        if not (keyword or arg.star or joined) and any(v.is_tensor for v in contained([term.value])):
+            walk.sink.imports.add("jnp")
+            new = parse(f"jnp.asarray({code(new)})")
+        name = cst.Name(RENAMED[keyword]) if keyword in RENAMED else arg.keyword
+        made.append(arg.with_changes(value=new, keyword=name))
+    return made
+
+
+def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensors: list[Value]) -> Value:
+    """What is known of a function's result."""
+    first = tensors[0]
+    place = walk.fresh(node)
+    if result.startswith("parts="):
+        if any(a.keyword and a.keyword.value in {"mode", "compute_uv"} for a in node.args):
+            raise Stop(node, "numpy", "the number of results depends on an argument; use jax.numpy's function")
+        part = Value("tensor", numpy=True)
+        return Value(
+            "static", parts=tuple(replace(part, place=walk.fresh(node, f" {i}")) for i in range(int(result[6:])))
+        )
+    if result == "entry":
+        like = {v.like for v in tensors}
+        rank = {v.rank for v in tensors}
+        return Value(
+            "tensor",
+            first.dtype if len({v.dtype for v in tensors}) == 1 and first.dtype != "int" else "unknown",
+            rank.pop() if len(rank) == 1 else None,
+            like=like.pop() if len(like) == 1 else "",
+            place=place,
+            numpy=True,
+        )
+    if walk.name_of(node.func) == "numpy.asarray" and first is values[0]:
+        return replace(first, numpy=True)
+    return Value("tensor", first.dtype if result == "same" else result, place=place, numpy=True)
+
+
+def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Term:
+    """A call that runs on the host; what may be a tensor is passed in."""
+    params: dict[str, str] = {}
+    args = []
+    for arg in node.args:
+        term = walk.expr(arg.value)
+        if term.value.kind == "static" or arg.keyword:
+            args.append(arg.with_changes(value=arg.value if arg.keyword else term.node))
+            continue
+        text = code(term.node)
+        own = text if isinstance(term.node, cst.Name) else f"a{len(params)}"
+        params.setdefault(text, own)
+        args.append(arg.with_changes(value=cst.Name(params[text])))
+    inner = node.with_changes(args=args)
+    body = inner if whole is node else whole.with_changes(value=inner)
+    given = ", ".join([*([like] if like else []), *params])
+    made = parse(f"{helper}(lambda {', '.join(params.values())}: {code(body)}, {given})")
+    return Term(made, Value("tensor", "float", place=walk.fresh(whole), numpy=True))
+
+
+def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
+    """`np.random.normal(0, 1, x.shape)` takes a key."""
+    spec, template = DRAWS.get(short, ("", ""))
+    names = [part.partition("=")[0] for part in spec.split()]
+    given = {name: default for part in spec.split() for name, _, default in [part.partition("=")]}
+    if names == ["*size"] and node.args and not any(a.keyword for a in node.args):
+        inside = ", ".join(code(a) for a in node.args).rstrip(", ")
+        given = {"size": inside[1:] if inside.startswith("*") and len(node.args) == 1 else f"({inside},)"}
+    else:
+        for i, arg in enumerate(node.args):
+            key = arg.keyword.value if arg.keyword else names[i] if i < len(names) and not arg.star else "?"
+            given[key] = code(walk.expr(arg.value).node)
+        if given.get("size", "").isdigit():
+            given["size"] = f"({given['size']},)"
+    shaped = given.get("size", "").endswith((".shape", ".size()", ")"))
+    if not shaped or "" in given.values() or "?" in given:
+        raise Stop(
+            node,
+            "random",
+            f"numpy.random.{short} draws from NumPy's generator, once for all calls under jit: use torch's functions, "
+            "or jax.random with a key",
+        )
+    walk.sink.imports.add("jax")
+    words = {name: parse(text) for name, text in given.items()}
+    made = parse(template).visit(Fill({**words, "key": fresh_key(walk, node)}, frozenset()))
+    assert isinstance(made, cst.BaseExpression)
+    dtype = "int" if short in {"binomial", "randint"} else "float"
+    return Term(made, Value("tensor", dtype, numpy=True, place=walk.fresh(node)))
+
+
+def _written(walk: Walk) -> bool:
+    """Whether the array that this statement makes is written to by entries."""
+    bound = {t for n in nodes(walk.current) if isinstance(n, cst.AssignTarget) for t in targets(n.target)}
+    written = [n.target for n in nodes(walk.routine.node) if isinstance(n, (cst.AugAssign, cst.AssignTarget))]
+    return any(isinstance(t, cst.Subscript) and code(t.value) in bound for t in written)
+
+
+def _dtype(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+    """JAX's name of a dtype of NumPy."""
+    name = walk.name_of(node).removeprefix("numpy.").removeprefix("builtins.")
+    text = literal(node)
+    found = DTYPES.get(text if isinstance(text, str) else name)
+    if found is None:
+        return walk.expr(node).node
+    walk.sink.imports |= {"jnp"} & {found.split(".")[0]}
+    return parse(found)
+
+
+def _cast(value: Value, dtype: str) -> Value:
+    """What is known of the value as this dtype."""
+    kind = next((k for k in ("complex", "float", "int", "bool") if k in dtype), "unknown")
+    exact = "?" if kind == "unknown" else "" if dtype in {"int", "bool", "complex"} else dtype.removeprefix("jnp.")
+    return replace(value, dtype=kind, exact=exact, number="", numpy=True)
