@@ -19,7 +19,7 @@ same | numpy jnp | sum prod max min amax amin nansum nanmax nanmin nanprod cumsu
 same | numpy jnp | tensordot einsum kron trace transpose reshape ravel concatenate stack vstack hstack dstack column_stack
 same | numpy jnp | block expand_dims squeeze swapaxes moveaxis rollaxis tile repeat broadcast_to atleast_1d atleast_2d
 same | numpy jnp | atleast_3d diag diagonal diagflat tril triu flip flipud fliplr roll rot90 sort take take_along_axis
-same | numpy jnp | diff pad convolve correlate cross append asarray array ascontiguousarray copy empty_like vander
+same | numpy jnp | diff pad convolve correlate cross append asarray array copy empty_like vander
 float | numpy jnp | mean std var median average percentile quantile nanmean nanstd nanvar nanmedian cov corrcoef interp
 float | numpy jnp | gradient trapezoid
 parts=2 | numpy jnp | frexp modf divmod
@@ -44,57 +44,30 @@ float | scipy.stats.norm jax.scipy.stats.norm | cdf pdf logcdf logpdf ppf sf
 _ENTRYWISE = """
 iv ive jv jve kv kve kn k0 k0e k1 k1e yv yve yn j0 j1 y0 y1 ellipk ellipkm1 ellipe ellipkinc ellipeinc hyp0f1 hyp1f1
 hyp2f1 hyperu erfcx erfi erfcinv dawsn exp1 expi expn spence zetac struve modstruve owens_t stdtr stdtrit beta betainc
-betaincinv gammaincinv gammainccinv gammasgn rgamma psi poch binom kl_div rel_entr huber pseudo_huber boxcox boxcox1p
+betaincinv gammaincinv gammainccinv gammasgn rgamma poch binom kl_div rel_entr huber pseudo_huber boxcox boxcox1p
 inv_boxcox inv_boxcox1p cbrt exp10 cosdg sindg tandg log_expit chdtr chdtrc fdtr fdtrc eval_legendre eval_chebyt
 eval_chebyu eval_hermite eval_hermitenorm eval_laguerre eval_genlaguerre eval_gegenbauer eval_jacobi wrightomega
-ber bei ker kei log1mexp log_wright_bessel
+ber bei ker kei log_wright_bessel
 """
-# Functions whose result has the shape and dtype of the argument at this place.
-_LIKE = {
+_FILTERS = """
+gaussian_filter gaussian_filter1d uniform_filter uniform_filter1d median_filter maximum_filter minimum_filter
+gaussian_laplace gaussian_gradient_magnitude laplace sobel prewitt convolve convolve1d correlate correlate1d
+distance_transform_edt
+"""
+# Functions whose result has the shape and dtype of the argument at this place; FLOATS give floats for all of them.
+LIKE = {
+    **{f"scipy.ndimage.{name}": 0 for name in _FILTERS.split()},
     "scipy.linalg.solve_sylvester": 2,
     "scipy.linalg.solve_continuous_lyapunov": 1,
     "scipy.linalg.solve_discrete_lyapunov": 1,
-    **dict.fromkeys(
-        (
-            f"scipy.ndimage.{name}"
-            for name in [
-                "gaussian_filter",
-                "gaussian_filter1d",
-                "uniform_filter",
-                "uniform_filter1d",
-                "median_filter",
-                "maximum_filter",
-                "minimum_filter",
-                "gaussian_laplace",
-                "gaussian_gradient_magnitude",
-                "laplace",
-                "sobel",
-                "prewitt",
-                "convolve",
-                "convolve1d",
-                "correlate",
-                "correlate1d",
-            ]
-        ),
-        0,
-    ),
 }
-SHAPED = {"scipy.linalg.sqrtm", "scipy.linalg.logm", "scipy.linalg.signm"}  # square matrices; may be complex
-JOINING = frozenset(
-    [
-        "concatenate",
-        "stack",
-        "vstack",
-        "hstack",
-        "dstack",
-        "column_stack",
-        "block",
-        "array",
-        "asarray",
-        "where",
-        "einsum",
-    ]
-)
+FLOATS = frozenset({"scipy.ndimage.distance_transform_edt"})
+HOST_MATRICES = {"scipy.linalg.sqrtm"}  # of square matrices; its result may be complex
+_LISTS = """
+concatenate stack vstack hstack dstack column_stack block array asarray einsum multi_dot reshape transpose tile
+broadcast_to moveaxis roll pad flip squeeze expand_dims tensordot rot90 full_like
+"""
+LISTS = frozenset(_LISTS.split())  # those that take lists: of arrays, or for a shape or axes
 RENAMED = {"a_min": "min", "a_max": "max"}
 REFUSED = frozenset({"out", "order", "casting", "subok", "copy", "like", "method", "workers", "overwrite_x"})
 JAX: dict[str, tuple[str, str]] = {}
@@ -103,9 +76,9 @@ for _line in _TABLE.strip().splitlines():
     _root, _target = _roots.split()
     for _name in _names.split():
         JAX[f"{_root}.{_name}"] = _result, f"{_target}.{_name}"
+JAX["numpy.ascontiguousarray"] = "same", "jnp.asarray"
 JAX["scipy.special.psi"] = "float", "jax.scipy.special.digamma"
 ENTRYWISE = frozenset(f"scipy.special.{name}" for name in _ENTRYWISE.split())
-LIKE = _LIKE
 
 # Methods of NumPy's arrays that JAX's have with the same meaning, by what is known of the result.
 METHODS = {

@@ -8,17 +8,15 @@ import numpy as np
 
 
 def _on_host(f, like, *args):
-    """F of NumPy arrays, run outside JAX; its result has the shape and dtype of `like`."""
-    shape = jax.ShapeDtypeStruct(like.shape, like.dtype)
-    return jax.pure_callback(
-        lambda *a: np.asarray(f(*map(np.asarray, a)), like.dtype), shape, *args, vmap_method="sequential"
-    )
+    """What a function of NumPy arrays gives, run outside JAX: an array of the shape and dtype of `like`."""
+
+    def call(*arrays):
+        return np.asarray(f(*map(np.asarray, arrays))).astype(like.dtype, casting="same_kind")
+
+    return jax.pure_callback(call, jax.ShapeDtypeStruct(like.shape, like.dtype), *args, vmap_method="sequential")
 
 
 def _on_host_entrywise(f, *args):
-    """F of NumPy arrays, entry by entry, run outside JAX."""
+    """What a function of NumPy arrays gives that works entry by entry, run outside JAX."""
     args = jnp.broadcast_arrays(*args)
-    shape = jax.ShapeDtypeStruct(args[0].shape, jnp.result_type(*args, float))
-    return jax.pure_callback(
-        lambda *a: np.asarray(f(*map(np.asarray, a)), shape.dtype), shape, *args, vmap_method="expand_dims"
-    )
+    return _on_host(f, jax.ShapeDtypeStruct(args[0].shape, jnp.result_type(*args, float)), *args)

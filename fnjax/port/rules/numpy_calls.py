@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.facts import LIST, UNKNOWN, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.operations.expressions import Fill
@@ -24,13 +24,14 @@ from fnjax.port.operations.numpy_functions import (
     DRAWS,
     DTYPES,
     ENTRYWISE,
+    FLOATS,
+    HOST_MATRICES,
     JAX,
-    JOINING,
     LIKE,
+    LISTS,
     METHODS,
     REFUSED,
     RENAMED,
-    SHAPED,
 )
 from fnjax.port.records import nodes
 from fnjax.port.rules.python_calls import contained, values_of
@@ -66,6 +67,7 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
         return None
     if name.startswith("numpy.random."):
         return _draw(walk, node, name.removeprefix("numpy.random."))
+    node = _without_dtype(node)
     values = values_of(walk, node)
     tensors = [v for v in (*values, *contained(values)) if v.is_tensor]
     short = name.removeprefix("numpy.")
@@ -74,13 +76,10 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         return Term(walk.rebuilt(node), UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
-    if short in DTYPES and len(node.args) == 1:
-        return _same(
-            walk,
-            node,
-            DTYPES[short].replace("int", "jnp.int_") if "." not in DTYPES[short] else DTYPES[short],
-            replace(tensors[0], numpy=True),
-        )
+    if short in DTYPES and len(node.args) == 1:  # np.float32(a)
+        walk.sink.imports.add("jnp")
+        made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={DTYPES[short]})")
+        return Term(made, replace(_cast(tensors[0], DTYPES[short]), place=walk.fresh(node)))
     if name in JAX and not (name.startswith("scipy.special.") and any(a.keyword for a in node.args)):
         result, target = JAX[name]
         return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
@@ -89,9 +88,12 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
         walk.sink.needs.add("_on_host_entrywise")
         return _host(walk, node, node, "_on_host_entrywise", "")
-    if name in LIKE and not any(a.keyword and a.keyword.value == "output" for a in node.args):
-        walk.sink.needs.add("_on_host")
-        return _host(walk, node, node, "_on_host", code(fit(walk.expr(node.args[LIKE[name]].value).node, 1)))
+    if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
+        like = code(fit(walk.expr(node.args[LIKE[name]].value).node))
+        refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]
+        if not refused:
+            walk.sink.needs.add("_on_host")
+            return _host(walk, node, node, "_on_host", like if name not in FLOATS else f"{like}.astype(float)")
     raise Stop(
         node,
         "numpy",
@@ -104,7 +106,7 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
 def real_part(walk: Walk, node: cst.Attribute) -> Term | None:
     """`scipy.linalg.sqrtm(m).real` has the shape of m."""
     call = node.value
-    if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.name_of(call.func) not in SHAPED:
+    if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.name_of(call.func) not in HOST_MATRICES:
         return None
     if len(call.args) != 1 or not walk.expr(call.args[0].value).value.is_tensor:
         return None
@@ -135,13 +137,30 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
             "numpy",
             f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array",
         )
-    made = node.with_changes(func=node.func.with_changes(value=fit(term.node)), args=_arguments(walk, node))
+    made = node.with_changes(func=node.func.with_changes(value=fit(term.node)), args=_arguments(walk, node, attr))
     if METHODS[attr] == "view":
         place = value.place and replace(value.place, certain=False)
         return Term(
             made, replace(value, place=walk.fresh(node) if attr == "flatten" else place, rank=None, number="", like="")
         )
     return Term(made, _result(walk, node, METHODS[attr], values, [value]))
+
+
+@expression(cst.Subscript)
+def lookup(walk: Walk, node: cst.Subscript) -> Term | None:
+    """`table[indices]` of a constant array of NumPy."""
+    base = walk.expr(node.value)
+    if base.value.kind != "static" or not base.value.numpy:
+        return None
+    made = walk.rebuilt(node)
+    indices = [walk.expr(e.slice.value).value for e in node.slice if isinstance(e.slice, cst.Index)]
+    if not any(v.traced for v in indices):
+        return Term(made, Value("static", numpy=True))
+    walk.sink.imports.add("jnp")
+    place = walk.fresh(node)
+    return Term(
+        made.with_changes(value=parse(f"jnp.asarray({code(base.node)})")), Value("tensor", place=place, numpy=True)
+    )
 
 
 @expression(cst.Attribute)
@@ -159,6 +178,19 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(made, replace(term.value, place=place, number="", like=""))
 
 
+def _without_dtype(node: cst.Call) -> cst.Call:
+    """`f(v, a, dtype=a.dtype)` is f(v, a)."""
+    if len(node.args) < 2 or node.args[-1].keyword is None or node.args[-1].keyword.value != "dtype":
+        return node
+    if code(node.args[-1].value) != f"{code(node.args[-2].value)}.dtype":
+        return node
+    return node.with_changes(args=[*node.args[:-2], node.args[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+
+
+def _tensor(value: Value) -> bool:
+    return value.is_tensor
+
+
 def _same(walk: Walk, node: cst.Call, target: str, value: Value, short: str = "") -> Term:
     """The function of JAX, with the same arguments."""
     walk.sink.imports |= {"jnp", "jax"} & {target.split(".", maxsplit=1)[0]}
@@ -174,8 +206,10 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")
         term = walk.expr(arg.value)
         new = _dtype(walk, arg.value) if keyword == "dtype" else term.node
-        joined = not short or short.rpartition(".")[2] in JOINING
-        if not (keyword or arg.star or joined) and any(v.is_tensor for v in contained([term.value])):
+        listed = (
+            term.value.name == LIST or isinstance(arg.value, cst.List) or any(map(_tensor, contained([term.value])))
+        )
+        if listed and not (keyword or arg.star or short.rpartition(".")[2] in LISTS):
             walk.sink.imports.add("jnp")
             new = parse(f"jnp.asarray({code(new)})")
         name = cst.Name(RENAMED[keyword]) if keyword in RENAMED else arg.keyword
