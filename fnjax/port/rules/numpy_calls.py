@@ -75,7 +75,8 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
-        return Term(walk.rebuilt(node), UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
+        made = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
+        return Term(made, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         walk.sink.imports.add("jnp")
         made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={DTYPES[short]})")

@@ -4,7 +4,7 @@ What: calls of the user's own objects, of functions that are arguments, and of t
 Before: `y = activation(x)`
 After: `y = activation(x)`
 Safety: nothing is assumed of the result.
-Limits: see foreign.
+Limits: see foreign; `decimal.Decimal(t)` and its like run un-jitted only.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Walk
 
+# Modules of Python's that work on numbers and bytes, not on objects of any kind.
+_NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
+
 
 @expression(cst.Call)
 def others(walk: Walk, node: cst.Call) -> Term:
@@ -32,6 +35,8 @@ def others(walk: Walk, node: cst.Call) -> Term:
     if func.kind == "object" and func.element is not None:
         return Term(made, replace(func.element, place=walk.fresh(node), number="", mask=""))
     root = name.split(".")[0]
+    if root in _NUMBERS and any(v.traced for v in values):
+        walk.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Term(made, STATIC)
     return Term(made, UNKNOWN)
