@@ -74,6 +74,7 @@ REWRITES = {
         "a = x\nz = a.std(axis=1) + a.max(0).astype(float) * a.size",
     ),
     "NumPy's keywords": ("z = np.clip(x.numpy(), a_min=0, a_max=n)", "z = jnp.clip(x, min=0, max=n)"),
+    "NumPy's arrays are JAX's": ("a = x.numpy()\nk = isinstance(a, np.ndarray)", "a = x\nk = isinstance(a, jax.Array)"),
     "a list of arrays": ("z = np.max([x.numpy(), y.numpy()], axis=0)", "z = jnp.max(jnp.asarray([x, y]), axis=0)"),
     "SciPy on the host": (
         "z = special.kv(n, x.numpy())",
@@ -156,6 +157,14 @@ FINDINGS = {
     "SciPy whose result has no known shape": ("z = special.airy(x.numpy())", "numpy"),
     "SciPy that may be complex": ("from scipy.linalg import sqrtm\nz = sqrtm(x.numpy())", "numpy"),
     "a method of NumPy's that writes in place": ("a = x.numpy()\na.sort()", "numpy"),
+    "NumPy's entries where": ("a = x.numpy()\nz = np.where(a > 0)", "untraced"),
+    "an option of NumPy's alone": ("a = x.numpy()\nz = np.divide(a, a, where=a > 0)", "numpy"),
+    "an option of SciPy's alone": (
+        "from scipy.signal import convolve2d\nz = convolve2d(x, y, 'same', 'wrap')",
+        "numpy",
+    ),
+    "a view that NumPy may give": ("a = x.numpy()\nb = np.squeeze(a)\nb[0] = 1\nz = a", "alias"),
+    "a copy that NumPy may make": ("a = x.numpy()\nb = np.asarray(a, dtype=np.float64)\nb[0] = 1\nz = a", "alias"),
     "out= of NumPy": ("a = x.numpy()\nnp.clip(a, 0, 1, out=a)", "numpy"),
     "a tensor or an array of NumPy": ("a = x\nif flag:\n    a = x.numpy()\nz = a.std()", "numpy"),
     "NumPy's swap of what may be numbers or rows": ("a = x.numpy()\nt = a[0]\na[0] = a[1]\na[1] = t\nz = a", "alias"),

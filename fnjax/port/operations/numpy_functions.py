@@ -1,27 +1,29 @@
 """Functions of NumPy and SciPy: those for which JAX has the same, and those that run on the host.
 
 A line says: what is known of the result | where JAX has them | names. The result is `entry` (each entry of the
-arguments alone), `float`, `int` or `bool` (of that dtype), `same` (the first argument's dtype), or `parts=N`.
+arguments alone), `float`, `int`, `bool` or `complex` (of that dtype), `same` (the first argument's dtype), `view` (may
+share its memory), or `parts=N`.
 """
 
 from __future__ import annotations
 
 _TABLE = """
 entry | numpy jnp | abs absolute add clip conj conjugate copysign divide exp exp2 expm1 fabs floor ceil trunc rint fmax
-entry | numpy jnp | fmin fmod floor_divide hypot imag real log log10 log1p log2 logaddexp logaddexp2 maximum minimum mod
+entry | numpy jnp | fmin fmod floor_divide hypot log log10 log1p log2 logaddexp logaddexp2 maximum minimum mod
 entry | numpy jnp | multiply nan_to_num negative positive power float_power reciprocal remainder round sign sqrt cbrt
 entry | numpy jnp | square subtract true_divide where zeros_like ones_like full_like sin cos tan arcsin arccos arctan
 entry | numpy jnp | arctan2 sinh cosh tanh arcsinh arccosh arctanh sinc deg2rad rad2deg degrees radians heaviside angle
 bool | numpy jnp | isnan isinf isfinite isneginf isposinf signbit isclose equal not_equal less less_equal greater
 bool | numpy jnp | greater_equal logical_and logical_or logical_not logical_xor any all array_equal allclose isin
 int | numpy jnp | argmax argmin nanargmax nanargmin argsort count_nonzero searchsorted digitize
-same | numpy jnp | sum prod max min amax amin nansum nanmax nanmin nanprod cumsum cumprod ptp dot vdot inner outer matmul
-same | numpy jnp | tensordot einsum kron trace transpose reshape ravel concatenate stack vstack hstack dstack column_stack
-same | numpy jnp | block expand_dims squeeze swapaxes moveaxis rollaxis tile repeat broadcast_to atleast_1d atleast_2d
-same | numpy jnp | atleast_3d diag diagonal diagflat tril triu flip flipud fliplr roll rot90 sort take take_along_axis
-same | numpy jnp | diff pad convolve correlate cross append asarray array copy empty_like vander
+same | numpy jnp | full sum prod max min amax amin nansum nanmax nanmin nanprod cumsum cumprod ptp dot vdot inner outer
+same | numpy jnp | matmul tensordot einsum kron trace concatenate stack vstack hstack dstack column_stack block tile
+same | numpy jnp | repeat diagflat tril triu roll sort take take_along_axis diff pad convolve correlate cross append
+same | numpy jnp | array copy empty_like vander
 float | numpy jnp | mean std var median average percentile quantile nanmean nanstd nanvar nanmedian cov corrcoef interp
 float | numpy jnp | gradient trapezoid
+view | numpy jnp | transpose reshape ravel expand_dims squeeze swapaxes moveaxis rollaxis broadcast_to asarray
+view | numpy jnp | atleast_1d atleast_2d atleast_3d diag diagonal flip flipud fliplr rot90 real imag
 parts=2 | numpy jnp | frexp modf divmod
 same | numpy.linalg jnp.linalg | inv det cholesky solve pinv matrix_power eigvalsh svdvals multi_dot
 float | numpy.linalg jnp.linalg | norm cond
@@ -69,14 +71,22 @@ broadcast_to moveaxis roll pad flip squeeze expand_dims tensordot rot90 full_lik
 """
 LISTS = frozenset(_LISTS.split())  # those that take lists: of arrays, or for a shape or axes
 RENAMED = {"a_min": "min", "a_max": "max"}
-REFUSED = frozenset({"out", "order", "casting", "subok", "copy", "like", "method", "workers", "overwrite_x"})
+_KEYWORDS = """
+axis keepdims dtype where initial ddof a_min a_max min max norm n s mode full_matrices axes ord offset k decimals nan
+posinf neginf x dx weights left right side shift shape repeats axis1 axis2 loc scale UPLO rowvar constant_values
+pad_width reps source destination rtol atol equal_nan fill_value sampling sigma order size truncate radius
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())  # those that both sides have, with one meaning
+UFUNCS = frozenset({"where", "dtype"})  # keywords of entrywise functions, of which these have both in NumPy only
+CREATED = frozenset({"zeros_like", "ones_like", "full_like"})
+SUMS = frozenset({"sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "trace"})  # of booleans they are integers
 JAX: dict[str, tuple[str, str]] = {}
 for _line in _TABLE.strip().splitlines():
     _result, _roots, _names = (part.strip() for part in _line.split("|"))
     _root, _target = _roots.split()
     for _name in _names.split():
         JAX[f"{_root}.{_name}"] = _result, f"{_target}.{_name}"
-JAX["numpy.ascontiguousarray"] = "same", "jnp.asarray"
+JAX["numpy.ascontiguousarray"] = "view", "jnp.asarray"
 JAX["scipy.special.psi"] = "float", "jax.scipy.special.digamma"
 ENTRYWISE = frozenset(f"scipy.special.{name}" for name in _ENTRYWISE.split())
 

@@ -21,17 +21,20 @@ from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.operations.numpy_functions import (
+    CREATED,
     DRAWS,
     DTYPES,
     ENTRYWISE,
     FLOATS,
     HOST_MATRICES,
     JAX,
+    KEYWORDS,
     LIKE,
     LISTS,
     METHODS,
-    REFUSED,
     RENAMED,
+    SUMS,
+    UFUNCS,
 )
 from fnjax.port.records import nodes
 from fnjax.port.rules.python_calls import contained, values_of
@@ -75,17 +78,22 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
-        made = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
-        return Term(made, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
+        node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
+        return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         walk.sink.imports.add("jnp")
         made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={DTYPES[short]})")
         return Term(made, replace(_cast(tensors[0], DTYPES[short]), place=walk.fresh(node)))
-    if name in JAX and not (name.startswith("scipy.special.") and any(a.keyword for a in node.args)):
+    if short == "where" and len(node.args) == 1:
+        raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
+    if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
+        raise Stop(node, "untraced", f"{name}: a shape that depends on a tensor's values")
+    keywords = {_keyword(a) for a in node.args} - {""}
+    if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
+        raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
+    if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
         result, target = JAX[name]
         return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
-    if name in {"scipy.special.softmax", "scipy.special.log_softmax", "scipy.special.logsumexp"}:
-        return _same(walk, node, f"jax.{name}", Value("tensor", "float", numpy=True, place=walk.fresh(node)))
     if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
         walk.sink.needs.add("_on_host_entrywise")
         return _host(walk, node, node, "_on_host_entrywise", "")
@@ -139,11 +147,6 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
             f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array",
         )
     made = node.with_changes(func=node.func.with_changes(value=fit(term.node)), args=_arguments(walk, node, attr))
-    if METHODS[attr] == "view":
-        place = value.place and replace(value.place, certain=False)
-        return Term(
-            made, replace(value, place=walk.fresh(node) if attr == "flatten" else place, rank=None, number="", like="")
-        )
     return Term(made, _result(walk, node, METHODS[attr], values, [value]))
 
 
@@ -188,6 +191,10 @@ def _without_dtype(node: cst.Call) -> cst.Call:
     return node.with_changes(args=[*node.args[:-2], node.args[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
 
 
+def _keyword(arg: cst.Arg) -> str:
+    return arg.keyword.value if arg.keyword else ""
+
+
 def _tensor(value: Value) -> bool:
     return value.is_tensor
 
@@ -202,8 +209,9 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
     """The arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
     made = []
     for arg in node.args:
-        keyword = arg.keyword.value if arg.keyword else ""
-        if keyword in REFUSED or arg.star == "**":
+        keyword = _keyword(arg)
+        entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
+        if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")
         term = walk.expr(arg.value)
         new = _dtype(walk, arg.value) if keyword == "dtype" else term.node
@@ -229,20 +237,24 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
         return Value(
             "static", parts=tuple(replace(part, place=walk.fresh(node, f" {i}")) for i in range(int(result[6:])))
         )
-    if result == "entry":
-        like = {v.like for v in tensors}
-        rank = {v.rank for v in tensors}
-        return Value(
-            "tensor",
-            first.dtype if len({v.dtype for v in tensors}) == 1 and first.dtype != "int" else "unknown",
-            rank.pop() if len(rank) == 1 else None,
-            like=like.pop() if len(like) == 1 else "",
-            place=place,
-            numpy=True,
-        )
-    if walk.name_of(node.func) == "numpy.asarray" and first is values[0]:
-        return replace(first, numpy=True)
-    return Value("tensor", first.dtype if result == "same" else result, place=place, numpy=True)
+    dtype = next((code(_dtype(walk, a.value)) for a in node.args if _keyword(a) == "dtype"), "")
+    short = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+    if result == "view":
+        shared = first.place and replace(first.place, certain=first.place.certain and short == "asarray" and not dtype)
+        value = replace(first, place=shared, number="", numpy=True)
+        value = value if short == "asarray" else replace(value, rank=None, like="")
+    elif result == "entry":
+        likes, ranks, kinds = ({getattr(v, name) for v in tensors} for name in ("like", "rank", "dtype"))
+        keeps = kinds == {"float"} or short in {"copy", "clip", "conj", "conjugate", "zeros_like", "ones_like"}
+        kind = first.dtype if keeps else "unknown"
+        rank = ranks.pop() if len(ranks) == 1 else None
+        like = likes.pop() if len(likes) == 1 else ""
+        value = Value("tensor", kind, rank, like=like, place=place, numpy=True)
+    else:
+        kind = first.dtype if result == "same" else result
+        kind = "int" if kind == "bool" and short in SUMS else kind
+        value = Value("tensor", kind, place=place, numpy=True)
+    return _cast(value, dtype) if dtype else value
 
 
 def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Term:

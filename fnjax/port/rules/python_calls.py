@@ -95,7 +95,8 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     term = walk.expr(subject.value)
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [walk.name_of(o) for o in options]
-    if not any(n in _TENSOR_TYPES for n in names):
+    arrays = _TENSOR_TYPES | ({"numpy.ndarray"} if term.value.numpy else frozenset())
+    if not any(n in arrays for n in names):
         for option, name in zip(options, names, strict=True):
             if name.startswith("torch."):
                 raise Stop(option, "unknown", f"nothing in JAX is an instance of {name}")
@@ -108,7 +109,7 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
             Value("static", "bool"),
         )
     walk.sink.imports.add("jax")
-    made = [parse("jax.Array") if n in _TENSOR_TYPES else o for n, o in zip(names, options, strict=True)]
+    made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]
     kinds_ = (
         made[0]
         if not isinstance(kinds.value, cst.Tuple)
