@@ -36,10 +36,10 @@ file that cannot be read or parsed is named on standard error and makes the stat
 encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_source(text)`.
 
 The output holds the Function classes and what they need of the file. It imports fnjax, jax, jax.numpy, numpy and the
-standard library, and nothing else: where JAX has no single call for an operation, a small function stands in the output. What
-cannot be translated is a finding, and a `raise NotImplementedError` in its place. `fnjax compare` runs an original and its
-port on the same numbers; a port that draws random numbers is given a key, and of what depends on them (told by several
-seeds) only shapes and dtypes are compared.
+standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
+JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
+`raise NotImplementedError` in its place. `fnjax compare` runs an original and its port on the same numbers; a port that draws
+random numbers is given a key, and of what depends on them (told by several seeds) only shapes and dtypes are compared.
 """  # noqa: E501 - Markdown
 
 EXAMPLES = {
@@ -130,10 +130,10 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `operation` | a call that does not fit torch's signature, or an option without counterpart |
 | `unknown` | a name that the porter does not know |
 | `supply` | a name of another module: put a JAX function in its place |
-| `numpy` | NumPy inside, where jax.numpy has no function of that name |
+| `numpy` | NumPy or SciPy inside: a function that JAX has not and whose result has no known shape, or a write in place |
 | `autograd` | PyTorch's automatic differentiation inside, in a form that could not be followed |
 | `derivative` | a note: at some inputs the gradient of a recomputed forward is not PyTorch's (see below) |
-| `random` | random draws where no key can be passed |
+| `random` | random draws where no key can be passed, or of Python's own generator |
 | `random-key` | a note: apply takes a key as its new last argument |
 | `renamed` | a note: a parameter has a new name, as the port needs the old one |
 | `check` | a note: a check of a value runs outside jit only |
@@ -189,9 +189,9 @@ def page(figures: str) -> str:
     head = (
         "## Figures\n\nClasses of public packages that use tensor operations only, ported and run on random "
         "inputs against "
-        "PyTorch, outputs and gradients, eager and under jit (`benchmarks/port_corpus.py --numbers`). "
-        "*Unseen* are those "
-        "for which no inputs were found by themselves, or that draw random numbers."
+        "PyTorch, outputs and gradients, eager and under jit. `python benchmarks/port_corpus.py --numbers` fetches the "
+        "packages and prints these tables. *Unseen* are those for which no inputs were found by themselves, that draw "
+        "random numbers or give uninitialised memory, or that need other packages to be imported."
     )
     return (
         "\n\n".join([INTRODUCTION.rstrip(), examples(), f"{head}\n\n{figures.strip()}", CODES.rstrip(), catalogue()])
