@@ -238,7 +238,7 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
             "static", parts=tuple(replace(part, place=walk.fresh(node, f" {i}")) for i in range(int(result[6:])))
         )
     dtype = next((code(_dtype(walk, a.value)) for a in node.args if _keyword(a) == "dtype"), "")
-    short = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+    short = (walk.name_of(node.func) or code(node.func)).rpartition(".")[2]
     if result == "view":
         shared = first.place and replace(first.place, certain=first.place.certain and short == "asarray" and not dtype)
         value = replace(first, place=shared, number="", numpy=True)
@@ -263,8 +263,10 @@ def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, li
     args = []
     for arg in node.args:
         term = walk.expr(arg.value)
-        if term.value.kind == "static" or arg.keyword:
-            args.append(arg.with_changes(value=arg.value if arg.keyword else term.node))
+        if arg.star or (arg.keyword and term.value.traced):
+            raise Stop(node, "numpy", f"{code(arg)} cannot be passed to what runs on the host: give it by position")
+        if arg.keyword or term.value.kind == "static" or (like and not term.value.traced):
+            args.append(arg.with_changes(value=term.node))
             continue
         text = code(term.node)
         own = text if isinstance(term.node, cst.Name) else f"a{len(params)}"
@@ -274,7 +276,7 @@ def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, li
     body = inner if whole is node else whole.with_changes(value=inner)
     given = ", ".join([*([like] if like else []), *params])
     made = parse(f"{helper}(lambda {', '.join(params.values())}: {code(body)}, {given})")
-    return Term(made, Value("tensor", "float", place=walk.fresh(whole), numpy=True))
+    return Term(made, Value("tensor", "unknown" if like else "float", place=walk.fresh(whole), numpy=True))
 
 
 def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
