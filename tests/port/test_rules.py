@@ -80,9 +80,9 @@ REWRITES = {
         "z = special.kv(n, x.numpy())",
         "z = _on_host_entrywise(lambda x: special.kv(n, x), x)",
     ),
-    "SciPy on the host, with an option": (
-        "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.width, mode='wrap')",
-        "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.width, mode='wrap'), x, x)",
+    "SciPy on the host, of an unknown number": (
+        "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.w)",
+        "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.w), x, x)",
     ),
     "SciPy of a tensor": ("z = special.xlogy(x.numpy(), y.numpy())", "z = jax.scipy.special.xlogy(x, y)"),
     "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
