@@ -179,7 +179,7 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     if node.attr.value != "T":
         return Term(made, Value("static", "int"))
     place = term.value.place and replace(term.value.place, certain=False)
-    return Term(made, replace(term.value, place=place, number="", like=""))
+    return Term(made, replace(term.value, place=place, number="", like="", rows=0))
 
 
 def _without_dtype(node: cst.Call) -> cst.Call:
@@ -242,7 +242,7 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
     if result == "view":
         shared = first.place and replace(first.place, certain=first.place.certain and short == "asarray" and not dtype)
         value = replace(first, place=shared, number="", numpy=True)
-        value = value if short == "asarray" else replace(value, rank=None, like="")
+        value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
     elif result == "entry":
         likes, ranks, kinds = ({getattr(v, name) for v in tensors} for name in ("like", "rank", "dtype"))
         keeps = kinds == {"float"} or short in {"copy", "clip", "conj", "conjugate", "zeros_like", "ones_like"}
