@@ -13,7 +13,7 @@ import jax
 
 from fnjax._context import NeedsInputGrad
 from fnjax._errors import ArgumentError, error
-from fnjax._facts import NoFactsError, facts
+from fnjax._facts import NoFactsError, facts, tree_facts
 from fnjax._tree import HOLE, Split, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
 
 
@@ -194,7 +194,7 @@ class Argument(NamedTuple):
         if self.kind == "container":
             raise NoFactsError
         if self.split is not None:
-            return self.split.treedef, tuple("array" if x is HOLE else (facts(x),) for x in self.split.rest)
+            return tree_facts(self.split.treedef), tuple("array" if x is HOLE else (facts(x),) for x in self.split.rest)
         return self.kind, facts(self.static)
 
 

@@ -1,7 +1,8 @@
-"""Variables in which a function only counts: how often it runs is nothing that its result depends on.
+"""What the code of a function does with a variable: reads it, passes it on, writes to it, or only counts in it.
 
-`calls += 1`, `calls["forward"] += 1` and `calls.append(x)`, also on an attribute, as in `Square.calls += 1`. Whatever
-else is done with a name makes it one that is read.
+How often a function runs is nothing that its result depends on: `calls += 1`, `calls["forward"] += 1` and
+`calls.append(x)`, also on an attribute, as in `Square.calls += 1`, are counts. Whatever else is done with a name makes
+it one that is read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from weakref import WeakKeyDictionary
 CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
 KINDS = (int, *CONTAINERS)  # of variables that may count
 _RETURN_NONE = {"append", "appendleft", "add", "extend", "update", "insert"}
+_WRITES = {"pop", "popleft", "popitem", "remove", "discard", "clear", "setdefault", "rotate", "sort", "reverse"}
+_STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR", "STORE_ATTR", "DELETE_SUBSCR", "DELETE_ATTR")
 _LOAD, _LOOK_UP = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"), ("LOAD_ATTR", "LOAD_METHOD")
 _INCREMENT = ["LOAD_CONST", "BINARY_OP"]
 _ITEM_INCREMENT = ["LOAD", "COPY", "COPY", "BINARY_SUBSCR", *_INCREMENT, "SWAP", "SWAP", "STORE_SUBSCR"]
@@ -29,11 +32,17 @@ class _Uses(NamedTuple):
         counted: by name, of a variable or an attribute, whether it only counts in it.
         from_globals: the names of globals.
         attributes: by name, of a global, a captured variable or a module that it imports, which attributes it reads.
+        passed: the names, of variables and attributes, with which it does more than read an attribute.
+        written: the names of variables that it writes to.
+        relative: whether it imports from a module whose name begins with a dot.
     """
 
     counted: dict[str, bool]
     from_globals: frozenset[str]
     attributes: dict[str, set[str]]
+    passed: frozenset[str]
+    written: frozenset[str]
+    relative: bool
 
 
 _found: WeakKeyDictionary[types.CodeType, _Uses] = WeakKeyDictionary()
@@ -55,6 +64,22 @@ def attributes_read(code: types.CodeType, name: str) -> set[str]:
     return _uses(code).attributes.get(name, set())
 
 
+def is_passed(code: types.CodeType, name: str) -> bool:
+    """Whether a function does more with a variable, or with an attribute, of this name than to read an attribute."""
+    return name in _uses(code).passed
+
+
+def is_written(code: types.CodeType, name: str) -> bool:
+    """Whether a function writes to a variable of this name, other than to count."""
+    uses = _uses(code)
+    return name in uses.written and not uses.counted.get(name, False)
+
+
+def imports_relatively(code: types.CodeType) -> bool:
+    """Whether a function imports from a module that only its package tells."""
+    return _uses(code).relative
+
+
 def _uses(code: types.CodeType) -> _Uses:
     if code not in _found:
         counted: dict[str, bool] = {}
@@ -69,7 +94,20 @@ def _uses(code: types.CodeType) -> _Uses:
         for step, after in itertools.pairwise(steps):
             if step.opname in _LOAD and after.opname in _LOOK_UP:
                 attributes[step.argval] = attributes.get(step.argval, set()) | {after.argval}
-        _found[code] = _Uses(counted, from_globals, attributes)
+        passed, written, relative = set(), set(), False
+        for before, step in itertools.pairwise(s for s in steps if s.opname != "COPY"):  # of an augmented assignment
+            if before.opname in (*_LOAD, *_LOOK_UP) and step.opname not in _LOOK_UP:
+                passed.add(before.argval)
+            if before.opname in _LOAD and step.opname in _LOOK_UP and step.argval in _WRITES | _RETURN_NONE:
+                written.add(before.argval)
+        for i, step in enumerate(steps):
+            if step.opname in _STORES[:2]:
+                written.add(step.argval)
+            elif step.opname in _STORES:
+                written |= {s.argval for s in steps[max(i - 3, 0) : i] if s.opname in _LOAD}
+            elif step.opname == "IMPORT_NAME":
+                relative |= any(s.argval in range(1, 10) for s in steps[max(i - 2, 0) : i] if s.opname == "LOAD_CONST")
+        _found[code] = _Uses(counted, from_globals, attributes, frozenset(passed), frozenset(written), relative)
     return _found[code]
 
 

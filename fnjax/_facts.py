@@ -6,7 +6,8 @@ change (lists, dicts, NumPy arrays, objects) has none, and neither have classes:
 reached would keep it alive. JAX's own functions and the modules of libraries stand for themselves.
 
 A function is what it captures and what it reads from globals. These variables are looked at with every call, so
-containers among them count by what is in them now, objects and modules by the attributes that the function names.
+containers among them count by what is in them now, objects and modules by the attributes that the function names. Since
+no list of what Python code may read is complete, a key with a variable in it is good for one program of JAX only.
 Counters have no part in this.
 """
 
@@ -17,6 +18,7 @@ import enum
 import functools
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -24,7 +26,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._counters import CONTAINERS, KINDS, all_code, attributes_read, is_counter, is_read
+from fnjax._counters import (
+    CONTAINERS,
+    KINDS,
+    all_code,
+    attributes_read,
+    imports_relatively,
+    is_counter,
+    is_passed,
+    is_read,
+    is_written,
+)
 from fnjax._tree import is_tracer
 
 _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
@@ -35,16 +47,50 @@ _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_m
 _INSTALLED = ("site-packages", "dist-packages")
 _DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these read any name,
 _DYNAMIC |= {"environ", "getenv", "__dict__", "__import__", "attrgetter", "import_module"}
-_STATE = ("random.", "numpy.random")  # what changes in modules of libraries
+# Modules that may answer otherwise each time.
+_CHANGING = {"random", "time", "secrets", "uuid", "os", "datetime", "tempfile"}
+_STATE = (*(f"{name}." for name in _CHANGING), "numpy.random", "scipy.stats")
 _STATEFUL = {path.partition(".")[0] for path in _STATE}
-_STATELESS = _FIXED - _STATEFUL
+# Instances of Python's own classes that have attributes and nothing else; to log is nothing that numbers depend on.
+_RECORDS = {"types.SimpleNamespace", "argparse.Namespace", "_thread._local", "logging.Logger", "builtins.module"}
+# Modules without anything that programs set.
+_STATELESS = {"jax", "jaxlib", "ml_dtypes", "fnjax", "math", "cmath", "functools", "itertools", "operator", "typing"}
+_STATELESS |= {
+    "collections",
+    "dataclasses",
+    "enum",
+    "abc",
+    "numbers",
+    "contextlib",
+    "types",
+    "string",
+    "re",
+    "textwrap",
+}
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
-_HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__"}
+_ANYWHERE = {
+    "__orig_bases__",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__dict__",
+}
+_ANYWHERE |= {"__weakref__", "__doc__", "__module__", "__slots__", "__firstlineno__", "__static_attributes__"}
+_HARMLESS = {*vars(dataclasses.make_dataclass("Plain", ["field"], frozen=True)), "__post_init__", *_ANYWHERE}
+_OF_TUPLES = {*vars(typing.NamedTuple("Plain", [("field", int)])), *_ANYWHERE}
+_OF_ENUMS = {*vars(enum.Enum("Plain", ["FIELD"])), *_ANYWHERE}
 MAX_CONTENT = 1024  # entries of a container
+_VARIABLE = object()  # in a key: what follows may be another the next time
 
 
 class NoFactsError(Exception):
     """A value that can change."""
+
+
+def lasts(key: Hashable) -> bool:
+    """Whether a key is good for more than the program that JAX is tracing: no variable has been read for it."""
+    return key is not _VARIABLE and (type(key) is not tuple or all(map(lasts, key)))
 
 
 class _Identity:
@@ -76,7 +122,8 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     if kind is staticmethod:
         return facts(value.__func__, inside)
     if kind is types.FunctionType:
-        return _function_facts(value, inside)
+        # F.apply: what is called inside is looked at when it is called.
+        return _itself(value) if "__self__" in value.__dict__ else _function_facts(value, inside)
     if kind in _BY_VALUE:
         return kind, value
     if kind is float:
@@ -99,6 +146,8 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     if isinstance(value, types.ModuleType) and _is_fixed(value.__name__):
         return _Identity(value)
     if kind is types.BuiltinFunctionType and isinstance(value.__self__, types.ModuleType):
+        if value.__self__.__name__ in _CHANGING:
+            raise NoFactsError
         return _Identity(value)
     if isinstance(value, _BY_IDENTITY) or _is_dtype(value) or (isinstance(value, jax.Array) and not is_tracer(value)):
         return _Identity(value)
@@ -107,20 +156,30 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
     raise NoFactsError
 
 
+def tree_facts(tree: Any) -> Hashable:
+    """The key of the structure of a pytree, the keys of its dicts and the static fields of its nodes included.
+
+    Raises:
+        NoFactsError: for a static field that can change.
+    """
+    node = tree.node_data()
+    if node is None:
+        return None
+    kind, fixed = node
+    own = None if fixed is kind else facts(tuple(fixed) if type(fixed) is list else fixed)
+    return kind, own, *map(tree_facts, tree.children())
+
+
 def _is_fixed(module: object) -> bool:
     """Whether a module of this name is one of Python's or of JAX's."""
     return str(module).partition(".")[0] in _FIXED
 
 
 def _has_methods(kind: type) -> bool:
-    """Whether a class of the user's has methods or properties, which may read anything."""
+    """Whether a named tuple or enum of the user's has more than its fields: methods may read anything."""
     own = {*getattr(kind, "_fields", ()), *getattr(kind, "__members__", ())}
-    return any(
-        name[0] != "_" and name not in own and hasattr(type(member), "__get__")
-        for c in kind.__mro__
-        if not _is_fixed(c.__module__)
-        for name, member in vars(c).items()
-    )
+    own |= _OF_ENUMS if issubclass(kind, enum.Enum) else _OF_TUPLES
+    return any(name not in own for c in kind.__mro__ if not _is_fixed(c.__module__) for name in vars(c))
 
 
 def _is_dtype(value: Any) -> bool:
@@ -133,6 +192,8 @@ def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionTy
     if function in inside:
         return None
     inside = (*inside, function)
+    if str(function.__module__).partition(".")[0] in _CHANGING:
+        raise NoFactsError
     code, captured = function.__code__, []
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -158,7 +219,8 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
     """The facts of the globals that a function names, and of those among their attributes that it names."""
     code, own = function.__code__, function.__globals__
     names = dict.fromkeys(name for c in all_code(code) for name in c.co_names)
-    if not _DYNAMIC.isdisjoint(names):
+    imports = any(type(c) is tuple and c and type(c[0]) is str for c in code.co_consts)
+    if not _DYNAMIC.isdisjoint(names) or (imports and imports_relatively(code)):
         raise NoFactsError
     found: list[Hashable] = []
     seen: list[Any] = []
@@ -168,21 +230,40 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
             if name not in space:
                 continue
             value = space[name]
-            if type(value) is types.ModuleType and value.__name__ in _STATELESS:  # the usual case
+            if type(value) is types.ModuleType and value.__name__.partition(".")[0] in _STATELESS:  # the usual case
                 found += name, value.__name__
                 continue
             _refuse_state(code, name, value)
+            if not _is_definition(value):
+                found.append(_VARIABLE)
             try:
                 found += name, _variable_facts(code, name, value, inside)
             except NoFactsError:
                 known = _attributes(value, names)
                 if known is None and (space is not own or is_read(code, name)):
                     raise
+                if is_passed(code, name) and not _is_inert(value):  # and then others may read of it what they like
+                    raise
                 if known and not any(value is x for x in seen):
                     seen.append(value)
                     spaces += known
                 found += name, _itself(value)
     return found
+
+
+def _is_definition(value: Any) -> bool:
+    """Whether a global is what files define and import, and not what programs set."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] in _STATELESS | {"numpy", "scipy"}
+    kinds = (types.FunctionType, types.BuiltinFunctionType, *_BY_IDENTITY, *_WRAPPERS)
+    return isinstance(value, kinds) or _is_dtype(value)
+
+
+def _is_inert(value: Any) -> bool:
+    """Whether an object that code calls or passes on has nothing else to be read."""
+    if isinstance(value, type):
+        return issubclass(value, BaseException) or (issubclass(value, tuple) and not _has_methods(value))
+    return isinstance(value, _JITTED)
 
 
 def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
@@ -193,15 +274,20 @@ def _attributes(value: Any, names: Iterable[str]) -> list[Any] | None:
     if is_class:
         # Code of its own may run where the class is called, or where an attribute is looked up.
         runs = any(name in space for space in spaces for name in _CONSTRUCTORS) and not _is_generated(value)
+        runs = runs and not issubclass(value, BaseException)
         return spaces if _is_fixed(type(value).__module__) and not runs else None
     if isinstance(value, _JITTED):
         return []  # JAX itself does not look again
-    members = [name for space in spaces for name in space]
-    # Where code of the object itself may run, any of its attributes may be read.
-    runs = callable(value) or any(hasattr(type(value), name) for name in ("__get__", "__iter__", "__getitem__"))
-    if runs or is_tracer(value) or any(n in names if n[:2] != "__" else n not in _HARMLESS for n in members):
+    kind = type(value)
+    if is_tracer(value) or (_is_fixed(kind.__module__) and f"{kind.__module__}.{kind.__qualname__}" not in _RECORDS):
         return None
-    return [vars(value)] if hasattr(value, "__dict__") else None
+    # Where code of the object itself may run, any of its attributes may be read.
+    if callable(value) or any(hasattr(kind, name) for name in ("__get__", "__iter__", "__getitem__")):
+        return None
+    for name, member in (item for space in spaces for item in space.items()):
+        if name not in _HARMLESS if name[:2] == "__" else name in names and hasattr(type(member), "__get__"):
+            return None
+    return [vars(value), *spaces] if hasattr(value, "__dict__") else None
 
 
 def _is_generated(kind: type) -> bool:
@@ -213,11 +299,14 @@ def _is_generated(kind: type) -> bool:
 
 
 def _refuse_state(code: types.CodeType, name: str, value: Any) -> None:
-    """Raises NoFactsError where a function reads a generator of random numbers from a module."""
-    if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _STATEFUL:
+    """Raises NoFactsError where a function writes to a variable, or reads a clock or random numbers from a module."""
+    if isinstance(value, types.ModuleType):
         read = (f"{value.__name__}.{attribute}" for attribute in attributes_read(code, name))
-        if any(path.startswith(_STATE) for path in read):
+        stateful = value.__name__.partition(".")[0] in _STATEFUL
+        if stateful and (is_passed(code, name) or any(path.startswith(_STATE) for path in read)):
             raise NoFactsError
+    elif type(value) is not types.FunctionType and is_written(code, name):
+        raise NoFactsError
 
 
 def _variable_facts(code: types.CodeType, name: str, value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:
@@ -231,7 +320,7 @@ def _content(value: Any, inside: tuple[types.FunctionType, ...]) -> Hashable:
     kind = type(value)
     if kind in CONTAINERS and len(value) <= MAX_CONTENT:
         items = (x for item in value.items() for x in item) if isinstance(value, dict) else value
-        return kind, *(_content(x, inside) for x in items)
+        return kind, _VARIABLE, *(_content(x, inside) for x in items)
     return facts(value, inside)
 
 

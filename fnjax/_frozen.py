@@ -144,7 +144,7 @@ class _SharedPull:
         self._pull, self._traces, self.__name__ = _recorded(pull, rule.traces), rule.traces, f"{rule.name}_backward"
 
     def __call__(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        if self._traces.calls > 1 and is_staged():
+        if self._traces.calls > 1 and outermost_trace() is not None:
             return self._jitted(residuals, cotangents)
         return self._pull(residuals, cotangents)
 
@@ -158,13 +158,16 @@ class _SharedPull:
         return jax.jit(backward)
 
 
-def is_staged() -> bool:
-    """Whether JAX is making a program of what is called now, rather than running it."""
+def outermost_trace() -> Any:
+    """The trace of the whole program that JAX is making; None where what is called now runs at once."""
+    found = None
     with take_current_trace() as current:
         trace = current
-    while trace is not None and not isinstance(trace, _staging_trace()):
+    while trace is not None:
+        if isinstance(trace, _staging_trace()):
+            found = trace
         trace = getattr(trace, "parent_trace", None)
-    return trace is not None
+    return found
 
 
 @functools.cache

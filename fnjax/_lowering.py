@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from fnjax._arguments import Arguments, parameters_of
 from fnjax._context import FunctionCtx
 from fnjax._errors import ArgumentError, BatchingError, FnjaxError, OutputError, describe, error
-from fnjax._facts import facts
-from fnjax._frozen import is_staged
+from fnjax._facts import NoFactsError, facts
+from fnjax._frozen import outermost_trace, record_use
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
 from fnjax._hooks import current_hooks
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
@@ -25,7 +27,7 @@ from fnjax._primitive import call, call_staged
 from fnjax._programs import CapturedTracerError, Programs
 from fnjax._rule import Arrays, Batch, Finish, Linear, Needs, Run, Traces, Trouble
 from fnjax._saved import Residuals, Saved
-from fnjax._tree import concrete_type, is_inexact, is_tracer, to_tensor
+from fnjax._tree import HOLE, concrete_type, is_inexact, is_tracer, to_tensor
 from fnjax._vmap import run_vmap
 
 
@@ -38,6 +40,7 @@ def apply(methods: Methods, programs: Programs, args: tuple[Any, ...], kwargs: d
     """
     plain = not kwargs and is_plain(methods, args)
     if plain:
+        record_use(None)
         returned = run_plain(methods, args, {}, no_needs(len(args)))
         if type(returned) is concrete_type():
             return returned
@@ -49,15 +52,17 @@ def apply(methods: Methods, programs: Programs, args: tuple[Any, ...], kwargs: d
     operands = arguments.take(methods.name, given, pytree=methods.pytree)
     inner = is_inside_derivative()
     if not any(map(is_tracer, operands)):
+        record_use(None)
         rule = ClassRule(methods, arguments)
         outputs = [] if plain else rule.run((False,) * len(operands), *operands).outputs
         if plain or any(map(is_tracer, outputs)):  # a plain call comes here only if its outputs were traced
             outputs = call_staged(rule, operands, inner=inner)
         return rule.outputs.fill(outputs)
-    program = None
-    if is_staged():
+    program, outermost = None, outermost_trace()
+    if outermost is not None:
         program = programs.find(
-            lambda: (facts(current_hooks()), *arguments.facts()),
+            outermost,
+            lambda: (facts(current_hooks()), jax.config.values["jax_default_prng_impl"], *arguments.facts()),
             lambda traces: ClassRule(methods, arguments, traces),
         )
     if program is not None and program.traces.calls > 1:
@@ -104,14 +109,26 @@ class ClassRule:
             args, keywords = self.arguments.fill(operands), self.arguments.keywords
             returned = run_plain(self.methods, args, keywords, self.arguments.needs(needs), operands)
             outputs, self.outputs = _take(self.methods, returned)
+            self._look_at_outputs()
             return Run(outputs, [], Linear((), (False,) * len(outputs), None), self.outputs)
         ctx = self._context(needs, operands)
         with explained(self.methods, self.arguments, self.methods.forward, operands), inside_derivative(True):
             returned = call_forward(self.methods, ctx, self.arguments.fill(operands), self.arguments.keywords)
         originals, self.outputs = take_outputs(self.methods, returned)
+        self._look_at_outputs()
         if not originals:
             self._refuse_numbers(returned)
         return self._record(ctx, needs, operands, originals, self.outputs)
+
+    def _look_at_outputs(self) -> None:
+        """An object among the outputs is the caller's: no other call may get the same."""
+        try:
+            for member in self.outputs.members if self.traces is not None else ():
+                for static in member.rest:
+                    facts(None if static is HOLE else static)
+        except NoFactsError:
+            assert self.traces is not None
+            self.traces.uses.append(None)
 
     def _context(self, needs: Needs, operands: Sequence[Any]) -> FunctionCtx:
         return self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)

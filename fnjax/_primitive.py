@@ -122,7 +122,7 @@ def staged_run(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool
             n_outputs=n_outputs,
             n_closed=len(closed),
             inner=inner,
-            lifetime=None,  # that of jaxpr
+            lifetime=_lifetime(),  # not that of jaxpr, which the rule may remember
         )
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e

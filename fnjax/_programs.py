@@ -1,24 +1,26 @@
 """What is remembered between the traced calls of one class.
 
-Calls with the same facts share one program: forward and backward are traced once for each choice of types and of
-inputs that are differentiated, and JAX itself remembers what comes of them, as for any function under `jax.jit`. The
-first call does not wait for that: alone it is traced straight through.
+Calls with the same facts share one trace: forward and backward are traced once for each choice of types and of inputs
+that are differentiated, and JAX itself remembers what comes of them, as for any function under `jax.jit`. The first
+call does not wait for that: alone it is traced straight through.
 
-Programs die with their class. What they hold must not lead back to it, since JAX would then keep both: hence no class
-has facts.
+Where methods read variables, nothing is remembered from one program that JAX traces to the next: a new `jax.jit` sees
+the world as it then is, as with any JAX function. What lasts longer dies with its class, so it must not lead back to
+it, since JAX would then keep both: hence no class has facts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
 
-from fnjax._facts import NoFactsError
+from fnjax._facts import NoFactsError, lasts
 from fnjax._frozen import record_use, trace_run
 from fnjax._primitive import staged_run
 from fnjax._rule import Arrays, Rule, Traces
@@ -37,22 +39,36 @@ class Programs:
 
     def __init__(self, class_facts: Callable[[], Hashable]) -> None:
         self._class_facts = class_facts
-        self._programs: OrderedDict[Hashable, Program] = OrderedDict()
+        self._lasting: OrderedDict[Hashable, Program] = OrderedDict()
+        self._passing: OrderedDict[Hashable, Program] = OrderedDict()  # in what JAX is tracing now
+        self._outermost: Callable[[], Any] = lambda: None
 
-    def find(self, call_facts: Callable[[], Hashable], make_rule: Callable[[Traces | None], Rule]) -> Program | None:
-        """The program of a call; None where some of its facts can change, or those of a call inside it."""
+    def find(
+        self, outermost: Any, call_facts: Callable[[], Hashable], make_rule: Callable[[Traces | None], Rule]
+    ) -> Program | None:
+        """The program of a call; None where some of its facts can change, or those of a call inside it.
+
+        Args:
+            outermost: the trace of the whole that JAX is making.
+            call_facts: gives the facts of the call.
+            make_rule: makes a rule that has these facts.
+        """
+        if self._outermost() is not outermost:
+            passing: OrderedDict[Hashable, Program] = OrderedDict()
+            self._passing, self._outermost = passing, weakref.ref(outermost, lambda _: passing.clear())
         try:
             key = self._class_facts(), call_facts()
-            program = self._programs.get(key)
+            program = self._lasting.get(key) or self._passing.get(key)
         except (NoFactsError, RecursionError):
             program = None
         else:
             if program is None or len(program.traces.runs) > MAX_RUNS or program.is_stale(set()):
-                self._programs[key] = program = Program(make_rule, functools.partial(self._still, key[0]))
-                if len(self._programs) > MAX_PROGRAMS:
-                    self._programs.popitem(last=False)
-            elif len(self._programs) > 1:
-                self._programs.move_to_end(key)
+                programs = self._lasting if lasts(key) else self._passing
+                programs[key] = program = Program(make_rule, functools.partial(self._still, key[0]))
+                if len(programs) > MAX_PROGRAMS:
+                    programs.popitem(last=False)
+            elif key in self._lasting:
+                self._lasting.move_to_end(key)
             program.traces.calls += 1
             if None in program.traces.uses:
                 program = None

@@ -111,6 +111,6 @@ class _Stowed:
             self._static, self._index = None, [residuals.add(x) for x in arrays]
 
     def restore(self, residuals: Sequence[Any]) -> Any:
-        if self._split is None:
-            return self._static
+        if self._split is None:  # a list or dict anew for each ctx: backward may change it
+            return jax.tree.map(lambda x: x, self._static) if type(self._static) in (list, dict) else self._static
         return self._split.fill(residuals[i] for i in self._index)

@@ -8,8 +8,11 @@ import gc
 import os
 import random
 import threading
+import time
 import types
 import weakref
+from fractions import Fraction
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import jax
@@ -453,6 +456,24 @@ def outer_helper():
 jitted = jax.jit(swapped)
 
 
+def factor_of(config):
+    return config.factor
+
+
+def get_settings():
+    return settings
+
+
+class Called:
+    factor = 1.0
+
+    def __call__(self):
+        return self.factor
+
+
+fraction = Fraction(1)
+
+
 def imports():
     import tests.wrappers
 
@@ -510,6 +531,12 @@ GLOBALS = {
     "code of a helper": (lambda: 1 * module.helper(), lambda v: setattr(module, "helper", two(v))),
     "array of NumPy, in place": (lambda: numpy_array, lambda v: numpy_array.__setitem__((), v)),
     "array": (lambda: jax_array, lambda v: setglobal("jax_array")(jnp.asarray(v))),
+    "object given to a helper": (lambda: 1 * factor_of(settings), lambda v: setattr(settings, "factor", v)),
+    "object that a helper returns": (lambda: get_settings().factor, lambda v: setattr(settings, "factor", v)),
+    "dataclass as a dict": (lambda: dataclasses.asdict(options)["factor"], lambda v: setattr(options, "factor", v)),
+    "dataclass as text": (lambda: float(f"{options}".partition("=")[2][:-1]), lambda v: setattr(options, "factor", v)),
+    "object of a class without a constructor": (lambda: 1 * Called()(), lambda v: setattr(Called, "factor", v)),
+    "object of Python's own": (lambda: fraction.numerator / 1, lambda v: setglobal("fraction")(Fraction(v))),
     "in a function inside": (lambda: sum([number for _ in range(1)]), setglobal("number")),
 }
 
@@ -543,6 +570,19 @@ def test_globals_that_change_are_seen(read, change):
         for cls in (Reader, GlobalReader):
             assert thrice(cls.apply) == factor**3
             assert cls.apply(1.0) == factor
+
+    def in_one_program(f):
+        def whole(x):
+            for factor in (2.0, 3.0, 2.0, 5.0):
+                change(factor)
+                x = f(x)
+            return x
+
+        return jax.jit(whole)(1.0)
+
+    assert in_one_program(lambda x: GlobalReader.apply(Reader.apply(x))) == in_one_program(
+        lambda x: x * read() * read()
+    )
 
 
 mapping = None  # not the Mapping itself: doctest asks everything in a module for its __wrapped__
@@ -580,6 +620,13 @@ def test_a_config_that_answers_every_name(monkeypatch):
 generator = np.random.default_rng(0)
 
 
+python_generator = random.Random(0)
+
+
+def drawn_from(numbers):
+    return numbers.rand()
+
+
 def draw_from_numpy():
     return np.random.rand()  # noqa: NPY002 - the global generator is under test
 
@@ -596,6 +643,10 @@ DRAWS = {
     "helper": lambda: 1 * draw_from_numpy(),
     "generator": lambda: 1 * generator.random(),
     "random": lambda: 1 * random.random(),
+    "generator of Python's": lambda: 1 * python_generator.random(),
+    "clock": lambda: time.perf_counter_ns() % 1e6,
+    "clock, imported by name": lambda: perf_counter_ns() % 1e6,
+    "module under another name": lambda: drawn_from(np.random),
 }
 
 
@@ -801,7 +852,8 @@ def test_a_tracer_in_a_global_is_not_remembered():
         assert jax.jit(jax.grad(f, 1))(weight, 1.0) == weight**3
     assert not any(
         isinstance(x, jax.core.Tracer)
-        for program in Global._programs._programs.values()
+        for programs in (Global._programs._lasting, Global._programs._passing)
+        for program in programs.values()
         for traced in program.traces.runs.values()
         for x in traced.captured
     )
@@ -814,12 +866,152 @@ def test_programs_die_with_their_class():
     def use():
         cls, _ = counting()
         assert np.isfinite(thrice(lambda x: cls.apply(x, 1)))
-        program = next(iter(cls._programs._programs.values()))
+        program = next(iter(cls._programs._lasting.values()))
         return weakref.ref(cls), weakref.ref(program)
 
     dead = use()
     gc.collect()
     assert [ref() for ref in dead] == [None, None]
+
+
+def test_arrays_of_methods_die_with_their_class():
+    """Neither what methods capture nor what they found in globals outlives the class or the program."""
+    arrays = []
+
+    def use(rebound):
+        weight = jnp.ones(8)
+        arrays.append(weakref.ref(weight))
+        globals()["weight"] = weight
+
+        class Times(fnjax.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * rebound()
+
+            @staticmethod
+            def backward(ctx, grad_output):
+                return grad_output * rebound()
+
+        return jax.jit(jax.grad(chain(Times.apply, 3)))(jnp.ones(8))
+
+    for _ in range(3):
+        captured = jnp.ones(8)
+        use(lambda captured=captured: captured)
+        use(lambda: weight)  # noqa: F821 - a global, set above
+    del captured, globals()["weight"]
+    gc.collect()
+    assert not [ref for ref in arrays if ref() is not None]
+
+
+def test_backward_may_change_what_ctx_holds():
+    """Each call has lists and dicts of its own on ctx."""
+
+    class Stacked(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, *factors):
+            ctx.stack = list(factors)
+            return x * factors[-1]
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.stack.pop(), None, None
+
+    def f(x):
+        for _ in range(2):
+            x = Stacked.apply(x, 3.0, 5.0)
+        return x * 1.0
+
+    assert jax.jit(jax.grad(f))(1.0) == 25.0
+    assert jax.jit(jax.grad(lambda x: f(f(jnp.float32(x)))))(1.0) == 625.0
+
+
+def test_a_function_inside_on_a_concrete_array_is_seen(monkeypatch):
+    """What it reads counts, though nothing of it is traced."""
+    one = jnp.ones(())
+
+    class Inner(fnjax.Function):
+        factor = 2.0
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * Inner.factor
+
+    class Outer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * Inner.apply(one)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * Inner.apply(one)
+
+    for factor in (2.0, 3.0):
+        monkeypatch.setattr(Inner, "factor", factor)
+        assert thrice(Outer.apply) == factor**3
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["x"], meta_fields=["factor"])
+@dataclasses.dataclass
+class Scaled:
+    x: jax.Array
+    factor: float
+
+
+def test_static_fields_of_a_pytree_are_told_apart():
+    """1, True and 1.0 differ there as well."""
+
+    class OfField(fnjax.Function):
+        pytree = True
+
+        @staticmethod
+        def forward(ctx, scaled):
+            ctx.factor = {int: 2.0, bool: 3.0, float: 5.0}[type(scaled.factor)]
+            return scaled.x * ctx.factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return Scaled(grad_output * ctx.factor, None)
+
+    def f(x):
+        return [OfField.apply(Scaled(x, factor)) for factor in (1, True, 1.0) for _ in range(2)]
+
+    assert jax.jit(f)(1.0) == [2.0, 2.0, 3.0, 3.0, 5.0, 5.0]
+
+
+def test_objects_among_the_outputs_are_the_callers():
+    """No two calls return the same one."""
+
+    class WithObject(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, types.SimpleNamespace(n=0)
+
+        @staticmethod
+        def backward(ctx, grad_output, _):
+            return grad_output * 2
+
+    seen = []
+    jax.jit(lambda x: seen.extend(WithObject.apply(x)[1] for _ in range(4)))(1.0)
+    assert len({id(x) for x in seen}) == 4
+
+
+def test_an_alias_of_a_function_inside_shares():
+    """`inner = Inner.apply` as well as `Inner.apply`."""
+    cls, runs = counting()
+    inner = cls.apply
+
+    class Outer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return inner(x, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * jnp.cos(ctx.saved_tensors[0])
+
+    jax.jit(jax.grad(chain(Outer.apply, 20))).lower(X)
+    assert len(runs.forward) <= 4
 
 
 def test_programs_are_bounded(monkeypatch):
@@ -830,10 +1022,10 @@ def test_programs_are_bounded(monkeypatch):
     for i in range(20):
         f = lambda x, i=i: cls.apply(x, i)
         np.testing.assert_allclose(jax.jit(jax.grad(chain(f, 1)))(X), jnp.cos(X) * i, rtol=1e-5)
-    assert len(cls._programs._programs) <= 5
+    assert len(cls._programs._lasting) <= 5
     for n in range(20):
         jax.jit(jax.grad(chain(lambda x: cls.apply(x, 3), 2))).lower(jnp.ones(n))
-    assert max(len(p.traces.runs) for p in cls._programs._programs.values()) <= 8
+    assert max(len(p.traces.runs) for p in cls._programs._lasting.values()) <= 8
 
 
 def test_outputs_keep_their_form():
