@@ -160,11 +160,11 @@ class _SharedPull:
 
 def outermost_trace() -> Any:
     """The trace of the whole program that JAX is making; None where what is called now runs at once."""
-    found = None
+    found, staging = None, _staging_trace()
     with take_current_trace() as current:
         trace = current
     while trace is not None:
-        if isinstance(trace, _staging_trace()):
+        if type(trace) is staging:
             found = trace
         trace = getattr(trace, "parent_trace", None)
     return found

@@ -125,7 +125,8 @@ class ClassRule:
         try:
             for member in self.outputs.members if self.traces is not None else ():
                 for static in member.rest:
-                    facts(None if static is HOLE else static)
+                    if static is not HOLE:
+                        facts(static)
         except NoFactsError:
             assert self.traces is not None
             self.traces.uses.append(None)

@@ -53,27 +53,33 @@ class Programs:
             call_facts: gives the facts of the call.
             make_rule: makes a rule that has these facts.
         """
-        if self._outermost() is not outermost:
-            passing: OrderedDict[Hashable, Program] = OrderedDict()
-            self._passing, self._outermost = passing, weakref.ref(outermost, lambda _: passing.clear())
         try:
             key = self._class_facts(), call_facts()
-            program = self._lasting.get(key) or self._passing.get(key)
+            programs, program = self._lasting, self._lasting.get(key)
+            if program is None and not lasts(key):
+                programs = self._of(outermost)
+                program = programs.get(key)
         except (NoFactsError, RecursionError):
             program = None
         else:
             if program is None or len(program.traces.runs) > MAX_RUNS or program.is_stale(set()):
-                programs = self._lasting if lasts(key) else self._passing
                 programs[key] = program = Program(make_rule, functools.partial(self._still, key[0]))
                 if len(programs) > MAX_PROGRAMS:
                     programs.popitem(last=False)
-            elif key in self._lasting:
-                self._lasting.move_to_end(key)
+            elif len(programs) > 1:
+                programs.move_to_end(key)
             program.traces.calls += 1
             if None in program.traces.uses:
                 program = None
         record_use(program)
         return program
+
+    def _of(self, outermost: Any) -> OrderedDict[Hashable, Program]:
+        """The programs in one trace, which they do not outlive."""
+        if self._outermost() is not outermost:
+            passing: OrderedDict[Hashable, Program] = OrderedDict()
+            self._passing, self._outermost = passing, weakref.ref(outermost, lambda _: passing.clear())
+        return self._passing
 
     def _still(self, class_facts: Hashable) -> bool:
         try:
