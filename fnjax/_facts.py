@@ -43,7 +43,7 @@ _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
 _BY_IDENTITY = (np.ufunc, np.dtype)
 _JITTED = type(jax.jit(lambda: None))
 _WRAPPERS = (_JITTED, jax.custom_jvp, jax.custom_vjp)
-_IMPORTED = (*_BY_IDENTITY, *_WRAPPERS)
+_IMPORTED = (types.FunctionType, types.BuiltinFunctionType, *_BY_IDENTITY, *_WRAPPERS)
 _FIXED = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "fnjax", *sys.stdlib_module_names}  # nobody sets their names
 _INSTALLED = ("site-packages", "dist-packages")
 _DYNAMIC = {"eval", "exec", "getattr", "hasattr", "globals", "vars"}  # these read any name,
@@ -91,9 +91,7 @@ class NoFactsError(Exception):
 
 def lasts(key: Hashable) -> bool:
     """Whether a key is good for more than the program that JAX is tracing: no variable has been read for it."""
-    if type(key) is not tuple:
-        return key is not _VARIABLE
-    return _VARIABLE not in key and all([lasts(part) for part in key if type(part) is tuple])
+    return key is not _VARIABLE and (type(key) is not tuple or all(map(lasts, key)))
 
 
 class _Identity:
@@ -258,13 +256,7 @@ def _is_definition(value: Any) -> bool:
     """Whether a global is what files define and import, and not what programs set."""
     if isinstance(value, types.ModuleType):
         return value.__name__.partition(".")[0] in _STATELESS | {"numpy", "scipy"}
-    kind = type(value)
-    return (
-        kind is types.FunctionType
-        or kind is types.BuiltinFunctionType
-        or isinstance(value, _IMPORTED)
-        or _is_dtype(value)
-    )
+    return isinstance(value, _IMPORTED) or _is_dtype(value)
 
 
 def _is_inert(value: Any) -> bool:
