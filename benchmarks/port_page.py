@@ -155,7 +155,9 @@ def _clip(x, min=None, max=None):
 ```
 
 The gradient is JAX's, and a note says so, for topk, kthvalue, mode, median and quantile where entries are equal, and for hypot
-where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout. `fnjax compare` draws its
+where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout: PyTorch takes what forward
+computed and saved for constant there. Where only that makes them differ, which finite differences of PyTorch's gradient tell,
+`fnjax compare` prints a note and no FAIL. It draws its
 inputs and seldom meets such points; give it whole numbers to see them: `--args "randint(-2, 3, (3, 8))"`.
 '''  # noqa: E501 - a table
 

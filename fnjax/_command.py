@@ -14,7 +14,7 @@ import numpy as np
 
 from fnjax._function import Function
 
-NUMPY = ("ones", "zeros", "full", "eye", "arange", "linspace", "array", "float32", "complex128")
+NUMPY = ("ones", "zeros", "full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
 
 
 class UsageError(Exception):
@@ -81,10 +81,17 @@ def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[
         raise UsageError(f"--seed {seed} is negative")
     rng = np.random.default_rng(seed)
     names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY}
+
+    def randn(*shape: int, dtype: Any = np.float64) -> Any:
+        drawn = rng.normal(size=shape)
+        whole = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
+        return np.asarray(whole, dtype)
+
     names |= {
         "np": np,
-        "randn": lambda *shape: rng.normal(size=shape),
-        "rand": lambda *shape: rng.uniform(size=shape),
+        "abs": np.abs,
+        "randn": randn,
+        "rand": lambda *shape, dtype=np.float64: np.asarray(rng.uniform(size=shape), dtype),
         "randint": lambda low, high, shape=(): rng.integers(low, high, shape),
     }
     collect = "(lambda *args, **kwargs: (args, kwargs))"

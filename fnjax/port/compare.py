@@ -5,9 +5,10 @@ This is the only part of fnjax that imports PyTorch, and it runs both sides.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -30,6 +31,8 @@ class Entry:
         original: PyTorch's number there.
         ported: JAX's.
         message: what is wrong where that is no number: another shape, an exception.
+        excused: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
+            port's is: PyTorch takes what forward computed and saved for constant.
     """
 
     what: str
@@ -39,13 +42,15 @@ class Entry:
     original: complex | None = None
     ported: complex | None = None
     message: str = ""
+    excused: bool = False
 
     def __str__(self) -> str:
-        head = f"{'ok  ' if self.equal else 'FAIL'} {self.mode:5} {self.what}"
+        head = f"{'ok  ' if self.equal else 'note' if self.excused else 'FAIL'} {self.mode:5} {self.what}"
         if self.message or self.original is None or self.ported is None:
             return f"{head}: {self.message}" if self.message else head
         place = f"[{', '.join(map(str, self.worst))}]"
-        return f"{head}: worst at {place}: PyTorch {self.original:.9g}, JAX {self.ported:.9g}"
+        why = " (the derivative of PyTorch's gradient)" if self.excused else ""
+        return f"{head}: worst at {place}: PyTorch {self.original:.9g}, JAX {self.ported:.9g}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,8 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything agrees."""
-        return all(entry.equal for entry in self.entries)
+        """Whether everything agrees, but for what is excused."""
+        return all(entry.equal or entry.excused for entry in self.entries)
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.entries), *(f"note: {note}" for note in self.notes)])
@@ -134,14 +139,21 @@ def compare(
         entries: list[Entry] = []
         for mode in ("eager", "jit"):
             ours = _jax(ported, args, ours_kwargs, cotangents, mode, theirs)
-            entries.extend(_entries(theirs, ours, mode, args, tolerances, drawn))
+            found = list(_entries(theirs, ours, mode, args, tolerances, drawn))
+            entries.extend(_excused(found, original, args, kwargs, cotangents, ours.seconds))
     notes = []
+    if any(e.excused for e in entries):
+        notes.append(
+            "PyTorch takes what forward computed and saved for constant when it differentiates backward; JAX's second "
+            "derivatives are right there, as finite differences of PyTorch's gradient confirm"
+        )
     if drawn:
         notes.append(
             f"of what depends on random numbers only shapes and dtypes are compared: {', '.join(sorted(drawn))}"
         )
     if theirs.error is not None:
-        notes.append(f"PyTorch gives no derivatives here: {type(theirs.error).__name__}: {theirs.error}")
+        which = "second derivatives" if theirs.gradients else "derivatives"
+        notes.append(f"PyTorch gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
     if not any(isinstance(a, np.ndarray) and a.dtype.kind in "fc" for a in args):
         notes.append("no argument is an array of floating point or complex numbers: only outputs are compared")
     return Comparison(tuple(entries), tuple(notes))
@@ -163,9 +175,13 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _pytorch(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], draw: np.random.Generator
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    draw: np.random.Generator,
+    known: Values | None = None,
 ) -> tuple[_Results, list[Values]]:
-    """PyTorch's results, and the cotangents that it drew for outputs and for gradients."""
+    """PyTorch's results, and the cotangents that it drew for outputs and gradients; with known ones gradients only."""
     import torch
 
     def converted(value: Any) -> Any:
@@ -178,7 +194,7 @@ def _pytorch(
     def drawn(tensors: Sequence[Any]) -> Values:
         return [_drawn(t, draw) if _differentiable(t) else None for t in tensors]
 
-    def pulled(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
+    def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
         # The whole graph is walked, cotangents and all: with the inputs named, autograd.grad would not meet what
         # once_differentiable leaves there to say no, and give zeros.
         pairs = [
@@ -190,14 +206,19 @@ def _pytorch(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # create_graph warns of a cycle, which ends with this call
                 tensors, vectors = zip(*pairs, strict=True)
-                torch.autograd.backward(tensors, vectors, create_graph=True)
+                torch.autograd.backward(tensors, vectors, create_graph=recorded)
         return [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs]
+
+    def run() -> list[Any]:
+        # What an in-place Function changes must be no leaf.
+        called = [x.clone() if isinstance(x, torch.Tensor) and x.requires_grad else x for x in given]
+        return [o for o in _flat(function(*called, **kwargs)) if isinstance(o, torch.Tensor)]
 
     given = [converted(a) for a in args]
     inputs = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
-    # What an in-place Function changes must be no leaf.
-    called = [x.clone() if isinstance(x, torch.Tensor) and x.requires_grad else x for x in given]
-    outputs = [o for o in _flat(function(*called, **kwargs)) if isinstance(o, torch.Tensor)]
+    outputs = run()
+    if known is not None:
+        return _Results([], [_numpy(t) for t in pulled(outputs, known, recorded=False)], []), []
     first: Values = []
     second: Values = []
     gradients: list[Any] = []
@@ -210,8 +231,55 @@ def _pytorch(
         seconds = pulled(gradients, second)
     except RuntimeError as e:  # once_differentiable, or a backward that PyTorch cannot differentiate
         error = e
+        if not gradients:  # it may have first derivatives all the same, if it writes to what it is given
+            with contextlib.suppress(RuntimeError):
+                gradients = pulled(run(), first, recorded=False)
     sides = [[_numpy(t) for t in side] for side in (outputs, gradients, seconds)]
     return _Results(sides[0], sides[1], sides[2], error), [first, second]
+
+
+def _excused(
+    entries: list[Entry],
+    original: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cotangents: Sequence[Values],
+    seconds: Values,
+) -> Iterator[Entry]:
+    """The entries; second derivatives that only PyTorch has wrong are excused."""
+    right = all(e.equal for e in entries[: len(entries) - len(seconds)])
+    for i, entry in enumerate(entries, len(seconds) - len(entries)):
+        wrong = i >= 0 and right and entry.worst and not entry.equal
+        excused = bool(wrong) and _is_slope(original, args, kwargs, cotangents, i, seconds[i])
+        yield replace(entry, excused=excused)
+
+
+def _is_slope(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cotangents: Sequence[Values],
+    which: int,
+    second: np.ndarray[Any, Any],
+) -> bool:
+    """Whether this is the derivative of PyTorch's gradient, by finite differences along a random direction."""
+    draw = np.random.default_rng(0)
+    inexact = [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
+    wide = [_cast(a, "float64") for a in args]
+    direction = draw.normal(size=second.shape)
+
+    def gradient(step: float) -> float:
+        moved = [a + step * direction if i == inexact[which] else a for i, a in enumerate(wide)]
+        found = _pytorch(function, moved, kwargs, draw, cotangents[0])[0].gradients
+        pairs = [(c, g) for c, g in zip(cotangents[1], found, strict=True) if c is not None]
+        return sum(float(np.real(np.sum(np.conj(c) * g))) for c, g in pairs)
+
+    try:
+        slope = (gradient(1e-4) - gradient(-1e-4)) / 2e-4
+    except Exception:  # noqa: BLE001 - what cannot be measured excuses nothing
+        return False
+    terms = np.real(np.conj(second) * direction)
+    return abs(float(np.sum(terms)) - slope) <= 1e-3 * float(np.sum(np.abs(terms))) + 1e-6
 
 
 def _differentiable(tensor: Any) -> bool:

@@ -22,6 +22,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     definitions,
     foreign,
     indexing,
+    layers,
     loops,
     numbers,
     numpy_calls,
@@ -141,6 +142,10 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
     for _ in range(_ROUNDS):
         before = _known(program)
         units = _units(program, functions)
+        for name in sorted({n for u in units.values() for n in u.called}):
+            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
+            if routine is not None and routine.result is None and routine.node not in units:
+                definitions.port_routine(program, routine)
         if _known(program) == before:
             break
         program.values.clear()
@@ -235,9 +240,10 @@ def _is_import(node: cst.CSTNode) -> bool:
 
 
 def read_names(made: Iterable[Any]) -> set[str]:
-    """The names that translated statements read."""
+    """The names that translated statements read, or say to be global."""
     tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in made))
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return found | {name for n in ast.walk(tree) if isinstance(n, ast.Global) for name in n.names}
 
 
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:

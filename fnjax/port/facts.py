@@ -10,6 +10,8 @@ import libcst as cst
 from fnjax.port.operations import MISSING, code
 
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
+SIZE = "instance:torch.Size"
+NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -116,6 +118,12 @@ class Value:
     def is_tensor(self) -> bool:
         """Whether this surely is a tensor."""
         return self.kind == "tensor"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether this surely is a single number of Python's or NumPy's."""
+        number = self.dtype in {"int", "float", "bool"} or self.name == NUMBER
+        return self.kind == "static" and number and not self.parts and self.element is None
 
 
 def _differs(a: str, b: str) -> bool:

@@ -10,7 +10,7 @@ from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.backward_calls import without_backward_calls
-from fnjax.port.operations import code
+from fnjax.port.operations import Operation, code, find
 
 # Names under which torch's own code may be met, and the names of the table.
 _CANONICAL = (
@@ -27,10 +27,17 @@ _CANONICAL = (
     ("torch._C.", "torch."),
     ("torch.ops.aten.", "torch."),
 )
+# Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
+_OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
 
 
 def canonical(name: str) -> str:
     """The one name of something that torch shows under several."""
+    if name.startswith("torch.cuda.") and name.endswith("Tensor"):
+        return "torch." + name.removeprefix("torch.cuda.")
+    head, _, overload = name.rpartition(".")
+    if overload in _OVERLOADS and isinstance(find(head), Operation) and find(name) is None:
+        return head
     for prefix, short in _CANONICAL:
         if name.startswith(prefix):
             return canonical(short + name.removeprefix(prefix))

@@ -40,6 +40,8 @@ class Program:
         self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
         self._resolving: set[str] = set()
+        declared = [n for n in nodes(source.tree) if isinstance(n, cst.Global)]
+        self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
         for statement in source.tree.body:
             self._collect(statement, statement, "", [])
 
@@ -161,7 +163,7 @@ class Program:
             value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
             if not value.name and value.literal is MISSING and (resolved := self.resolve(found.value)):
                 value = replace(value, name=resolved)
-            if len(self.source.definitions[name]) > 1:
+            if len(self.source.definitions[name]) > 1 or name in self.rebound:
                 value = replace(value, literal=MISSING, number="")
                 if len(self.meanings(name)) > 1 and isinstance(find(value.name), Operation):
                     value = replace(value, name="")  # one of several functions
@@ -223,7 +225,9 @@ class Program:
         star = routine.node.params.star_arg
         for i, param in enumerate(params):
             name = param.name.value
-            if i < routine.first:
+            if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:
+                value = Value("object")
+            elif i < routine.first:
                 value = Value("object", name="ctx" if i == routine.first - 1 and routine.role != "helper" else "cls")
                 if value.name == "cls" and routine.owner:
                     value = Value("object", name=f"file:{routine.owner.name}")

@@ -209,4 +209,102 @@ class BatchedHinge(Function):
         return ind.mul_(g / n), None, None
 """,
     ),
+    "TypesOfTensors": (
+        "randn(3, 4)",
+        """
+class TypesOfTensors(Function):
+    @staticmethod
+    def forward(ctx, x):
+        Tensor = torch.cuda.FloatTensor if x.is_cuda else torch.FloatTensor
+        positive = (x > 0).type(Tensor)
+        ctx.save_for_backward(positive)
+        whole = (x * 3).type(torch.LongTensor)
+        size = x.size()
+        return positive * x + Tensor(size).fill_(2), whole, x.type('torch.IntTensor')
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        (positive,) = ctx.saved_tensors
+        dtype = torch.FloatTensor
+        return g * positive.type(dtype)
+""",
+    ),
+    "TypeAsked": (
+        "randn(3)",
+        """
+class TypeAsked(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2 if type(x) == torch.Tensor or type(x) is torch.Tensor else x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 if type(g) is not torch.Tensor else g * 3
+""",
+    ),
+    "SmallIntegersAdded": (
+        "randn(400)",
+        """
+class SmallIntegersAdded(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = (x > -5).byte()
+        k = torch.full((4,), 100, dtype=torch.int8)
+        return x * m.sum(), m.cumsum(0), m.sum() - 500, k.sum(), k.prod(), k.cumsum(0), (m.cumsum(0) - 1).long()
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        return g * g.numel()
+""",
+    ),
+    "ScalarsOfNumPy": (
+        "randn(4, 4)",
+        """
+import numpy as np
+
+
+class ScalarsOfNumPy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        h = x.half()
+        s = 1.0 / np.sqrt(x.shape[0])
+        y = h.clone()
+        y *= np.float64(2.0)
+        y += torch.ones(4)
+        ctx.scale = -np.sqrt(x.size(-1))
+        parts = (h / np.sqrt(x.size(-1)), s * h, y, h.mul(ctx.scale), h * (2 * s))
+        ctx.half = all(p.dtype == torch.float16 for p in parts)
+        return sum(parts).float() * (1 if ctx.half else 1000)
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g.half() * ctx.scale).float() * (1 if ctx.half else 1000)
+""",
+    ),
+    "ListsAndSizes": (
+        "randn(2, 6, 3, 3)",
+        """
+def slopes(n):
+    def power(n):
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
+
+    if math.log2(n).is_integer():
+        return power(n)
+    near = 2 ** math.floor(math.log2(n))
+    return power(near) + slopes(2 * near)[0::2][: n - near]
+
+
+class ListsAndSizes(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.slopes = torch.Tensor(slopes(x.size(1))).view(-1, 1, 1)
+        out = torch.zeros(x.shape, dtype=x.dtype, layout=x.layout, device=x.device)
+        return out + x * ctx.slopes + torch.FloatTensor(x.shape).fill_(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.slopes
+""",
+    ),
 }

@@ -280,4 +280,172 @@ class Swish(Function):
         return swish_bwd(x, grad_output, ctx.beta), None
 """,
     ),
+    "ObjectsOfTheFile": (
+        "randn(3, 4)",
+        """
+from types import SimpleNamespace
+
+
+class Normalizer:
+    def __init__(self, mean, std, T):
+        self.mean = mean
+        self.std = std
+        self.T = T
+        self.step = 0
+        self.shape = mean.shape
+        self.data, self.t = mean, std
+
+    def __call__(self, v):
+        self.step += 1
+        return (v - self.mean) / (self.std * self.T) + self.data * self.step
+
+
+class ObjectsOfTheFile(Function):
+    @staticmethod
+    def forward(ctx, x):
+        norm = Normalizer(x.mean(1, keepdim=True), x.std(1, keepdim=True), 2.0)
+        names = SimpleNamespace(data=x, mean=x.mean(), item=3)
+        names.T = 5.0
+        return norm(x) + names.data * names.T - names.mean * names.item
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "CountedCalls": (
+        "randn(3)",
+        """
+CALLS = 0
+
+
+class CountedCalls(Function):
+    @staticmethod
+    def forward(ctx, x):
+        global CALLS
+        CALLS += 1
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+""",
+    ),
+    "DevicesAsked": (
+        "randn(3)",
+        """
+class DevicesAsked(Function):
+    @staticmethod
+    def forward(ctx, x):
+        device = torch.device("cuda:0") if x.is_cuda else x.device
+        ctx.device = x.device
+        if x.device == torch.device("cuda:0") or x.device in (torch.device("cuda", 1),):
+            return x
+        if x.device == "cpu" or not device or torch.device("cuda:1").type != "cuda":
+            return x * 3
+        if x.device != device or str(x.device).startswith("cuda"):
+            return x * 5
+        return x.to(device) * (2 if x.device == torch.device("cpu") else 7)
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.device.type == "cuda":
+            return g * 5
+        return g.to(ctx.device) * 2
+""",
+    ),
+    "RowsOfTheWeight": (
+        "randn(5, 3), array([0, 2, 2, 4])",
+        """
+class RowsOfTheWeight(Function):
+    @staticmethod
+    def forward(ctx, weight, indices):
+        ctx.save_for_backward(weight, indices)
+        return torch.embedding(weight, indices) + F.embedding(indices, weight, padding_idx=2)
+
+    @staticmethod
+    def backward(ctx, g):
+        weight, indices = ctx.saved_tensors
+        with torch.enable_grad():
+            w = weight.detach().requires_grad_()
+            y = torch.embedding(w, indices, 0) ** 2 + F.embedding(indices, w, 2) + F.embedding(indices, w, None)
+        return torch.autograd.grad(y, w, g)[0], None
+""",
+    ),
+    "LayersWithoutState": (
+        "randn(3, 4)",
+        """
+squash = nn.LeakyReLU(0.2)
+
+
+class LayersWithoutState(Function):
+    @staticmethod
+    def forward(ctx, x):
+        act = nn.GELU()
+        ctx.save_for_backward(x)
+        return act(x) + torch.nn.Sigmoid()(x) + nn.Softmax(dim=1)(x) + squash(x) + nn.MSELoss(reduction="sum")(x, x * 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * nn.Tanh()(x)
+""",
+    ),
+    "FunctionsByChoice": (
+        "randn(3, 4), 3",
+        """
+import functools
+
+
+def activated(x, act=None):
+    if act is None:
+        act = torch.relu
+    return act(x)
+
+
+class FunctionsByChoice(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        if n > 2:
+            act = torch.sigmoid
+        else:
+            act = torch.tanh
+        ctx.n = n
+        return act(x) + activated(x) + functools.reduce(torch.max, [x[0], x[1], x[2]])
+
+    @staticmethod
+    def backward(ctx, g):
+        f = torch.exp
+        g = f(g)
+        f = torch.sin
+        return torch.ops.aten.mul.Tensor(f(g), ctx.n), None
+""",
+    ),
+    "SortedByNumPy": (
+        "randn(4, 3), 0",
+        """
+import numpy as np
+
+
+class SortedByNumPy(Function):
+    @staticmethod
+    def forward(x, dim):
+        array = x.numpy()
+        order = np.argsort(array, axis=dim)
+        back = np.argsort(order, axis=dim)
+        return torch.tensor(np.take_along_axis(array, order, axis=dim)), torch.tensor(order), torch.tensor(back)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.dim = inputs
+        _, order, back = output
+        ctx.mark_non_differentiable(order, back)
+        ctx.save_for_backward(order, back)
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        order, back = ctx.saved_tensors
+        return torch.gather(g, ctx.dim, back), None
+""",
+    ),
 }

@@ -185,12 +185,81 @@ def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):
     )
     status, printed = compared(capsys, files(original=once), "--class", "Cube", "--args", "randn(3, 2), 3")
     assert status == 0
-    assert "note: PyTorch gives no derivatives here: RuntimeError" in printed.out
-    assert "second" not in printed.out
+    assert "note: PyTorch gives no second derivatives here: RuntimeError" in printed.out
+    assert "second derivative of" not in printed.out
     ported = PORTED.replace(
         "@staticmethod\n    def backward", "@staticmethod\n    @fnjax.once_differentiable\n    def backward"
     )
     assert compared(capsys, files(ported, once), "--class", "Cube", "--args", "randn(3, 2), 3")[0] == 0
+
+
+def _added(original, ported):
+    return {"original": textwrap.dedent(ORIGINAL) + original, "ported": textwrap.dedent(PORTED) + ported}
+
+
+GATE = """
+class Gate({}.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        s = {}(x)
+        ctx.save_for_backward(s, w)
+        return s * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        s, w = ctx.saved_tensors
+        return grad * w * s * (1 - s), grad * s
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_pytorch_takes_for_constant_is_a_note(files, capsys, dtype):
+    """A second derivative that PyTorch loses through what it saves is a note; one that the port has wrong fails."""
+    gates = _added(
+        GATE.format("torch.autograd", "torch.sigmoid"), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))")
+    )
+    call = ("--class", "Gate", "--args", "randn(3, 2), abs(randn(3, 2, dtype=float32))", "--dtype", dtype)
+    status, printed = compared(capsys, files(**gates), *call)
+    assert status == 0, printed
+    lines = printed.out.splitlines()
+    assert lines[0] == "Gate: equal"
+    assert lines[4].startswith("note eager second derivative of argument 0: worst at [")
+    assert "PyTorch 0, JAX" in lines[4]
+    assert "(the derivative of PyTorch's gradient)" in lines[4]
+    assert lines[5].startswith("ok   eager second derivative of argument 1")
+    assert "saved for constant" in lines[-1]
+    held = gates["ported"].replace("return grad * w * s", "return grad * jax.lax.stop_gradient(w) * s")
+    wrong = gates | {"ported": f"import jax\n{held}"}
+    status, printed = compared(capsys, files(**wrong), *call)
+    assert status == 1, printed
+    assert "FAIL eager second derivative of argument" in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(("factor", "status"), [("1", 0), ("1.5", 1)])
+def test_first_derivatives_where_backward_writes_in_place(files, capsys, factor, status):
+    """Where only the recording of backward fails, first derivatives are compared all the same, and that is said."""
+    rows = """
+class Rows({}.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        """
+    original = rows.format("torch.autograd") + (
+        "grad = grad.clone()\n        for row in grad:\n            row /= row.norm()\n        return grad\n"
+    )
+    ported = rows.format("fnjax") + f"return {factor} * grad / jnp.linalg.norm(grad, axis=1, keepdims=True)\n"
+    found, printed = compared(capsys, files(**_added(original, ported)), "--class", "Rows", "--args", "randn(3, 2)")
+    assert found == status, printed
+    assert "eager gradient of argument 0" in printed.out
+    assert "second derivative of" not in printed.out
+    assert "note: PyTorch gives no second derivatives here: RuntimeError" in printed.out
 
 
 @pytest.mark.parity

@@ -5,6 +5,9 @@ import pytest
 from fnjax.port import port_source
 
 HEAD = """\
+import functools
+import types
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -83,6 +86,18 @@ REWRITES = {
     "SciPy on the host, of an unknown number": (
         "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.w)",
         "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.w), x, x)",
+    ),
+    "a scalar of NumPy's": ("z = x / np.sqrt(n)", "z = x / float(np.sqrt(n))"),
+    "a small integer's sum": ("z = x.byte().sum()", "z = jnp.sum(x.astype(jnp.uint8), dtype=int)"),
+    "the type of a tensor": ("z = type(x) is not torch.Tensor", "z = not isinstance(x, jax.Array)"),
+    "a layer": ("f = torch.nn.Softmax(dim=1)\nz = f(x)", "z = jax.nn.softmax(x, axis=1)"),
+    "a variable that is one of two functions": (
+        "if flag:\n    f = torch.exp\nelse:\n    f = torch.sin\nz = f(x)",
+        "if flag:\n    f = jnp.exp\nelse:\n    f = jnp.sin\nz = f(x)",
+    ),
+    "a function that reduces tensors": (
+        "z = functools.reduce(torch.max, [x, y])",
+        "z = functools.reduce(lambda x, other: jnp.maximum(x, other), [x, y])",
     ),
     "SciPy of a tensor": ("z = special.xlogy(x.numpy(), y.numpy())", "z = jax.scipy.special.xlogy(x, y)"),
     "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
@@ -247,6 +262,15 @@ FINDINGS = {
     "a range of a value": ("k = torch.arange(int(x.sum()), 20)", "untraced"),
     "a padding by a value": ("k = F.pad(x, (0, int(x.sum())))", "untraced"),
     "a mask with one value each among indices": ("m = x[0] > 0\nx[:, m] = y[0]", "untraced"),
+    "types of tensors that differ": (
+        "z = torch.HalfTensor if flag else torch.FloatTensor\nx = x.type(z)",
+        "operation",
+    ),
+    "a type of tensors in a table": ("z = {'a': torch.FloatTensor}", "operation"),
+    "a write to what an object keeps": ("z = types.SimpleNamespace(t=x.clone())\nw = z.t\nw.mul_(2)\ny = z.t", "alias"),
+    "a layer that is passed on": ("z = torch.nn.ReLU()\nctx.z = [z]", "absent"),
+    "a layer with parameters": ("x = torch.nn.Linear(3, 3)(x)", "absent"),
+    "an embedding that writes to its weight": ("z = F.embedding(y, x, max_norm=1.0)", "operation"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 

@@ -41,6 +41,7 @@ import fnjax.port.operations.neural
 import fnjax.port.operations.random
 import fnjax.port.operations.reductions
 import fnjax.port.operations.shapes  # noqa: F401 - each enters its lines
+from fnjax.port.operations.attributes import TENSOR_TYPES
 from fnjax.port.operations.derivatives import departure
 from fnjax.port.operations.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
 from fnjax.port.operations.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
@@ -51,6 +52,7 @@ __all__ = [
     "ATOM",
     "MISSING",
     "TABLE",
+    "TENSOR_TYPES",
     "Absent",
     "Bound",
     "Context",

@@ -29,9 +29,8 @@ torch.imag | input | input.imag | same view
 .is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
 .is_vulkan .is_nested .is_mkldnn | input | False | static attribute
 .is_cpu | input | True | static attribute
-.device .layout | input | None | static attribute
-torch.device | type, index=None | None | static
-torch.device.type | input | "cpu" | static attribute
+.device | input | "cpu" | static attribute
+.layout | input | None | static attribute
 torch.device.index | input | None | static attribute
 +is_floating_point | input | jnp.issubdtype(input.dtype, jnp.floating) | static
 +is_complex | input | jnp.issubdtype(input.dtype, jnp.complexfloating) | static
@@ -133,6 +132,24 @@ operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
 operation("+adjoint", "input", conjugated("input.mT"), alias="view")
 operation("+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view")
 
+
+def _device(call: Bound) -> str:
+    """Its name, which compares as PyTorch's device does; a number is that of an accelerator."""
+    if call.given("index"):
+        return '":".join((type, str(index)))'
+    return f'"cuda:{call.literal("type")}"' if isinstance(call.literal("type"), int) else "type"
+
+
+operation("torch.device", "type, index=None", _device, "static")
+
+
+def _device_type(call: Bound) -> str:
+    name = call.literal("input")
+    return repr(name.partition(":")[0]).replace("'", '"') if isinstance(name, str) else 'input.partition(":")[0]'
+
+
+operation("torch.device.type", "input", _device_type, "static", called=False)
+
 _OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
 
 
@@ -172,7 +189,7 @@ TENSORS = {
     "ByteTensor": "jnp.uint8", "CharTensor": "jnp.int8", "ShortTensor": "jnp.int16", "IntTensor": "jnp.int32",
     "LongTensor": "int", "BoolTensor": "bool", "Tensor": "jnp.float32",
 }  # fmt: skip
-TENSOR_TYPES = {f"torch.{cuda}{name}": dtype for name, dtype in TENSORS.items() for cuda in ("", "cuda.")}
+TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 
 operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe")
 operation(".type", "input", "input.dtype", "static")  # PyTorch's is a string, good for comparisons and x.type(...)
@@ -186,9 +203,9 @@ def _constructor(dtype: str) -> Callable[[Bound], str]:
         if "data" not in call.values:
             return f"jnp.zeros(0, dtype={dtype})"
         data, value = call.values["data"], call.literal("data")
-        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list):
+        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or call.context.role(data) == "list":
             return f"jnp.array(data, dtype={dtype})"
-        if isinstance(data, cst.Tuple) or isinstance(value, int):
+        if isinstance(data, cst.Tuple) or isinstance(value, int) or call.context.role(data) == "size":
             return f"jnp.zeros(data, dtype={dtype})"
         if call.kind("data") == "tensor":
             return f"data.astype({dtype})"

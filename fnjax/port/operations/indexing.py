@@ -21,8 +21,30 @@ lines("""
 .fill_diagonal_ | input, fill_value, wrap=False | jnp.fill_diagonal(input, fill_value, inplace=False) | same
 torch.vmap torch.func.vmap | func, in_dims=0, out_dims=0 | jax.vmap(func, in_axes=in_dims, out_axes=out_dims) | static
 torch.unravel_index | indices, shape | jnp.unravel_index(indices, shape) | list
-F.embedding torch.embedding | input, weight, padding_idx=None | weight[input] | same
 """)  # fmt: skip
+
+
+def _embedding(indices: str) -> Template:
+    """The rows; where the port differentiates, that of padding_idx takes no gradient."""
+
+    def build(call: Bound) -> str:
+        if call.given("max_norm"):
+            raise Refuse("max_norm= writes to the weight; divide its rows by hand")
+        if not call.context.differentiated:
+            return f"weight[{indices}]"
+        if call.given("scale_grad_by_freq"):
+            raise Refuse("scale_grad_by_freq= has no counterpart in JAX")
+        return (
+            f"_padded_embedding({indices}, weight, padding_idx)" if call.given("padding_idx") else f"weight[{indices}]"
+        )
+
+    return build
+
+
+_OPTIONS = "scale_grad_by_freq=False, sparse=False"
+_LIMITED = f"padding_idx=None, max_norm=None, norm_type=2.0, {_OPTIONS}"
+operation("F.embedding", f"input, weight, {_LIMITED}", _embedding("input"))
+operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _embedding("indices"))  # -1: none
 
 
 def _index_add(call: Bound) -> str:

@@ -2,6 +2,7 @@
 # mypy: ignore-errors
 """Functions that ported code carries: reading and writing at indices."""
 
+import jax
 import jax.numpy as jnp
 
 
@@ -16,6 +17,15 @@ def _gather(x, index, axis):
     if x.ndim == 0 or index.ndim == 0:
         return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
     return x[_grid(index.shape, axis, index)]
+
+
+def _padded_embedding(indices, weight, padding_idx):
+    """Rows of the weight, of which that of padding_idx takes no gradient."""
+    rows = weight[indices]
+    if padding_idx is None:
+        return rows
+    padded = indices == padding_idx % weight.shape[0]
+    return jnp.where(padded[..., None], jax.lax.stop_gradient(rows), rows)
 
 
 def _scatter(x, index, source, axis, how="set", include_self=True):

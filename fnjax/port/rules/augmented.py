@@ -14,15 +14,16 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, places, widens
+from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
 from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.operations import kept_dtype
+from fnjax.port.rules.operators import as_number
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.statements import element_of, is_data, untraced_mask, updated
-from fnjax.port.rules.writing import write
+from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
 _UPDATES = {
@@ -46,6 +47,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
             return _augmented_entries(walk, node, target, base, operator, symbol)
         walk.rebuilt(target)
     term = walk.expr(node.value)
+    if term.value.name == NUMBER and walk.expr(target).value.kind != "static":
+        term = as_number(term)
     same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
     if isinstance(target, cst.Subscript):
         element = walk.expr(target).value
@@ -114,6 +117,7 @@ def _augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
 ) -> Statements:
     term = walk.expr(node.value)
+    never_owned(node, base)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
     whole_write(base.value, mask.value if mask else None)
     entrywise = term.value.kind != "tensor" or term.value.rank == 0

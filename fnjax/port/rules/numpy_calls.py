@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Value
+from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.operations.expressions import Fill
@@ -42,6 +42,11 @@ from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk, parse
 
+# Functions that give a scalar of NumPy's own for a Python number.
+_SCALARS = frozenset(
+    {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
+    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"}
+)
 _CREATING = frozenset({"zeros", "ones", "empty", "full"})
 
 
@@ -79,6 +84,8 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
+        if short in _SCALARS and len(values) == 1 and values[0].is_number and not node.args[0].keyword:
+            return Term(node, Value("static", "float", name=NUMBER, numpy=True))
         return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         walk.sink.imports.add("jnp")

@@ -17,9 +17,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, Value, places, widens
+from fnjax.port.facts import LIST, SIZE, STATIC, Value, places, widens
+from fnjax.port.naming import canonical, targets
 from fnjax.port.operations import (
     MISSING,
+    TENSOR_TYPES,
     Absent,
     Bound,
     Context,
@@ -31,15 +33,15 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
-from fnjax.port.operations.attributes import TENSOR_TYPES
 from fnjax.port.operations.record import VANISH
+from fnjax.port.records import nodes
 from fnjax.port.rules.indexing import compressed, same_shape
-from fnjax.port.rules.operators import narrowed
+from fnjax.port.rules.operators import as_number, narrowed
 from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.results import ELEMENTWISE, result_value, step
-from fnjax.port.rules.writing import write
+from fnjax.port.rules.results import ACCUMULATING, ELEMENTWISE, result_value, step
+from fnjax.port.rules.writing import never_owned, owned, write
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse, spelled_attribute
 
 _REDUCED = {
@@ -95,10 +97,7 @@ class Facts(Context):
         return self._value(node).rank
 
     def literal(self, node: cst.BaseExpression) -> object:
-        """A literal, or what a variable surely holds; the name of a type of tensor."""
-        name = self.walk.name_of(node) if isinstance(node, (cst.Name, cst.Attribute)) else ""
-        if name in TENSOR_TYPES:
-            return name
+        """A literal, or what a variable surely holds."""
         found = literal(node)
         return found if found is not MISSING else self._value(node).literal
 
@@ -107,11 +106,13 @@ class Facts(Context):
         name = self._value(node).name
         if name == "instance:torch.dtype":
             return "dtype"
+        if name in {LIST, SIZE}:
+            return "list" if name == LIST else "size"
         return "device" if name == "instance:torch.device" else super().role(node)
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The translation."""
-        return self.walk.expr(node).node
+        return as_number(self.walk.expr(node)).node
 
     def key(self) -> cst.BaseExpression:
         """A key that nothing else uses."""
@@ -141,6 +142,9 @@ def operate(
     """
     context = Facts(walk, node)
     args = [a for arg in args for a in _spelled(walk, arg)]
+    if operation.names == ("torch.Tensor.type",):
+        args = [_as_dtype(walk, a) for a in args]
+    args += _large(walk, operation, args)
     terms = {id(a.value): walk.expr(a.value) for a in args}
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
@@ -186,12 +190,14 @@ def operate(
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
     if bound.out is not None:
         target = walk.expr(bound.out)
+        never_owned(node, target)
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     if bound.overwrites:
         first = next(iter(bound.values.values()))
         target = terms.get(id(first)) or walk.expr(first)
         if code(expression_) == code(target.node):
             return target
+        never_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):
             expression_ = kept_dtype(expression_, target, [walk.expr(v).value for v in bound.values.values()])
         return write(
@@ -233,6 +239,68 @@ def _opened(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
     if arg.star != "*" or not parts or not isinstance(arg.value, (cst.Name, cst.Attribute)):
         return [arg]
     return [cst.Arg(parse(f"{code(arg.value)}[{i}]")) for i in range(len(parts))]
+
+
+def _as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:
+    """`x.type(torch.FloatTensor)` and `x.type("torch.cuda.FloatTensor")` name a dtype."""
+    said = literal(arg.value)
+    name = canonical(said) if isinstance(said, str) else _tensor_type(walk, arg.value)
+    if name not in TENSOR_TYPES:
+        return arg
+    return arg.with_changes(value=_dtype(walk, TENSOR_TYPES[name]))
+
+
+def _dtype(walk: Walk, text: str) -> cst.BaseExpression:
+    """An expression for a dtype, whose meaning the walk knows."""
+    made, exact = parse(text), text.removeprefix("jnp.")
+    value = Value("static", name="instance:torch.dtype", exact=exact if exact not in {"int", "bool"} else "")
+    walk.memo[id(made)] = (made, Term(made, value))
+    return made
+
+
+def _large(walk: Walk, operation: Operation, args: list[cst.Arg]) -> list[cst.Arg]:
+    """Small integers add up to large ones in PyTorch, whatever their dtype: `jnp.cumsum(m, dtype=int)`."""
+    accumulates = operation.names[0].removeprefix("torch.") in ACCUMULATING and bool(args)
+    if not accumulates or walk.expr(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
+        return []
+    given = any(a.keyword and a.keyword.value == "dtype" for a in args)
+    return [] if given else [cst.Arg(_dtype(walk, "int"), keyword=cst.Name("dtype"))]
+
+
+def _tensor_type(walk: Walk, node: cst.BaseExpression) -> str:
+    """The type of tensors that an expression names, whichever way it goes."""
+    if isinstance(node, cst.IfExp):
+        names = {_tensor_type(walk, node.body), _tensor_type(walk, node.orelse)}
+        return names.pop() if len(names) == 1 else ""
+    name = walk.name_of(node)
+    return name if name in TENSOR_TYPES else ""
+
+
+def _given_name(walk: Walk, node: cst.BaseExpression, name: str) -> bool:
+    """Whether a type of tensors is only given another name: `Tensor = torch.FloatTensor`."""
+    kinds = (cst.Assign, cst.Expr) if walk.routine.role == "module" else (cst.Assign,)
+    found = [n for n in nodes(walk.current) if isinstance(n, kinds)]
+    held = [n.value for n in found if isinstance(n, cst.Expr) or _known_by(walk, n, name)]
+    return any(_tensor_type(walk, v) == name and any(n is node for n in nodes(v)) for v in held)
+
+
+def _known_by(walk: Walk, node: cst.Assign, name: str) -> bool:
+    return all(only_meaning(walk, n, name) for t in node.targets for n in targets(t.target))
+
+
+_BINDING = (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)
+
+
+def only_meaning(walk: Walk, variable: str, name: str) -> bool:
+    """Whether a variable stands for this name of torch wherever the function binds it."""
+    inside = list(nodes(walk.routine.node))
+    ways = [
+        n.target for n in inside if isinstance(n, (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr))
+    ]
+    if any(variable in targets(t) for t in ways) or any(p.name.value == variable for p in walk.routine.parameters):
+        return False
+    given = [n.value for n in inside if isinstance(n, cst.Assign) for t in n.targets if variable in targets(t.target)]
+    return all((_tensor_type(walk, v) or walk.name_of(v)) == name for v in given)
 
 
 def _holds_tensor(value: Value) -> bool:
@@ -308,6 +376,8 @@ def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
         raise Stop(node, "unknown", f"the porter does not know {name}")
     if not found.called:
         return operate(walk, node, found, [])
+    if name in TENSOR_TYPES and not _given_name(walk, node, name):
+        raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
     return Term(passed(walk, node, name, unnamed_calls(walk)), Value("object", name=name))
 
 
@@ -377,6 +447,8 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     if value.fields and attr in value.fields and value.parts:
         index = value.fields.index(attr)
         return Term(parse(f"{code(fit(term.node))}[{index}]"), value.parts[index])
+    if value.kind == "object" and not value.name:
+        return Term(walk.rebuilt(node), owned(walk, node))
     if value.kind in {"static", "object"}:
         return None
     found = find(f"torch.Tensor.{attr}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Value, common_dtype, each_of, join_values, widens
+from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value, common_dtype, each_of, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
@@ -63,6 +63,13 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
 
 
+def as_number(term: Term) -> Term:
+    """A scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
+    if term.value.name != NUMBER:
+        return term
+    return Term(parse(f"float({code(term.node)})"), replace(term.value, name=""))
+
+
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
     """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
     whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
@@ -90,6 +97,9 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     dtype = ""
     if isinstance(node.operator, cst.Divide):
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
+    if not left.value.kind == right.value.kind == "static":
+        left, right = as_number(left), as_number(right)
+        walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     made = walk.rebuilt(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
         return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))
@@ -107,7 +117,10 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         found = literal(made)
         if found is MISSING:
             found = _computed(node, left.value, right.value)
-        return Term(made, Value("static", combined(walk, node, [left, right], dtype).dtype, literal=found))
+        known_as = combined(walk, node, [left, right], dtype).dtype
+        scalar = left.value.is_number and right.value.is_number
+        name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
+        return Term(made, Value("static", known_as, name=name, literal=found))
     if isinstance(node.operator, cst.MatrixMultiply):
         if left.value.mask or right.value.mask:
             raise Uncompressed
@@ -157,6 +170,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
         value = Value(
             term.value.kind,
             term.value.dtype,
+            name=NUMBER if term.value.name == NUMBER else "",
             literal=literal(made),
             place=walk.fresh(node) if term.value.kind == "unknown" else None,
         )
@@ -181,6 +195,15 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         walk.report(
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
         )
+    named = [o for o in operands if o.value.name == "instance:torch.device"]
+    equality = {cst.Equal: "False", cst.NotEqual: "True"}.get(operators[0])  # a device never equals a text
+    if (
+        named
+        and len(operators) == 1
+        and equality
+        and any(o not in named and isinstance(o.value.literal, str) for o in operands)
+    ):
+        return Term(parse(equality), Value("static", "bool"))
     dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
     if dtypes and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, UNKNOWN
+from fnjax.port.facts import STATIC, UNKNOWN, Value
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
@@ -34,6 +34,8 @@ def others(walk: Walk, node: cst.Call) -> Term:
     func = walk.expr(node.func).value if not name else UNKNOWN
     if func.kind == "object" and func.element is not None:
         return Term(made, replace(func.element, place=walk.fresh(node), number="", mask=""))
+    if name in {"types.SimpleNamespace", "argparse.Namespace"}:
+        return Term(made, Value("object"))
     root = name.split(".")[0]
     if root in _NUMBERS and any(v.traced for v in values):
         walk.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")

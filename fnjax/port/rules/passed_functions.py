@@ -34,12 +34,14 @@ class Shape:
 
     Attributes:
         plain: all but the first argument are literals.
+        tensors: all arguments are tensors.
     """
 
     positional: int
     keywords: tuple[str, ...] = ()
     counted: bool = True
     plain: bool = False
+    tensors: bool = False
 
     @classmethod
     def of(cls, args: Sequence[cst.Arg]) -> Shape:
@@ -57,12 +59,12 @@ class Shape:
 class _Handed(Context):
     """Of arguments that only the calls know: the first one is a tensor, the others may be Python values."""
 
-    def __init__(self, first: str, plain: bool) -> None:
-        self.first, self.plain = first, plain
+    def __init__(self, first: str, plain: bool, tensors: bool = False) -> None:
+        self.first, self.plain, self.tensors = first, plain, tensors
 
     def kind(self, node: cst.BaseExpression) -> str:
         """As the calls say."""
-        return "tensor" if code(node) == self.first else "static" if self.plain else super().kind(node)
+        return "tensor" if code(node) == self.first or self.tensors else "static" if self.plain else super().kind(node)
 
 
 def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
@@ -71,14 +73,21 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     found = find(name)
     if not isinstance(found, Operation) or found.inplace:
         raise by_hand
-    longest = max(found.overloads, key=lambda o: len(o.parameters))
+    shapes = list(shapes)
+    only = [o for o in found.overloads if any(p.kind == "tensor" for p in o.parameters)]
+    several = only if all(s.tensors for s in shapes) else []  # torch.max of two tensors
+    longest = max(several or found.overloads, key=lambda o: len(o.parameters))
     params = [p for p in longest.parameters if p.name not in VANISH]
     first = "input" if any("input" in s.keywords for s in shapes) else "x"
     names = [first, *(p.name for p in params[1:] if not p.keyword)]
     whole = Shape(1, tuple(names[1:]))
     fits: dict[tuple[str, ...], Bound] = {}
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
-        bound = found.bind(shape.args(names), _Handed(first, shape.plain)) if shape.positional <= len(names) else None
+        bound = (
+            found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors))
+            if shape.positional <= len(names)
+            else None
+        )
         if isinstance(bound, Problem) and bound.doubtful:
             raise by_hand
         if isinstance(bound, Bound) and not (fits and shape == Shape(1)):
@@ -161,7 +170,7 @@ def higher(walk: Walk, node: cst.Call) -> Term | None:
             if not set(own.keywords) & set(s.keywords)
         }
     else:
-        shapes = {Shape(_PASSED[name] or len(rest))}
+        shapes = {Shape(_PASSED[name] or len(rest), tensors=name == "functools.reduce")}
     made = fit(passed(walk, node, function, shapes), 1)
     args = [node.args[0].with_changes(value=made), *(a.with_changes(value=walk.expr(a.value).node) for a in rest)]
     value = Value("static", element=TENSOR) if name == "builtins.map" else UNKNOWN

@@ -123,6 +123,19 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     )
 
 
+@expression(cst.Comparison)
+def type_of(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`type(x) is torch.Tensor`."""
+    target, left = node.comparisons[0], node.left
+    sign = {cst.Is: "", cst.Equal: "", cst.IsNot: "not ", cst.NotEqual: "not "}.get(type(target.operator))
+    asked = isinstance(left, cst.Call) and len(left.args) == 1 and walk.name_of(left.func) == "builtins.type"
+    if sign is None or not asked or walk.name_of(target.comparator) != "torch.Tensor" or len(node.comparisons) > 1:
+        return None
+    walk.sink.imports.add("jax")
+    subject = code(fit(walk.expr(left.args[0].value).node, 1))  # type: ignore[attr-defined] # a call
+    return Term(parse(f"{sign}isinstance({subject}, jax.Array)"), Value("static", "bool"))
+
+
 @expression(cst.Call)
 def builtin(walk: Walk, node: cst.Call) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""

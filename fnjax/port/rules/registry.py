@@ -20,6 +20,7 @@ ORDER = (
     "numbers",
     "foreign",
     "grad_mode",
+    "layers",
     "operations",
     "operators",
     "indexing",

@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
+from fnjax.port.facts import HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
 from fnjax.port.operations import Bound, Rendered, code, literal
 from fnjax.port.walk import Walk, names
 
@@ -205,7 +205,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
     known = {v.dtype for v in tensors}
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
-        dtype = first.dtype
+        dtype = "int" if first.dtype == "bool" and short in ACCUMULATING else first.dtype
     elif overload.result == "promoted" and len(known) == 1:
         dtype = known.pop() if all(v.dtype in known | {"int", "bool"} for v in values) else "unknown"
     if short == "where" and len(tensors) > 1:
@@ -266,6 +266,8 @@ def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
     return min((v.rows for v in tensors if v.rank != 0), default=0) if short in ELEMENTWISE else 0
 
 
+ACCUMULATING = frozenset({"sum", "prod", "cumsum", "cumprod"})  # whole numbers of any kind give large ones
+_FLOATS = frozenset({"ones", "zeros", "empty", "eye", "linspace"})  # of float32 where no dtype is given
 _CASTS = {
     "float": "float32",
     "double": "float",
@@ -294,6 +296,8 @@ def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], s
     if short == "type_as" and "other" in bound.values:
         return walk.expr(bound.values["other"]).value.exact
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
+        return "float32" if short in _FLOATS and name == f"torch.{short}" else ""
+    if short in ACCUMULATING and tensors[0].dtype in {"int", "bool"}:
         return ""
     if bound.overload.result in {"same", "pair", "list"} and short != "where":
         return tensors[0].exact
@@ -306,6 +310,8 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
     text = code(rendered.expression)
     if short in {"finfo", "iinfo"}:
         return Value("static", name=f"instance:torch.{short}")
+    if name.startswith("torch.device."):
+        return Value("static", literal=literal(rendered.expression))
     if short in {"dtype", "type", "promote_types", "result_type", "get_default_dtype"} or (
         text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
     ):
@@ -314,18 +320,19 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
         )
         return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
     if short == "device":
-        return Value("static", name="instance:torch.device")
+        return Value("static", name="instance:torch.device", literal=literal(rendered.expression))
     if short in {"ndim", "dim"} and first.rank is not None:
         return Value("static", "int", literal=first.rank)
     if short in {"shape", "size"} and "dim" not in bound.values:
         return Value(
             "static",
             "int",
+            name=SIZE,
             parts=(Value("static", "int"),) * first.rank if first.rank else None,
             element=Value("static", "int"),
         )
-    value = literal(rendered.expression)
-    return Value("static", literal=value)
+    whole = "int" if short in {"size", "ndim", "dim", "numel", "nelement"} else "unknown"
+    return Value("static", whole, literal=literal(rendered.expression))
 
 
 def _place(

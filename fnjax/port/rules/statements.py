@@ -31,8 +31,9 @@ from fnjax.port.rules.indexing import (
     whole_write,
 )
 from fnjax.port.rules.masks import masked_write
+from fnjax.port.rules.operations import only_meaning
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.writing import write
+from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
 
@@ -107,7 +108,8 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     ):
         for target in node.targets:
             bind_target(walk, target.target, replace(term.value, number=""), node)
-        return []
+        names = walk.program.bound_in(node)
+        return [] if all(only_meaning(walk, n, term.value.name) for n in names) else [_assigned(node, term)]
     value = term.value
     if value.name.startswith("?"):
         value = UNKNOWN
@@ -121,6 +123,10 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
+
+
+def _assigned(node: cst.Assign, term: Term) -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([node.with_changes(value=fit(term.node, 0))])
 
 
 def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
@@ -223,7 +229,9 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
 
 def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether this is `x.data`."""
-    return isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(walk, target.value)
+    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
+        return False
+    return walk.expr(target.value).value.kind not in {"static", "object"}
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
@@ -271,6 +279,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         return None
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
         return None
+    never_owned(node, base)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
     whole_write(base.value, mask.value if mask else None)
     if mask is not None:
@@ -319,6 +328,8 @@ def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
 def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
     """Whether what is indexed like this is a tensor, though nothing else says so."""
     indices = elements(target)
+    if isinstance(target.value, cst.Attribute) and walk.expr(target.value.value).value.kind == "object":
+        return False
     return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)
 
 

@@ -24,6 +24,7 @@ from fnjax.port.records import nodes
 from fnjax.port.walk import Stop, Term, Walk, assign, names, parse
 
 SAVED = "ctx.save_for_backward()"
+_OWNED = " of an object"
 _NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj")  # views whose entries are not those of the memory
 
 
@@ -107,6 +108,19 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
     for storage in old.place.storage if old.place else ():
         if storage.startswith("arg:"):
             walk.routine.writes |= {storage.removeprefix("arg:")}
+
+
+def owned(walk: Walk, node: cst.BaseExpression) -> Value:
+    """The value of an attribute of the user's object, which keeps it."""
+    return Value(place=walk.fresh(node, _OWNED))
+
+
+def never_owned(node: cst.CSTNode, target: Term) -> None:
+    """A write to what an object keeps is a finding: the object would keep the old entries."""
+    place = target.value.place
+    if place and any(s.endswith(_OWNED) for s in place.storage):
+        message = f"this writes to {code(target.node)}, which is an object's; write the new array to its attribute"
+        raise Stop(node, "alias", message)
 
 
 def holding(walk: Walk, place: Place) -> dict[str, Place]:
