@@ -113,6 +113,7 @@ STRATA = [
     "port.rules.operators",
     "port.rules.results",
     "port.rules.operations",
+    "port.rules.layers",
     "port.rules.statements",
     "port.rules.views",
     "port.rules.augmented",
