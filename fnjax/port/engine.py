@@ -18,6 +18,8 @@ from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
     augmented,
+    choices,
+    conditions,
     control,
     definitions,
     foreign,
@@ -166,7 +168,8 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
 
 def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
     """Rewrites of several statements at once: what they become, and how many they are."""
-    return recomputation(walk, body, index) or control.early_return(walk, body, index)
+    first = recomputation(walk, body, index) or control.early_return(walk, body, index)
+    return first or control.early_continue(walk, body, index)
 
 
 def _from_torch(program: Program, cls: Class) -> bool:

@@ -94,6 +94,7 @@ class _Uses(cst.CSTVisitor):
         super().__init__()
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
+        self.entries = self.computed = False
 
     def _is(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Name) and node.value == self.name
@@ -126,8 +127,16 @@ class _Uses(cst.CSTVisitor):
                 self.static = True
 
     def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
-        if isinstance(node.operator, cst.MatrixMultiply) and (self._is(node.left) or self._is(node.right)):
+        if not (self._is(node.left) or self._is(node.right)):
+            return
+        if isinstance(node.operator, cst.MatrixMultiply):
             self.tensor = True
+        repeats = isinstance(node.operator, cst.Multiply) and isinstance(literal(node.right), int)
+        if isinstance(node.operator, (cst.Subtract, cst.Divide, cst.Power, cst.Multiply)) and not repeats:
+            self.computed = True
+
+    def visit_Subscript(self, node: cst.Subscript) -> None:
+        self.entries = self.entries or self._is(node.value)
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
         others = [literal(t.comparator) for t in node.comparisons]
@@ -162,8 +171,43 @@ def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
         yield params.star_kwarg
 
 
-def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve) -> Value:
-    """What a parameter is."""
+def gradients(function: cst.FunctionDef) -> Iterator[int]:
+    """The places at which a backward surely returns something else than None."""
+    found = _Returned()
+    function.body.visit(found)
+    for value in found.values:
+        items = value.elements if isinstance(value, cst.Tuple) else [cst.Element(value)]
+        for i, item in enumerate(items):
+            if isinstance(item, cst.StarredElement):
+                break
+            known = isinstance(item.value, cst.Name) and item.value.value not in found.tensors
+            if code(item.value) != "None" and not known and (len(items) > 1 or not isinstance(item.value, cst.Call)):
+                yield i
+
+
+class _Returned(cst.CSTVisitor):
+    """What a function returns, and the variables to which it gives something else than None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[cst.BaseExpression] = []
+        self.tensors: set[str] = set()
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Return(self, node: cst.Return) -> None:
+        if node.value is not None:
+            self.values.append(node.value)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            if isinstance(target.target, cst.Name) and isinstance(node.value, (cst.BinaryOperation, cst.Call)):
+                self.tensors.add(target.target.value)
+
+
+def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, graded: bool = False) -> Value:
+    """What a parameter is; `graded` where backward returns a gradient for it."""
     name = param.name.value
     uses = _Uses(name, resolve)
     function.body.visit(uses)
@@ -176,6 +220,8 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve) -> 
         return TENSOR
     if uses.static:
         return STATIC
+    if graded or (uses.entries and uses.computed):
+        return TENSOR
     default = literal(param.default) if param.default else MISSING
     if default is not MISSING and default is not None and said is None:
         return STATIC

@@ -88,6 +88,8 @@ class Value:
         python: a Python number in the source, for which the port has a scalar array.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
         numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
+        guard: of a condition that Python may decide before it asks tensors, what it is then.
+        optional: None on one way through the function.
     """
 
     kind: str = "unknown"
@@ -108,6 +110,8 @@ class Value:
     python: bool = False
     rows: int = 0
     numpy: bool | None = False
+    guard: bool | None = None
+    optional: bool = False
 
     @property
     def traced(self) -> bool:
@@ -176,7 +180,8 @@ def join_values(a: Value, b: Value) -> Value:
     if a is b or a == b:
         return a
     if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
-        return replace(b, literal=MISSING, number="") if b.kind != "static" else replace(b, literal=MISSING)
+        found = replace(b, literal=MISSING, optional=True)
+        return replace(found, number="") if b.kind != "static" else found
     if b.literal is None and b.kind == "static":
         return join_values(b, a)
     parts = None
@@ -205,6 +210,8 @@ def join_values(a: Value, b: Value) -> Value:
         python=a.python or b.python,
         rows=min(a.rows, b.rows),
         numpy=a.numpy if a.numpy == b.numpy else None,
+        guard=_guard(a, b),
+        optional=a.optional or b.optional,
     )
 
 
@@ -216,6 +223,14 @@ def each_of(container: Value) -> Value | None:
         for part in container.parts[1:]:
             found = join_values(found, part)
     return found
+
+
+def _guard(a: Value, b: Value) -> bool | None:
+    """What Python has decided of a condition where it is no array."""
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
+            return one.literal if other.guard in {None, one.literal} else None
+    return a.guard if a.guard is b.guard else None
 
 
 def _join_places(a: Place | None, b: Place | None) -> Place | None:

@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.annotations import Annotation
-from fnjax.port.evidence import parameter
+from fnjax.port.evidence import gradients, parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
 from fnjax.port.operations import MISSING, Operation, find
@@ -223,6 +223,8 @@ class Program:
         resolve = self.resolve
         params = routine.parameters
         star = routine.node.params.star_arg
+        backward = self.method(routine.owner, "backward") if routine.owner and routine.role == "forward" else None
+        graded = set(gradients(backward.node)) if backward else set()
         for i, param in enumerate(params):
             name = param.name.value
             if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:
@@ -237,7 +239,7 @@ class Program:
                     place = Place(frozenset({f"arg:{name}"}), certain=False)
                     value = Value("static", element=replace(TENSOR, place=place))
             else:
-                value = parameter(param, routine.node, resolve)
+                value = parameter(param, routine.node, resolve, i - routine.first in graded and param.default is None)
                 said = routine.arguments.get(name)
                 if said is not None and (value.kind == "unknown" or (said.kind == "static" and value.kind != "tensor")):
                     value = replace(said, place=None, number="", like="", mask="")
@@ -259,6 +261,11 @@ class Program:
                 value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
                 value = replace(value, rows=value.rows if routine.role == "helper" else 1)
             state.variables[name] = value
+        if routine.role == "forward":
+            given = [p.name.value for p in params[routine.first :]]
+            open_ = [n for n in given if state.variables[n].kind == "unknown"]
+            if len(open_) == 1 and not any(state.variables[n].is_tensor for n in given):  # it has a tensor to work on
+                state.variables[open_[0]] = replace(state.variables[open_[0]], kind="tensor")
         if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
             for key, value in self.context_facts(routine.owner).items():
                 state.variables[key] = _lying(value, f"kept:{key}")

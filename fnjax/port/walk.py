@@ -102,6 +102,9 @@ class Walk:
             )
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
             term = replace(term, value=self._of_numpy(node, term.value))
+            found = literal(node)
+            known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
+            term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
         self.memo[id(node)] = (node, term)
         return term
 

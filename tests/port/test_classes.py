@@ -8,6 +8,7 @@ import pytest
 
 from fnjax.port import port_source
 from tests.port import (
+    classes_conditions,
     classes_control,
     classes_dtypes,
     classes_layers,
@@ -24,6 +25,7 @@ from tests.port import (
 )
 
 _FILES = (
+    classes_conditions,
     classes_control,
     classes_dtypes,
     classes_layers,

@@ -131,6 +131,49 @@ REWRITES = {
         "z = x\nif x.sum() > 0:\n    z = x * 2",
         "z = x\nz = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: z)",
     ),
+    "a condition of Python and of a tensor": (
+        "if n is not None and x.sum() > n:\n    x = x * n",
+        "if n is not None:\n    x = jax.lax.cond(jnp.sum(x) > n, lambda: x * n, lambda: x)",
+    ),
+    "Python's part of a condition, last": (
+        "if x.sum() > 0 and flag:\n    x = x * n",
+        "if flag:\n    x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * n, lambda: x)",
+    ),
+    "either of Python and of a tensor": (
+        "if n is None or x.sum() > n:\n    x = x * 2",
+        "if n is None:\n    x = x * 2\nelse:\n    x = jax.lax.cond(jnp.sum(x) > n, lambda: x * 2, lambda: x)",
+    ),
+    "neither of Python nor of a tensor": (
+        "z = x * 2 if not (n is None or x.sum() > n) else x",
+        "z = jax.lax.cond(~(jnp.sum(x) > n), lambda: x * 2, lambda: x) if n is not None else x",
+    ),
+    "a condition that a variable holds": (
+        "z = n is not None and x.sum() > n\nif z:\n    x = x * n",
+        "z = n is not None and jnp.sum(x) > n\nif z is not False:\n    x = jax.lax.cond(z, lambda: x * n, lambda: x)",
+    ),
+    "a number or a tensor's value": (
+        "k = 0\nif x.sum() > 0:\n    k = x.max()",
+        "k = 0\nk = jnp.where(jnp.sum(x) > 0, jnp.max(x), k)",
+    ),
+    "a chain of comparisons": ("z = 0 < x.max() < n", "z = (0 < jnp.max(x)) & (jnp.max(x) < n)"),
+    "the largest of a list": (
+        "z = max([x.sum(), y.sum()])",
+        "z = jnp.max(jnp.array([jnp.sum(x), jnp.sum(y)]), axis=0)",
+    ),
+    "any of a generator": (
+        "z = any(v.sum() > 0 for v in (x, y))",
+        "z = jnp.any(jnp.array([jnp.sum(v) > 0 for v in (x, y)]))",
+    ),
+    "the values of a tensor in order": (
+        "z = sorted([x.sum(), y.sum()], reverse=True)",
+        "z = list(jnp.sort(jnp.array([jnp.sum(x), jnp.sum(y)]), axis=0)[::-1])",
+    ),
+    "a round that is skipped": (
+        "for v in (x, y):\n    if v.sum() > 0:\n        continue\n    x = x + v",
+        "for v in (x, y):\n    x = jax.lax.cond(~(jnp.sum(v) > 0), lambda: x + v, lambda: x)",
+    ),
+    "whether gradients are recorded": ("z = torch.is_grad_enabled()", "z = False"),
+    "the type of a device": ("z = x.device.type == 'cuda'", "z = False"),
 }
 
 
@@ -271,6 +314,12 @@ FINDINGS = {
     "a layer that is passed on": ("z = torch.nn.ReLU()\nctx.z = [z]", "absent"),
     "a layer with parameters": ("x = torch.nn.Linear(3, 3)(x)", "absent"),
     "an embedding that writes to its weight": ("z = F.embedding(y, x, max_norm=1.0)", "operation"),
+    "one array or one entry of it": ("if x.sum() > 0:\n    x = x[0]", "untraced"),
+    "an array of booleans or of numbers": ("z = x.float()\nif x.sum() > 0:\n    z = x > 0\nctx.z = z", "untraced"),
+    "a tensor or None": ("z = None\nif x.sum() > 0:\n    z = x\nctx.z = z", "untraced"),
+    "as many entries as values say": ("z = [v for v in (x, y) if v.sum() > 0]", "untraced"),
+    "the largest by a tensor's value": ("z = max((x, x * 2), key=lambda v: v.sum())", "untraced"),
+    "a tensor or another": ("z = x.sum() or y", "untraced"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
@@ -321,6 +370,15 @@ class C(torch.autograd.Function):
     (cls,) = result.classes
     assert cls.status == "ported"
     assert [(f.code, f.line) for f in cls.findings] == [("renamed", 3)]
+
+
+@pytest.mark.parametrize("test", ["torch.distributed.get_world_size() == 1", "x.stride(0) == 1"])
+def test_a_class_stays_behind_a_test_that_has_no_translation(test):
+    """A return behind a condition with a finding leaves the class in the output, which raises there."""
+    result = port_source(f"{HEAD}        if {test}:\n            return x, y\n{TAIL}")
+    assert [c.status for c in result.classes] == ["partial"]
+    assert "class C(fnjax.Function)" in result.code
+    assert "raise NotImplementedError" in result.code
 
 
 def test_a_partial_class_leaves_its_neighbours():

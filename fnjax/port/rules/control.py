@@ -12,30 +12,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value, join_values
 from fnjax.port.naming import targets
-from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.records import nodes
+from fnjax.port.rules.conditions import placed, split, split_expression, split_return, without_continue
 from fnjax.port.rules.loops import ONLY, carries, define, written_in
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, line, names, parse
 
-
-def decided(walk: Walk, test: Term) -> bool | None:
-    """What a condition surely is."""
-    return test.value.literal if isinstance(test.value.literal, bool) else None
+_SINGLES = (None, True, False)
 
 
 @expression(cst.IfExp)
 def conditional(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
+    guarded = split_expression(walk, node)
+    if guarded is not None:
+        made: Term = conditional(walk, guarded)
+        return made
     test = walk.expr(node.test)
     walk.conditional += 1
-    body, orelse = walk.expr(node.body), walk.expr(node.orelse)
+    narrowed = _narrowed(walk, node.test)
+    body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse), 1))
     walk.conditional -= 1
     if test.value.mask or body.value.mask or orelse.value.mask:
         raise Uncompressed
@@ -43,10 +47,15 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     if test.value.traced:
         walk.sink.imports |= {"jax", "jnp"}
         texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
-        if body.value.kind == orelse.value.kind == "static" and body.value.parts is None and orelse.value.parts is None:
-            if "unknown" not in (body.value.dtype, orelse.value.dtype):
-                return Term(parse("jnp.where({}, {}, {})".format(*texts)), Value("tensor", value.dtype, 0))
-        elif body.value.is_tensor and orelse.value.is_tensor:
+        if _chosen_number(body.value, orelse.value, open_=True) and test.value.guard is None:
+            chosen = replace(chosen_value(body.value, orelse.value), place=walk.fresh(node))
+            return Term(parse("jnp.where({}, {}, {})".format(*texts)), chosen)
+        if (
+            body.value.is_tensor
+            and orelse.value.is_tensor
+            and alike(body.value, orelse.value)
+            and test.value.guard is None
+        ):
             return Term(
                 parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
             )
@@ -54,9 +63,24 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     return Term(walk.rebuilt(node), replace(value, literal=MISSING))
 
 
+def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: tuple[str, Value, Value] | None, side: int) -> Term:
+    """An expression behind a question whether Python has decided a condition."""
+    value = None if narrowed is None else walk.lookup(narrowed[0])
+    if narrowed is None or value is None or not (value.guard is not None or value.optional):
+        return walk.expr(node)
+    start, walk.state = walk.state, walk.state.copy()
+    walk.state.variables[narrowed[0]] = narrowed[side]  # type: ignore[assignment] # a value
+    found = walk.expr(node)
+    walk.state = start
+    return found
+
+
 @statement(cst.If)
 def branch(walk: Walk, node: cst.If) -> Statements | None:
     """`if c: ...`."""
+    guarded = None if _only_raises(node) else split(walk, node)
+    if guarded is not None:
+        return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
     if test.value.mask:
         raise Uncompressed
@@ -106,6 +130,8 @@ def _both(
         if body is None or not leaves(body):
             ends.append(walk.state)
     walk.state = merged(ends) if ends else start
+    if len(ends) == 2 and start.variables[name].guard is not None and walk.state.version(name) == start.version(name):
+        walk.state.variables[name] = start.variables[name]
     return made
 
 
@@ -131,9 +157,18 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
         operator, other = inner.comparisons[0].operator, inner.comparisons[0].comparator
         name = inner.left.value
         value = walk.state.variables.get(name)
-        if value is not None and code(other) == "None" and isinstance(operator, (cst.Is, cst.IsNot)):
-            nothing = Value("static", literal=None)
-            found = (name, nothing, value) if isinstance(operator, cst.Is) else (name, value, nothing)
+        if (
+            value is not None
+            and any(literal(other) is s for s in _SINGLES)
+            and isinstance(operator, (cst.Is, cst.IsNot))
+        ):
+            only = Value("static", "unknown" if literal(other) is None else "bool", literal=literal(other))
+            other_one = replace(value, guard=None, optional=False)
+            found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
+    elif isinstance(inner, cst.Name):
+        value = walk.state.variables.get(inner.value)
+        if value is not None and value.kind == "static" and value.dtype == "bool":
+            found = (inner.value, replace(value, literal=True), replace(value, literal=False))
     if found is None:
         return None
     return (found[0], found[2], found[1]) if negative else found
@@ -143,13 +178,82 @@ def _traced(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     """The form of an `if` on a tensor that jit can trace."""
     if _only_raises(node):
         return _check(walk, node, test)
+    if test.value.guard is not None:  # Python's part could not be asked first
+        return None
+    ends = _ends(walk, node)
+    if ends is None:
+        return None
     for form in (_cond, _by_functions):
         start, found = walk.state.copy(), list(walk.sink.findings)
-        made = form(walk, node, test)
+        made = form(walk, node, test, ends)
         if made is not None:
             return made
         walk.state, walk.sink.findings = start, found
     return None
+
+
+Ends = list[dict[str, Value]]
+
+
+def _ends(walk: Walk, node: cst.If) -> Ends | None:
+    """The variables after either branch; None where they cannot be arrays of one dtype and shape."""
+    orelse = node.orelse
+    blocks: list[cst.BaseSuite | None] = [node.body, orelse.body if isinstance(orelse, cst.Else) else None]
+    if isinstance(orelse, cst.If):
+        blocks[1] = cst.IndentedBlock([orelse])
+    start, returns = walk.state, []
+    ends: Ends = []
+    with walk.rehearsal():
+        for block in blocks:
+            walk.state, known = start.copy(), len(walk.returns)
+            walk.branches([block])
+            ends.append(walk.state.variables)
+            returns.append(walk.returns[known:])
+            del walk.returns[known:]
+    walk.state = start
+    if not all(alike(a, b) for a in returns[0] for b in returns[1]):
+        return None
+    written = {n for n in walk.program.bound_in(node) if n in ends[0] and n in ends[1] and walk.live(n)}
+    return ends if all(alike(ends[0][n], ends[1][n]) for n in written) else None
+
+
+def _number(value: Value) -> bool:
+    """Whether this is a number, or perhaps one and perhaps an array."""
+    plain = value.parts is None and value.element is None
+    return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
+
+
+def _chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
+    """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
+    others = [v for v in (a, b) if not _number(v) and not v.is_tensor]
+    return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
+
+
+_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
+
+
+def alike(a: Value, b: Value) -> bool:
+    """Whether two arrays may have one dtype and shape, as far as they are known."""
+    if a.parts is not None and b.parts is not None:
+        return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
+    if not (a.is_tensor and b.is_tensor):
+        return not (a.is_tensor and b.literal is None) and not (b.is_tensor and a.literal is None)
+    if a.optional != b.optional:
+        return False
+    dtypes = {a.dtype, b.dtype}
+    exact = {a.exact, b.exact}
+    if len(dtypes) == 2 and ("bool" in dtypes or "unknown" not in dtypes):
+        return False
+    if len(exact) == 2 and exact & _NARROW and not any(e.startswith("?") for e in exact):
+        return False
+    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (_entry_of(a, b) or _entry_of(b, a))
+
+
+def _entry_of(a: Value, b: Value) -> bool:
+    """Whether one array is made of some entries of the other."""
+    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.starts(b.place):
+        return False
+    return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
 
 
 def _only_raises(node: cst.If) -> bool:
@@ -205,7 +309,7 @@ def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     return small.value if isinstance(small, cst.Return) else None
 
 
-def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
     orelse = node.orelse
     if isinstance(orelse, cst.If):
         return None
@@ -233,7 +337,13 @@ def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     if many or any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
         walk.state = start
         return None
-    if not all(
+    numbers = any(_chosen_number(ends[0][n], ends[1][n]) for n in changed)
+    if numbers and not all(
+        (ends[0][n].is_tensor and ends[1][n].is_tensor) or _chosen_number(ends[0][n], ends[1][n]) for n in changed
+    ):
+        walk.state = start
+        return None
+    if not numbers and not all(
         after.variables[n].kind in {"tensor", "unknown"}
         and (n not in start.variables or start.variables[n].kind in {"tensor", "unknown"})
         for n in changed
@@ -247,6 +357,14 @@ def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     walk.branches([node.body, orelse.body if orelse else None])
     walk.before = before
     walk.state = after
+    if numbers:  # jnp.where gives both sides one dtype
+        walk.sink.imports.add("jnp")
+        condition, values = code(fit(test.node, 1)), []
+        for n in changed:
+            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in sides]
+            values.append(f"jnp.where({condition}, {texts[0]}, {texts[1]})")
+            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), node)
+        return [line(f"{', '.join(changed)} = {', '.join(values)}")]
     walk.sink.imports.add("jax")
     lambdas = []
     for side in sides:
@@ -255,7 +373,23 @@ def _cond(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     return [line(f"{', '.join(changed)} = jax.lax.cond({code(fit(test.node, 1))}, {lambdas[0]}, {lambdas[1]})")]
 
 
-def _by_functions(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+def _widened(a: Value, b: Value) -> bool:
+    """Whether one of two values is a whole number and the other perhaps an array of others."""
+    number, array = (a, b) if b.is_tensor else (b, a)
+    return array.is_tensor and number.kind == "static" and number.dtype in {"int", "bool"} and a.dtype != b.dtype
+
+
+def chosen_value(a: Value, b: Value) -> Value:
+    """What jnp.where of two numbers or arrays gives."""
+    arrays = [v for v in (a, b) if v.is_tensor] or [a, b]
+    dtypes = {v.dtype for v in (a, b)}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
+    rank = arrays[0].rank if len(arrays) == 1 or arrays[0].rank == arrays[1].rank else None
+    known = all(v.kind == "static" for v in (a, b))
+    return Value("tensor", dtype, 0 if known else rank)
+
+
+def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
     orelse = node.orelse
     blocks: list[cst.BaseSuite] = [node.body]
@@ -287,6 +421,8 @@ def _by_functions(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         if not changed or any(n not in start.variables and n not in both for n in changed):
             return None
         if not all(carries(v) or _was_number(v, start.variables.get(n)) for n, v in new.items()):
+            return None
+        if any(_widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
             return None
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
@@ -349,16 +485,56 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
     first, rest = body[index], list(body[index + 1 :])
     if not isinstance(first, cst.If) or first.orelse is not None or not isinstance(first.body, cst.IndentedBlock):
         return None
-    if _last_return(list(first.body.body)) is None or _last_return(rest) is None:
+    if _last_return(rest) is None or not any(isinstance(n, cst.Return) for n in nodes(first.body)):
         return None
     with walk.rehearsal():
         walk.memo.clear()
         traced = walk.expr(first.test).value.traced
     if not traced:
+        return _return_behind(walk, first, rest)
+    if _last_return(list(first.body.body)) is None:
         return None
+    guarded = split_return(walk, first, rest)
+    if guarded is not None:
+        return walk.block(guarded), 1 + len(rest)
     both = first.with_changes(orelse=cst.Else(cst.IndentedBlock(rest)))
     walk.program.source.positions[both] = walk.program.source.position(first)
     return walk.statement(both), 1 + len(rest)
+
+
+def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statements, int] | None:
+    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
+    block = list(first.body.body)
+    inner = block[-1]
+    if not isinstance(inner, cst.If) or inner.orelse is not None or not leaves(inner.body):
+        return None
+    start, here = walk.state.copy(), {walk.program.source.position(n) for n in nodes(inner.test)}
+    with walk.rehearsal():
+        walk.branches([first.body])
+        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
+    walk.state = start
+    if not traced:
+        return None
+    both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
+    return walk.block([placed(walk, both, first), *rest]), 1 + len(rest)
+
+
+def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+    """`if t: continue` in the block of a loop and what follows it, where t is a tensor's value."""
+    first = body[index]
+    if not walk.loops or getattr(walk.loops[-1], "body", cst.IndentedBlock([])).body is not body:
+        return None
+    made = without_continue(body[index:]) if isinstance(first, cst.If) else None
+    if made is None or len(made) != 1:
+        return None
+    start = walk.state.copy()
+    with walk.rehearsal():
+        walk.memo.clear()
+        traced = walk.expr(first.test).value.traced  # type: ignore[attr-defined] # an If
+    walk.state = start
+    if not traced:
+        return None
+    return walk.statement(placed(walk, made[0], first)), len(body) - index
 
 
 @statement(cst.Assert)

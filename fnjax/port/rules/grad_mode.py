@@ -74,7 +74,6 @@ _FALSE = frozenset(
         "torch.is_anomaly_enabled",
     }
 )
-_TRUE = frozenset({"torch.is_grad_enabled"})
 # Statements that speak to a device or to a profiler, and compute nothing.
 _SILENT = frozenset(
     {
@@ -159,8 +158,9 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
             "autograd",
             f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
         )
-    if name in _FALSE or name in _TRUE:
-        return Term(parse(str(name in _TRUE)), Value("static", "bool", literal=name in _TRUE))
+    if name in _FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
+        enabled = name not in _FALSE and (walk.grad_enabled or walk.differentiated)
+        return Term(parse(str(enabled)), Value("static", "bool", literal=enabled))
     if name == "torch.autograd.Variable" and node.args:
         return walk.expr(node.args[0].value)
     if name in {"torch.enable_grad", "torch.no_grad"}:

@@ -20,10 +20,11 @@ from fnjax.port.facts import STATIC, State, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
 from fnjax.port.program import nodes
+from fnjax.port.rules.conditions import parted, placed
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.statements import bind_target, element_of
 from fnjax.port.rules.views import Views, counted, views_of
-from fnjax.port.walk import Statements, Term, Walk, line, parse
+from fnjax.port.walk import Statements, Term, Walk, line, names, parse
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 _NUMBERS = frozenset({"int", "float", "bool"})
@@ -65,7 +66,7 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
 @statement(cst.While)
 def while_loop(walk: Walk, node: cst.While) -> Statements | None:
     """`while c: ...`."""
-    ended = _endless(walk, node)
+    ended = _endless(walk, node) or _guarded(walk, node)
     if ended is not None:
         return ended
     start = walk.state.copy()
@@ -178,6 +179,13 @@ def written_in(body: cst.BaseSuite) -> set[str] | None:
                 places = [t.target for t in small.targets]
             elif isinstance(small, (cst.AugAssign, cst.AnnAssign)) and small.value is not None:
                 places = [small.target]
+            elif isinstance(small, cst.If):  # of Python's
+                blocks = [small.body, *_otherwise(small)]
+                inner = [written_in(b) for b in blocks]
+                if any(w is None for w in inner):
+                    return None
+                found |= {n for w in inner for n in w or ()}
+                continue
             elif isinstance(small, (cst.Pass, cst.FunctionDef)) or (
                 isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
             ):
@@ -185,11 +193,17 @@ def written_in(body: cst.BaseSuite) -> set[str] | None:
             else:
                 return None
             for place in places:
-                names = set(targets(place))
-                if not names or any(isinstance(n, (cst.Attribute, cst.Subscript)) for n in nodes(place)):
+                bound = set(targets(place))
+                if not bound or any(isinstance(n, (cst.Attribute, cst.Subscript)) for n in nodes(place)):
                     return None
-                found |= names
+                found |= bound
     return found
+
+
+def _otherwise(node: cst.If) -> list[cst.BaseSuite]:
+    """The block of `else`, or that of `elif` as a block."""
+    orelse = node.orelse
+    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
 
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
@@ -246,6 +260,15 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
     return _ended(walk, node, start, loop, done, [line(f"{done} = False")])
 
 
+def _guarded(walk: Walk, node: cst.While) -> Statements | None:
+    """`while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
+    found = parted(walk, node.test) if node.orelse is None else None
+    if found is None or found[2] is not False or names(found[0]) & set(walk.program.bound_in(node)):
+        return None
+    loop = node.with_changes(test=found[1], leading_lines=[])
+    return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
+
+
 def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
     """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
     block = node.body.body
@@ -253,7 +276,7 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
     leaving = [n for s in block for n in nodes(s) if isinstance(n, (cst.Break, cst.Continue, cst.Return))]
     if not branches or len(leaving) != len(branches):
         return None
-    here = {walk.program.source.position(b.test) for b in branches}
+    here = {walk.program.source.position(n) for b in branches for n in nodes(b.test)}
     start = walk.state.copy()
     with walk.rehearsal():
         walk.loop(node, enter, node.body)

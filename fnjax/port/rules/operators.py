@@ -1,10 +1,10 @@
 """Operators stay as they are.
 
-What: arithmetic, comparisons and `not`, `and`, `or`; only what is known of their values is worked out here.
+What: arithmetic, comparisons and `not`; only what is known of their values is worked out here.
 Before: `(x > 0) & m`
 After: `(x > 0) & m`
 Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
-Limits: `and`, `or`, `not` and chained comparisons of tensors ask for a Python bool, which runs un-jitted only.
+Limits: chained comparisons whose middle writes or names something ask for a Python bool, which runs un-jitted only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value, common_dtype, each_of
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
+from fnjax.port.rules.conditions import chain, negated, placed
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -160,11 +161,16 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     term = walk.expr(node.expression)
     made = walk.rebuilt(node)
     if isinstance(node.operator, cst.Not):
-        if term.value.is_tensor:
-            return Term(
-                parse(f"~({code(term.node)})") if term.value.dtype == "bool" else made,
-                Value("tensor", "bool", term.value.rank, number=walk.number(node)),
-            )
+        if isinstance(node.expression, cst.BooleanOperation) and term.value.traced:
+            return walk.expr(placed(walk, negated(node.expression), node))
+        if term.value.is_tensor or (term.value.mixed and term.value.dtype != "unknown"):
+            value = Value("tensor", "bool", term.value.rank, number=walk.number(node))
+            if term.value.is_tensor and term.value.dtype == "bool":
+                return Term(parse(f"~{code(fit(term.node))}"), value)
+            walk.sink.imports.add("jnp")
+            return Term(parse(f"jnp.logical_not({code(term.node)})"), value)
+        if term.value.mixed:
+            walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
     if not term.value.is_tensor and term.value.dtype != "bool":
         value = Value(
@@ -191,6 +197,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         if {cst.In, cst.NotIn} & set(operators) and operands[0].value.python:
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         return Term(made, Value("static", "bool"))
+    if (links := chain(walk, node)) is not None:
+        return walk.expr(placed(walk, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
         walk.report(
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
@@ -207,33 +215,15 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
     if dtypes and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
+    texts = [o.value.literal for o in operands]
+    equality = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
+    if made is not node and equality and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
+        same = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
+        return Term(parse(str(same)), Value("static", "bool", literal=same))
     value = combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
         value = replace(value, number=walk.number(node))
     return Term(made, value)
-
-
-@expression(cst.BooleanOperation)
-def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
-    """`a and b`."""
-    left = walk.expr(node.left)
-    walk.conditional += 1
-    right = walk.expr(node.right)
-    walk.conditional -= 1
-    if (
-        left.value.is_tensor
-        and left.value.rank == 0
-        and left.value.dtype == right.value.dtype == "bool"
-        and right.value.kind in {"tensor", "static"}
-    ):
-        sign = "&" if isinstance(node.operator, cst.And) else "|"
-        return Term(parse(f"({code(left.node)}) {sign} ({code(right.node)})"), Value("tensor", "bool", 0))
-    if left.value.is_tensor:
-        walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
-    value = right.value if left.value.kind == right.value.kind else join_values(left.value, right.value)
-    if right.value.is_tensor and left.value.kind == "static" and right.value.dtype == "bool":
-        value = replace(right.value, number="")
-    return Term(walk.rebuilt(node), replace(value, literal=MISSING))
 
 
 @expression(cst.Tuple, cst.List)
@@ -268,7 +258,12 @@ def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple
     if not all(isinstance(key, str) for key, _ in pairs):
         return ()
     values = {str(key): walk.expr(value).value for key, value in pairs}
-    return tuple((key, value if value.kind == "static" else UNKNOWN) for key, value in values.items())
+    return tuple((key, _stripped(value)) for key, value in values.items())
+
+
+def _stripped(value: Value) -> Value:
+    """What a dictionary tells of a tensor in it: not where it lies."""
+    return value if value.kind == "static" else replace(UNKNOWN, kind=value.kind, dtype=value.dtype, rank=value.rank)
 
 
 @expression(cst.Lambda)
@@ -356,7 +351,13 @@ def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
 def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: object) -> cst.CompFor:
     items = walk.expr(node.iter)
     bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)  # type: ignore[operator]
-    ifs = [i.with_changes(test=walk.expr(i.test).node) for i in node.ifs]
+    tests = [walk.expr(i.test) for i in node.ifs]
+    for test in tests:
+        if test.value.traced:
+            walk.report(
+                node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
+            )
+    ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
     inner = _comp_for(walk, node.inner_for_in, bind_target, element_of) if node.inner_for_in else None
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
 

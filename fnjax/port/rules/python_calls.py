@@ -294,6 +294,9 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
         return Term(walk.rebuilt(node).with_changes(func=node.func), Value("static", literal=None))
     values_of(walk, node)
     made = walk.rebuilt(node)
+    key = literal(node.args[0].value) if node.args else MISSING
+    if attr == "get" and isinstance(key, str) and key in dict(value.entries):
+        return Term(made, dict(value.entries)[key])
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change
         walk.state.variables[node.func.value.value] = value = replace(value, entries=())
     if attr in {"pop", "get", "index"}:
