@@ -96,15 +96,11 @@ class Walk:
             if term is not None:
                 break
         else:
-            term = Term(
-                self.rebuilt(node),
-                Value(kind="static", literal=literal(node)) if literal(node) is not MISSING else UNKNOWN,
-            )
-        if isinstance(node, _OPERATORS) and term.value.is_tensor:
-            term = replace(term, value=self._of_numpy(node, term.value))
             found = literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
+        if isinstance(node, _OPERATORS) and term.value.is_tensor:
+            term = replace(term, value=self._of_numpy(node, term.value))
         self.memo[id(node)] = (node, term)
         return term
 
