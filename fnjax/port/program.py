@@ -261,7 +261,7 @@ class Program:
                 value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
                 value = replace(value, rows=value.rows if routine.role == "helper" else 1)
             state.variables[name] = value
-        if routine.role == "forward":
+        if routine.role == "forward" and not isinstance(star, cst.Param):
             given = [p.name.value for p in params[routine.first :]]
             open_ = [n for n in given if state.variables[n].kind == "unknown"]
             if len(open_) == 1 and not any(state.variables[n].is_tensor for n in given):  # it has a tensor to work on

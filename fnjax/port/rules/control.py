@@ -504,7 +504,7 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
 
 def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statements, int] | None:
     """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
-    block = list(first.body.body)
+    block: list[Any] = list(first.body.body)
     inner = block[-1]
     if not isinstance(inner, cst.If) or inner.orelse is not None or not leaves(inner.body):
         return None

@@ -218,8 +218,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     texts = [o.value.literal for o in operands]
     equality = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
     if made is not node and equality and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
-        same = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
-        return Term(parse(str(same)), Value("static", "bool", literal=same))
+        alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
+        return Term(parse(str(alike)), Value("static", "bool", literal=alike))
     value = combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
         value = replace(value, number=walk.number(node))

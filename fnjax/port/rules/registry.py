@@ -13,9 +13,9 @@ import libcst as cst
 
 ORDER = (
     "context",
+    "choices",
     "passed_functions",
     "numpy_calls",
-    "choices",
     "python_calls",
     "own_functions",
     "numbers",
