@@ -216,8 +216,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     if dtypes and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     texts = [o.value.literal for o in operands]
-    equality = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
-    if made is not node and equality and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
+    two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
+    if made is not node and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
         alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
         return Term(parse(str(alike)), Value("static", "bool", literal=alike))
     value = combined(walk, node, operands, "bool")
