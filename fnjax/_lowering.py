@@ -155,7 +155,7 @@ class ClassRule:
         unmarked = [not any(x is m for m in ctx.non_differentiable) for x in originals]
         differentiable = tuple(u and is_inexact(x) for u, x in zip(unmarked, outputs, strict=True))
         residuals = Residuals(operands, originals, differentiable)
-        saved = Saved(ctx, residuals, self.hooks, forward_mode=self.methods.jvp is not None)
+        saved = Saved(ctx, residuals, self.hooks, self.traces, forward_mode=self.methods.jvp is not None)
         derivative = Derivative(self.methods, self.arguments, needs, operands, form, outputs, differentiable, saved)
         linear = Linear(
             tuple(residuals.kept),

@@ -12,7 +12,7 @@ from fnjax._context import FunctionCtx
 from fnjax._errors import ContextError, describe, error, type_name
 from fnjax._hooks import Hooks
 from fnjax._methods import Methods, captured
-from fnjax._rule import Arrays, Kept
+from fnjax._rule import Arrays, Kept, Traces
 from fnjax._tree import Split, has_leaf, is_array, is_tracer, split
 
 
@@ -70,8 +70,10 @@ class Residuals:
 class Saved:
     """What a ctx recorded, its arrays replaced by their places among the residuals."""
 
-    def __init__(self, ctx: FunctionCtx, residuals: Residuals, hooks: Hooks | None, *, forward_mode: bool) -> None:
-        self._needs = ctx.needs_input_grad
+    def __init__(
+        self, ctx: FunctionCtx, residuals: Residuals, hooks: Hooks | None, traces: Traces | None, *, forward_mode: bool
+    ) -> None:
+        self._needs, self._traces = ctx.needs_input_grad, traces
         self.materialize, self.materialize_non_diff = ctx.materialize_grads, ctx._materialize_non_diff_grads
         self._hooks = hooks
         self._tensors = [None if x is None else _Stowed(self._pack(x), residuals) for x in ctx.to_save]
@@ -95,8 +97,9 @@ class Saved:
         else:
             ctx._saved = tuple(None if x is None else self._unpack(x.restore(residuals)) for x in self._tensors)
         ctx._materialize = self.materialize
-        vars(ctx).update({k: v.restore(residuals) for k, v in self._attributes.items()})
-        ctx.saved_data.update({k: v.restore(residuals) for k, v in self._data.items()})
+        shared = self._traces is not None and self._traces.calls > 1
+        vars(ctx).update({k: v.restore(residuals, shared) for k, v in self._attributes.items()})
+        ctx.saved_data.update({k: v.restore(residuals, shared) for k, v in self._data.items()})
         return ctx
 
 
@@ -110,7 +113,10 @@ class _Stowed:
             arrays, self._split = split(value, is_array)
             self._static, self._index = None, [residuals.add(x) for x in arrays]
 
-    def restore(self, residuals: Sequence[Any]) -> Any:
-        if self._split is None:  # a list or dict anew for each ctx: backward may change it
-            return jax.tree.map(lambda x: x, self._static) if type(self._static) in (list, dict) else self._static
-        return self._split.fill(residuals[i] for i in self._index)
+    def restore(self, residuals: Sequence[Any], shared: bool = False) -> Any:
+        """The value; with `shared`, lists and dicts are new ones, since the backward of one call may change them."""
+        if self._split is not None:
+            return self._split.fill(residuals[i] for i in self._index)
+        if shared and type(self._static) in (list, dict):
+            return jax.tree.map(lambda x: x, self._static)
+        return self._static
