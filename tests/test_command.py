@@ -138,7 +138,7 @@ def test_failure(target, capsys):
         ("Square", ["--tests", "test_nothing"], "opcheck has no test test_nothing"),
         ("Square", ["--args", "randn(3), 2", "--argnums", "1"], "names input 1"),
         ("Square", ["--argnums", "x"], "--argnums 'x' is no list of numbers"),
-        ("Square", ["--args", "torch.ones(3)"], "name 'torch' is not defined (there are arange, array, "),
+        ("Square", ["--args", "torch.ones(3)"], "name 'torch' is not defined (there are abs, arange, array, "),
         ("power", ["--args", "randn(3)", "--kwargs", "2"], "--kwargs '2' holds an argument without a name"),
         ("Square", ["--seed", "-1"], "--seed -1 is negative"),
         ("Square", ["--atol", "-1"], "atol must be greater than or equal to zero"),
