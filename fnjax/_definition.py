@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fnjax._arguments import parameters_of
-from fnjax._counters import KINDS, is_counter
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 from fnjax._facts import facts
 from fnjax._methods import Methods
+from fnjax._uses import KINDS, is_counter
 
 FLAGS = ("pytree", "derive_jvp", "generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
 

@@ -26,7 +26,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._counters import (
+from fnjax._tree import is_tracer
+from fnjax._uses import (
     CONTAINERS,
     KINDS,
     all_code,
@@ -37,7 +38,6 @@ from fnjax._counters import (
     is_read,
     is_written,
 )
-from fnjax._tree import is_tracer
 
 _BY_VALUE = (bool, int, str, bytes, type(None), type(Ellipsis), range)
 _BY_IDENTITY = (np.ufunc, np.dtype)
@@ -51,7 +51,7 @@ _DYNAMIC |= {"environ", "getenv", "__dict__", "__import__", "attrgetter", "impor
 # Modules that may answer otherwise each time.
 _CHANGING = {"random", "time", "secrets", "uuid", "os", "datetime", "tempfile"}
 _STATE = (*(f"{name}." for name in _CHANGING), "numpy.random", "scipy.stats")
-_STATEFUL = {path.partition(".")[0] for path in _STATE}
+_STATEFUL = {*_CHANGING, "numpy", "scipy"}
 # Instances of Python's own classes that have attributes and nothing else; to log is nothing that numbers depend on.
 _RECORDS = {"types.SimpleNamespace", "argparse.Namespace", "_thread._local", "logging.Logger", "builtins.module"}
 # Modules without anything that programs set.
@@ -68,6 +68,7 @@ _STATELESS |= {
     "re",
     "textwrap",
 }
+_DEFINING = _STATELESS | {"numpy", "scipy"}
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _ANYWHERE = {
     "__orig_bases__",
@@ -152,7 +153,7 @@ def facts(value: Any, inside: tuple[types.FunctionType, ...] = ()) -> Hashable:
         return _Identity(value)
     if isinstance(value, _BY_IDENTITY) or _is_dtype(value) or (isinstance(value, jax.Array) and not is_tracer(value)):
         return _Identity(value)
-    if isinstance(value, _WRAPPERS) and str(value.__module__).partition(".")[0] == "jax":  # jnp.sin, jax.nn.relu
+    if isinstance(value, _WRAPPERS) and _root(value.__module__) == "jax":  # jnp.sin, jax.nn.relu
         return _Identity(value)
     raise NoFactsError
 
@@ -171,9 +172,13 @@ def tree_facts(tree: Any) -> Hashable:
     return kind, own, *map(tree_facts, tree.children())
 
 
+def _root(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
 def _is_fixed(module: object) -> bool:
     """Whether a module of this name is one of Python's or of JAX's."""
-    return str(module).partition(".")[0] in _FIXED
+    return _root(module) in _FIXED
 
 
 def _has_methods(kind: type) -> bool:
@@ -193,7 +198,7 @@ def _function_facts(function: types.FunctionType, inside: tuple[types.FunctionTy
     if function in inside:
         return None
     inside = (*inside, function)
-    if str(function.__module__).partition(".")[0] in _CHANGING:
+    if _root(function.__module__) in _CHANGING:
         raise NoFactsError
     code, captured = function.__code__, []
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -255,7 +260,7 @@ def _global_facts(function: types.FunctionType, inside: tuple[types.FunctionType
 def _is_definition(value: Any) -> bool:
     """Whether a global is what files define and import, and not what programs set."""
     if isinstance(value, types.ModuleType):
-        return value.__name__.partition(".")[0] in _STATELESS | {"numpy", "scipy"}
+        return _root(value.__name__) in _DEFINING
     return isinstance(value, _IMPORTED) or _is_dtype(value)
 
 
@@ -302,7 +307,7 @@ def _refuse_state(code: types.CodeType, name: str, value: Any) -> None:
     """Raises NoFactsError where a function writes to a variable, or reads a clock or random numbers from a module."""
     if isinstance(value, types.ModuleType):
         read = (f"{value.__name__}.{attribute}" for attribute in attributes_read(code, name))
-        stateful = value.__name__.partition(".")[0] in _STATEFUL
+        stateful = _root(value.__name__) in _STATEFUL
         if stateful and (is_passed(code, name) or any(path.startswith(_STATE) for path in read)):
             raise NoFactsError
     elif type(value) is not types.FunctionType and is_written(code, name):

@@ -123,13 +123,12 @@ class ClassRule:
     def _look_at_outputs(self) -> None:
         """An object among the outputs is the caller's: no other call may get the same."""
         try:
-            for member in self.outputs.members if self.traces is not None else ():
+            for member in self.outputs.members:
                 for static in member.rest:
                     if static is not HOLE:
                         facts(static)
         except NoFactsError:
-            assert self.traces is not None
-            self.traces.uses.append(None)
+            record_use(None)
 
     def _context(self, needs: Needs, operands: Sequence[Any]) -> FunctionCtx:
         return self.methods.ctx(self.arguments.needs(needs), operands, single_access=self.methods.single_access)

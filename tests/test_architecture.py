@@ -16,7 +16,7 @@ STRATA = [
     "_jaxpr",
     "_tree",
     "_context",
-    "_counters",
+    "_uses",
     "_facts",
     "_arguments",
     "_rule",

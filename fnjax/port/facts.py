@@ -225,6 +225,18 @@ def each_of(container: Value) -> Value | None:
     return found
 
 
+def iterated(container: Value) -> Value:
+    """What one finds when iterating."""
+    if container.parts:
+        return each_of(container) or UNKNOWN
+    if container.element is not None and not container.is_tensor:
+        return container.element
+    place = container.place and replace(container.place, certain=False)
+    if container.is_tensor:
+        return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, place=place)
+    return replace(UNKNOWN, place=place) if place else UNKNOWN
+
+
 def _guard(a: Value, b: Value) -> bool | None:
     """What Python has decided of a condition where it is no array."""
     for one, other in ((a, b), (b, a)):

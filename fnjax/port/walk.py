@@ -18,6 +18,7 @@ import libcst as cst
 from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, renamed
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
+from fnjax.port.records import nodes
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
 from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, names, parse, raising
@@ -195,6 +196,16 @@ class Walk:
             value = replace(value, place=self.fresh(node, f" {name}"))
         self.state.variables[name] = value
         self.bump(name, line * 1000 + column)
+
+    @property
+    def taken(self) -> set[str]:
+        """The names that the routine uses."""
+        return {n.value for n in nodes(self.routine.node) if isinstance(n, cst.Name)}
+
+    def unused(self, name: str) -> str:
+        """This name, or one like it that the routine does not use."""
+        taken = self.taken
+        return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
 
     def bump(self, name: str, version: int) -> None:
         """What was derived from the variable's old value no longer tells of its new one."""

@@ -138,8 +138,7 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
 
 
 def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) -> Statements:
-    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    more, step, carry = (n if n not in taken else f"{n}_" for n in ("more", "step", "carry"))
+    more, step, carry = map(walk.unused, ("more", "step", "carry"))
     condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
     together = ", ".join(carried)
     single = len(carried) == 1
@@ -217,8 +216,7 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     if found is None or (node.target.value != "_" and walk.live(node.target.value) and _read_after(walk, node)):
         return None
     start, done = found
-    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    counter = node.target.value if node.target.value != "_" else next(n for n in ("i", "i_", "i__") if n not in taken)
+    counter = node.target.value if node.target.value != "_" else walk.unused("i")
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
     made: Statements = [*_until(done, list(node.body.body)), line(f"{counter} = {counter} + 1")]
@@ -282,8 +280,7 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
         walk.loop(node, enter, node.body)
         traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
     walk.state = start.copy()
-    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    return (start, next(n for n in ("done", "done_", "done__") if n not in taken)) if traced else None
+    return (start, walk.unused("done")) if traced else None
 
 
 def _until(done: str, block: list[Any]) -> Statements:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, each_of, join_values
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.operators import entries
 from fnjax.port.rules.registry import expression
@@ -192,7 +192,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             else UNKNOWN,
         )
     if name == "next" and len(values) == 1:
-        return Term(made, _element(first))
+        return Term(made, iterated(first))
     if name in {"tuple", "list", "reversed", "sorted", "set", "iter"}:
         keeps = name in {"tuple", "list", "iter"}
         return Term(
@@ -201,15 +201,15 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
                 "static",
                 name=LIST if name in {"list", "sorted"} else "",
                 parts=first.parts if keeps else None,
-                element=_element(first) if first.is_tensor else first.element,
+                element=iterated(first) if first.is_tensor else first.element,
                 literal=first.literal if name == "tuple" and isinstance(first.literal, tuple) else MISSING,
             ),
         )
     if name == "zip":
-        elements = tuple(_element(v) for v in values)
+        elements = tuple(iterated(v) for v in values)
         return Term(made, Value("static", element=Value("static", parts=elements)))
     if name == "enumerate":
-        return Term(made, Value("static", element=Value("static", parts=(Value("static", "int"), _element(first)))))
+        return Term(made, Value("static", element=Value("static", parts=(Value("static", "int"), iterated(first)))))
     if name == "range":
         return Term(made, Value("static", name=LIST, element=Value("static", "int")))
     if name == "dict" and all(a.keyword for a in node.args):
@@ -226,17 +226,6 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     if name in {"int", "float", "bool", "complex"}:
         return Term(made, Value("static", name if name != "bool" else "bool"))
     return Term(made, STATIC if values and all(v.kind == "static" for v in values) else UNKNOWN)
-
-
-def _element(value: Value) -> Value:
-    if value.parts:
-        return each_of(value) or UNKNOWN
-    if value.is_tensor:
-        place = replace(value.place, certain=False) if value.place else None
-        return Value("tensor", value.dtype, value.rank - 1 if value.rank else None, place=place)
-    if value.element is None and value.place is not None:
-        return replace(UNKNOWN, place=replace(value.place, certain=False))
-    return value.element or UNKNOWN
 
 
 def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
@@ -286,8 +275,8 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
     attr = node.func.attr.value
     if attr in {"append", "insert", "extend", "add"} and node.args:
         new = values_of(walk, node)[-1]
-        new = _element(new) if attr == "extend" else new
-        old = value.element or (_element(value) if value.parts else None)
+        new = iterated(new) if attr == "extend" else new
+        old = value.element or (iterated(value) if value.parts else None)
         walk.state.variables[node.func.value.value] = Value(
             "static", name=LIST if value.name == LIST else "", element=new if old is None else join_values(old, new)
         )

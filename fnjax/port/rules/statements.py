@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value, each_of, join_values
+from fnjax.port.facts import UNKNOWN, Value, each_of, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
@@ -41,18 +41,8 @@ def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
     """What one finds when iterating."""
     if value.mask:
         raise Uncompressed
-    if value.parts:
-        return replace(each_of(value) or UNKNOWN, literal=MISSING, number="", like="")
-    if value.is_tensor:
-        return Value(
-            "tensor",
-            value.dtype,
-            value.rank - 1 if value.rank else None,
-            place=replace(value.place, certain=False) if value.place else None,
-        )
-    if value.element is None and value.place is not None:
-        return replace(UNKNOWN, place=replace(value.place, certain=False))
-    return value.element or UNKNOWN
+    found = iterated(value)
+    return replace(found, literal=MISSING, number="", like="") if value.parts else found
 
 
 def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
@@ -146,7 +136,7 @@ def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
     if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
         raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
     parts = _elements(target)
-    new = [_new_name(walk, f"new_{i}") for i in range(len(parts))]
+    new = [walk.unused(f"new_{i}") for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
     made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
     walk.waiting |= set(new)
@@ -160,16 +150,11 @@ def _repeated(walk: Walk, node: cst.Assign) -> Statements:
     """`x[0] = y[1] = a`: the value first, then each target."""
     value, first, made, rest = node.value, node.targets[0], [], list(node.targets)
     if not isinstance(value, cst.Name) and literal(value) is MISSING:
-        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(_new_name(walk, "new"))
+        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(walk.unused("new"))
         made = walk.small(node.with_changes(targets=[first.with_changes(target=value)]))
     for target in rest:
         made += _one(walk, target.target, value)
     return made
-
-
-def _new_name(walk: Walk, name: str) -> str:
-    taken = {n.value for n in nodes(walk.routine.node) if isinstance(n, cst.Name)}
-    return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
 
 
 def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
