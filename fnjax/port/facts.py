@@ -32,11 +32,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which memory a PyTorch tensor lies in, and which view of it it is."""
+    """Which memory a PyTorch tensor lies in, and which view of it it is.
+
+    Attributes:
+        storage: the memory that it may be.
+        steps: the views, one of the other.
+        certain: whether it surely is that view of that memory.
+        choice: where a branch has decided which of several it is, that branch: two places of one choice are views of
+            the same memory.
+    """
 
     storage: frozenset[str]
     steps: tuple[Step, ...] = ()
     certain: bool = True
+    choice: str = ""
 
     def starts(self, other: Place) -> bool:
         """Whether the other place is a view of this one (or the same)."""
@@ -45,10 +54,21 @@ class Place:
 
     def apart(self, other: Place) -> bool:
         """Whether both are views that have no entry in common: `x[0]` and `x[1]`."""
+        if not self.tells_of(other):
+            return False
         for a, b in zip(self.steps, other.steps, strict=False):
             if a != b:
                 return a.reads == b.reads and _differs(a.text, b.text)
         return False
+
+    @property
+    def doubtful(self) -> Place:
+        """The place of what may be this."""
+        return replace(self, certain=False, choice="")
+
+    def tells_of(self, other: Place) -> bool:
+        """Whether the steps of both say which entries they have in common."""
+        return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
 
     @property
     def local(self) -> bool:
@@ -231,7 +251,7 @@ def iterated(container: Value) -> Value:
         return each_of(container) or UNKNOWN
     if container.element is not None and not container.is_tensor:
         return container.element
-    place = container.place and replace(container.place, certain=False)
+    place = container.place and container.place.doubtful
     if container.is_tensor:
         return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, place=place)
     return replace(UNKNOWN, place=place) if place else UNKNOWN
@@ -247,9 +267,10 @@ def _guard(a: Value, b: Value) -> bool | None:
 
 def _join_places(a: Place | None, b: Place | None) -> Place | None:
     if a is None or b is None:
-        return replace(a or b, certain=False) if a or b else None  # type: ignore[type-var] # one of them is one
+        one = a or b
+        return one and one.doubtful
     if a.storage == b.storage and a.same(b):
-        return replace(a, certain=a.certain and b.certain)
+        return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
     return Place(a.storage | b.storage, (), certain=False)
 
 
@@ -268,6 +289,13 @@ class State:
         """How often the variable has been written."""
         return self.versions.get(name, 0)
 
+    def decide_anew(self, branch: str) -> None:
+        """What a branch has decided before, in a loop, is another decision than what it decides now."""
+        for name, value in self.variables.items():
+            if value.place and value.place.choice.startswith(f"{branch} "):
+                older = replace(value.place, choice=value.place.choice + "'")
+                self.variables[name] = replace(value, place=older)
+
     def join(self, other: State) -> None:
         """Keep what holds here and there."""
         for name, value in other.variables.items():
@@ -278,12 +306,30 @@ class State:
                 self.versions[name] = max(version, self.versions.get(name, 0))
 
 
-def merged(states: list[State]) -> State:
-    """What holds in all of them."""
+def merged(states: list[State], branch: str) -> State:
+    """What holds in all of the ways that a branch may take."""
+    for state in states:
+        state.decide_anew(branch)
     result = states[0].copy()
     for state in states[1:]:
         result.join(state)
+    for name, value in result.variables.items():
+        ways = [s.variables[name] for s in states if name in s.variables]
+        if len(ways) == len(states) > 1:
+            result.variables[name] = decided(value, ways, branch)
     return result
+
+
+def decided(value: Value, ways: list[Value], branch: str) -> Value:
+    """A value that a branch has taken from one of several."""
+    place = value.place
+    if place is None or place.certain or place.choice:
+        return value
+    known = [w.place for w in ways if w.place and (w.place.certain or w.place.choice)]
+    if len(known) < len(ways):
+        return value
+    texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
+    return replace(value, place=replace(place, choice=f"{branch} {texts}"))
 
 
 def places(value: Value) -> list[Place]:

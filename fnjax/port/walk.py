@@ -110,7 +110,7 @@ class Walk:
         if isinstance(node, cst.Subscript):
             numpy, place = self.expr(node.value).value.numpy, value.place
             if numpy and value.rank is None and place is not None:
-                place = replace(place, certain=False)
+                place = place.doubtful
             return replace(value, numpy=numpy, place=self.fresh(node) if numpy and value.rank == 0 else place)
         operands = [self.expr(n).value for n in node.children if isinstance(n, cst.BaseExpression)]
         if isinstance(node, cst.Comparison):
@@ -216,7 +216,7 @@ class Walk:
                 self.state.variables[other] = replace(value, number="")
             place = value.place
             if place and any((name, version) in s.reads for s in place.steps):
-                self.state.variables[other] = replace(value, place=replace(place, certain=False))
+                self.state.variables[other] = replace(value, place=place.doubtful)
 
     def live(self, name: str) -> bool:
         """Whether the variable may be read after the statement that is being walked."""
@@ -363,6 +363,10 @@ class Walk:
         for name in self.program.bound_in(node):
             self.bind(name, UNKNOWN, node)
 
+    def branch(self, node: cst.CSTNode) -> str:
+        """The name of a statement or expression that takes one of several ways."""
+        return "{}:{}".format(*self.program.source.position(node))
+
     def branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
         """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
         start = self.state
@@ -372,7 +376,7 @@ class Walk:
             made.append(None if body is None else self.body(body))
             if body is None or not leaves(body):
                 ends.append(self.state)
-        self.state = merged(ends) if ends else start
+        self.state = merged(ends, self.branch(self.current)) if ends else start
         return made
 
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-import libcst as cst
-
+from fnjax.port.operations.creation import constructor
 from fnjax.port.operations.expressions import MISSING, code
 from fnjax.port.operations.record import WIDE, Bound, Refuse
 from fnjax.port.operations.registry import lines, operation
@@ -196,23 +195,5 @@ operation(".type", "input", "input.dtype", "static")  # PyTorch's is a string, g
 operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe")
 
 
-def _constructor(dtype: str) -> Callable[[Bound], str]:
-    """`torch.FloatTensor(2, 3)` and `torch.FloatTensor([1, 2])`."""
-
-    def build(call: Bound) -> str:
-        if "data" not in call.values:
-            return f"jnp.zeros(0, dtype={dtype})"
-        data, value = call.values["data"], call.literal("data")
-        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or call.context.role(data) == "list":
-            return f"jnp.array(data, dtype={dtype})"
-        if isinstance(data, cst.Tuple) or isinstance(value, int) or call.context.role(data) == "size":
-            return f"jnp.zeros(data, dtype={dtype})"
-        if call.kind("data") == "tensor":
-            return f"data.astype({dtype})"
-        raise Refuse("it cannot be told whether this is data or a shape; write torch.tensor or torch.zeros")
-
-    return build
-
-
 for _name, _dtype in TENSORS.items():
-    operation(f"torch.{_name}", "*data", _constructor(_dtype))
+    operation(f"torch.{_name}", "*data", constructor(_dtype, "jnp.zeros"))

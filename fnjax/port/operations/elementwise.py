@@ -179,6 +179,8 @@ def _rsub(call: Bound) -> str:
 
 operation("~add", "input, other, *, alpha=1", _add, "promoted")
 operation("~sub ~subtract", "input, other, *, alpha=1", _sub, "promoted")
+operation("~add", "input, alpha, other", _add, "promoted")  # deprecated, as the other scales by position
+operation("~sub ~subtract", "input, alpha, other", _sub, "promoted")
 operation("torch.rsub", "input, other, alpha=1", _rsub, "promoted")
 
 
@@ -228,3 +230,5 @@ def _scaled(operator: str) -> Template:
 
 operation("~addcmul", "input, tensor1, tensor2, *, value=1", _scaled("*"), "promoted")
 operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _scaled("/"), "promoted")
+operation("~addcmul", "input, value, tensor1, tensor2", _scaled("*"), "promoted")
+operation("~addcdiv", "input, value, tensor1, tensor2", _scaled("/"), "promoted")

@@ -76,12 +76,17 @@ def _product(product: str) -> Template:
     return build
 
 
-_SCALES = "*, beta=1, alpha=1"
-operation("~addmm", f"input, mat1, mat2, {_SCALES}", _product("mat1 @ mat2"), "promoted")
-operation("~addmv torch.addmv_", f"input, mat, vec, {_SCALES}", _product("mat @ vec"), "promoted")
-operation("~addr", f"input, vec1, vec2, {_SCALES}", _product("jnp.outer(vec1, vec2)"), "promoted")
-operation("~baddbmm", f"input, batch1, batch2, {_SCALES}", _product("batch1 @ batch2"), "promoted")
-operation("~addbmm", f"input, batch1, batch2, {_SCALES}", _product("jnp.sum(batch1 @ batch2, axis=0)"), "promoted")
+for _names, _factors, _inner in (
+    ("~addmm", "mat1, mat2", "mat1 @ mat2"),
+    ("~addmv torch.addmv_", "mat, vec", "mat @ vec"),
+    ("~addr", "vec1, vec2", "jnp.outer(vec1, vec2)"),
+    ("~baddbmm", "batch1, batch2", "batch1 @ batch2"),
+    ("~addbmm", "batch1, batch2", "jnp.sum(batch1 @ batch2, axis=0)"),
+):
+    operation(_names, f"input, {_factors}, *, beta=1, alpha=1", _product(_inner), "promoted")
+    for _first in ("input, beta: static", "beta: static, input"):  # deprecated: the scales by position
+        operation(_names, f"{_first}, {_factors}", _product(_inner), "promoted")
+        operation(_names, f"{_first}, alpha: static, {_factors}", _product(_inner), "promoted")
 
 
 def flag(call: Bound, name: str) -> bool:

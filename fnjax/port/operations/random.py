@@ -8,8 +8,8 @@ _NEW = f"generator=None, dtype=None, {PLACE}"
 lines(f"""
 torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
-torch.randint | high, size, *, {_NEW} | jax.random.randint(key, size, 0, high) | int random
-torch.randint | low, high, size, *, {_NEW} | jax.random.randint(key, size, low, high) | int random
+torch.randint | high, size, *, {_NEW} | jax.random.randint(key, size, 0, high, dtype=dtype) | int random
+torch.randint | low, high, size, *, {_NEW} | jax.random.randint(key, size, low, high, dtype=dtype) | int random
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
 +bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random
 .bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random

@@ -119,7 +119,7 @@ def _gathered(
         if kind(value) != "tensor":
             return None
         return cst.Tuple([cst.Element(value, comma=cst.Comma())], lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    if len(args) == 1 and args[0].star == "*":
+    if len(args) == 1 and args[0].star == "*" and (name != "data" or kind(args[0].value) != "static"):
         return args[0].value
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     elements: list[cst.BaseElement] = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value, join_values
+from fnjax.port.facts import UNKNOWN, Value, decided, join_values, merged
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.records import nodes
@@ -43,7 +43,8 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     walk.conditional -= 1
     if test.value.mask or body.value.mask or orelse.value.mask:
         raise Uncompressed
-    value = replace(join_values(body.value, orelse.value), number="")
+    value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
+    walk.state.decide_anew(branch)
     if test.value.traced:
         walk.sink.imports |= {"jax", "jnp"}
         texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
@@ -60,6 +61,9 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
                 parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
             )
         walk.report(node, "untraced", f"this conditional expression {ONLY}")
+    value = decided(value, [body.value, orelse.value], branch)
+    if code(body.node) == code(orelse.node) and isinstance(node.test, (cst.Name, cst.Attribute)):
+        return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Term(walk.rebuilt(node), replace(value, literal=MISSING))
 
 
@@ -118,8 +122,6 @@ def _both(
     if narrowed is None:
         return walk.branches(bodies)
     name, yes, no = narrowed
-    from fnjax.port.facts import merged
-
     start = walk.state
     made: list[cst.BaseSuite | None] = []
     ends = []
@@ -129,7 +131,7 @@ def _both(
         made.append(None if body is None else walk.body(body))
         if body is None or not leaves(body):
             ends.append(walk.state)
-    walk.state = merged(ends) if ends else start
+    walk.state = merged(ends, walk.branch(walk.current)) if ends else start
     if len(ends) == 2 and start.variables[name].guard is not None and walk.state.version(name) == start.version(name):
         walk.state.variables[name] = start.variables[name]
     return made
@@ -571,9 +573,7 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
         handlers.append(handler if made is handler.body else handler.with_changes(body=made))
         if not leaves(handler.body):
             ends.append(walk.state)
-    from fnjax.port.facts import merged
-
-    walk.state = merged(ends) if ends else start
+    walk.state = merged(ends, walk.branch(walk.current)) if ends else start
     changes: dict[str, object] = {"body": body, "handlers": handlers}
     for part in ("orelse", "finalbody"):
         block = getattr(node, part)

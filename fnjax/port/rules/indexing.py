@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Place, Step, Value, each_of
+from fnjax.port.facts import LIST, UNKNOWN, Step, Value, each_of
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
@@ -227,7 +227,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
         taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
-        place = Place(value.place.storage, (*value.place.steps, taken), value.place.certain and basic)
+        place = replace(value.place if basic else value.place.doubtful, steps=(*value.place.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
     return Term(made, Value(kind, value.dtype, rank, place=place))
 
@@ -257,7 +257,7 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
         if place is None or not value.element.is_tensor:
             return value.element
         known = type(index) is int and index >= 0
-        return replace(value.element, place=place.entry(index) if known else replace(place, certain=False))  # type: ignore[arg-type] # an int
+        return replace(value.element, place=place.entry(index) if known else place.doubtful)  # type: ignore[arg-type] # an int
     return each_of(value) or UNKNOWN
 
 

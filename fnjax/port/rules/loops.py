@@ -56,7 +56,7 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
     for name in targets(node.target):  # what the last round has seen
         value = walk.state.variables.get(name)
         if value is not None and value.place is not None:
-            walk.state.variables[name] = replace(value, place=replace(value.place, certain=False))
+            walk.state.variables[name] = replace(value, place=value.place.doubtful)
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     same = body is node.body and items.node is node.iter and orelse is node.orelse
     made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)

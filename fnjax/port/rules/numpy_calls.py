@@ -185,7 +185,7 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     made = node.with_changes(value=fit(term.node))
     if node.attr.value != "T":
         return Term(made, Value("static", "int"))
-    place = term.value.place and replace(term.value.place, certain=False)
+    place = term.value.place and term.value.place.doubtful
     return Term(made, replace(term.value, place=place, number="", like="", rows=0))
 
 
@@ -247,7 +247,7 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
     dtype = next((code(_dtype(walk, a.value)) for a in node.args if _keyword(a) == "dtype"), "")
     short = (walk.name_of(node.func) or code(node.func)).rpartition(".")[2]
     if result == "view":
-        shared = first.place and replace(first.place, certain=first.place.certain and short == "asarray" and not dtype)
+        shared = first.place if short == "asarray" and not dtype else first.place and first.place.doubtful
         value = replace(first, place=shared, number="", numpy=True)
         value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
     elif result == "entry":

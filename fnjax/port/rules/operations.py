@@ -176,7 +176,7 @@ def operate(
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        decides = name in _SHAPES or short in {"arange", "range"}
+        decides = name in _SHAPES or (short in {"arange", "range"} and name != "out")
         if decides and short not in ELEMENTWISE and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,

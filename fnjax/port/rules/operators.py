@@ -109,7 +109,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
             walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
         element = each_of(left.value)
         if element and element.place and isinstance(node.operator, cst.Multiply):  # one tensor in several places
-            element = replace(element, place=replace(element.place, certain=False))
+            element = replace(element, place=element.place.doubtful)
         elif isinstance(node.operator, cst.Add):
             other = each_of(right.value)
             element = join_values(element, other) if element and other else element or other

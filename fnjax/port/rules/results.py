@@ -242,7 +242,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         )
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
-        doubtful = replace(place, certain=False) if place else None
+        doubtful = place.doubtful if place else None
         return Value("static", element=replace(one, like="", place=doubtful), place=place)
     if dtype == "bool":
         one = replace(one, number=walk.number(node))
@@ -353,7 +353,7 @@ def _place(
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # nobody makes half what is half already
             return walk.fresh(node)
-        return replace(place, certain=False)
+        return place.doubtful
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place
     if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):

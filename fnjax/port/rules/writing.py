@@ -64,8 +64,9 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     own = code(target.node)
     if isinstance(target.node, cst.Subscript) and place.steps:  # written to, so it is a view whatever the index is
         owner = walk.state.variables.get(code(target.node.value))
-        place = replace(place, certain=place.certain or bool(owner and owner.place and owner.place.certain))
-    if not place.certain and own not in holders:
+        if owner and owner.place and owner.place.certain:
+            place = replace(place, certain=True)
+    if not (place.certain or place.choice) and own not in holders:
         live = [n for n in holders if walk.live(n)]
         if live:
             raise Stop(
@@ -76,6 +77,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         return Term(new, value)
     holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
     inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
+    if place.choice:
+        inner = [n for n in inner if n == own or holders[n].tells_of(place)]
     if not inner:
         raise Stop(
             node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
@@ -134,7 +137,7 @@ def holding(walk: Walk, place: Place) -> dict[str, Place]:
 
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
-    doubtful = [n for n, p in holders.items() if n != first and not (p.certain and place.certain) and walk.live(n)]
+    doubtful = [n for n, p in holders.items() if n != first and not p.tells_of(place) and walk.live(n)]
     if doubtful:
         raise Stop(
             node,
