@@ -107,6 +107,7 @@ STRATA = [
     "port.rules.passed_functions",
     "port.rules.python_calls",
     "port.rules.numpy_calls",
+    "port.rules.einops_calls",
     "port.rules.own_functions",
     "port.rules.numbers",
     "port.rules.foreign",

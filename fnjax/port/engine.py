@@ -22,6 +22,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     conditions,
     control,
     definitions,
+    einops_calls,
     foreign,
     indexing,
     layers,

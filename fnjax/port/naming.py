@@ -12,7 +12,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from fnjax.port.backward_calls import without_backward_calls
 from fnjax.port.operations import Operation, code, find
 
-# Names under which torch's own code may be met, and the names of the table.
+# Names under which torch's own code, and Python's, may be met, and the names of the table.
 _CANONICAL = (
     ("torch.autograd.function.", "torch.autograd."),
     ("torch.cuda.amp.", "torch.amp."),
@@ -26,6 +26,7 @@ _CANONICAL = (
     ("torch._C._fft.", "torch.fft."),
     ("torch._C.", "torch."),
     ("torch.ops.aten.", "torch."),
+    ("numba.prange", "builtins.range"),
 )
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})

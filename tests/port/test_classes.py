@@ -15,6 +15,7 @@ from tests.port import (
     classes_masks,
     classes_memory,
     classes_numpy,
+    classes_older,
     classes_passing,
     classes_real,
     classes_recomputing,
@@ -32,6 +33,7 @@ _FILES = (
     classes_masks,
     classes_memory,
     classes_numpy,
+    classes_older,
     classes_passing,
     classes_real,
     classes_recomputing,
@@ -102,6 +104,7 @@ def test_ported_whole(name, tmp_path):
     ("name", "dtype"), [(n, d) for n in CASES for d in ("float32", "float64") if (n, d) not in ROUNDED]
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.cuda.amp.custom_fwd
+@pytest.mark.filterwarnings("ignore:This overload of:UserWarning")  # scales by position
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script, saved_variables
 def test_numbers(name, dtype, tmp_path):
     """The port gives PyTorch's outputs and gradients, eager and under jit."""

@@ -42,6 +42,11 @@ REWRITES = {
     "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
     "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
     "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),
+    "a row of what a branch has chosen": (
+        "v, w = x * 1, y * 1\nz = v if flag else w\nr = z[0]\nr.mul_(2)\nx = z",
+        "v, w = x * 1, y * 1\nz = v if flag else w\nr = z[0]\nr = r * 2\nz = z.at[0].set(r)\nx = z",
+    ),
+    "a copy that only a flag asks for": ("z = x.clone() if flag else x", "z = x"),
     "a mask": ("x[x < 0] = 0", "x = jnp.where(x < 0, 0, x)"),
     "a mask through a variable": ("m = x < 0\nz = x[m]\nx[m] = z * 2", "m = x < 0\nz = x\nx = jnp.where(m, z * 2, x)"),
     "a mask, augmented": ("x[x > 1] *= 0.5", "x = jnp.where(x > 1, x * 0.5, x)"),
@@ -265,6 +270,18 @@ FINDINGS = {
     "entries that a loop stored": (
         "z = [None, None]\nfor i in range(2):\n    z[i] = x * i\nfor t in z:\n    t.mul_(2)\nctx.z = z",
         "alias",
+    ),
+    "a row of one of two, whose rows have names": (
+        "v = x * 1\nw = v[0] if flag else y * 1\nr = v[1]\nz = w[1]\nz.mul_(2)\nctx.z = r + w",
+        "alias",
+    ),
+    "what a branch has chosen in another round": (
+        "v, w, z = x * 1, y * 1, x\nfor i in n:\n    k = v if i else w\n    z[0].add_(1)\n    z = k\nctx.z = v + z",
+        "alias",
+    ),
+    "a reduction of einops that is a function": (
+        "from einops import reduce\nz = reduce(x, 'a b -> a', torch.sum)",
+        "operation",
     ),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),

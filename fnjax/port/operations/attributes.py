@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from fnjax.port.operations.creation import constructor
+import libcst as cst
+
 from fnjax.port.operations.expressions import MISSING, code
-from fnjax.port.operations.record import WIDE, Bound, Refuse
+from fnjax.port.operations.record import WIDE, Bound, Refuse, Template
 from fnjax.port.operations.registry import lines, operation
 
 lines("""
@@ -195,5 +196,25 @@ operation(".type", "input", "input.dtype", "static")  # PyTorch's is a string, g
 operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe")
 
 
+def _constructor(dtype: str, empty: str) -> Template:
+    """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
+
+    def build(call: Bound) -> str:
+        if "data" not in call.values:
+            return f"{empty}(0, dtype={dtype})"
+        data, value = call.values["data"], call.literal("data")
+        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or call.context.role(data) == "list":
+            return f"jnp.array(data, dtype={dtype})"
+        size = call.context.role(data) == "size" or code(data).endswith((".shape", ".size()"))
+        if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
+            return f"{empty}(data, dtype={dtype})"
+        if call.kind("data") == "tensor":
+            return f"data.astype({dtype})"
+        raise Refuse("it cannot be told whether this is data or a shape; write torch.tensor or torch.zeros")
+
+    return build
+
+
+operation(".new", "input, *data, device=None", _constructor("input.dtype", "jnp.empty"))
 for _name, _dtype in TENSORS.items():
-    operation(f"torch.{_name}", "*data", constructor(_dtype, "jnp.zeros"))
+    operation(f"torch.{_name}", "*data", _constructor(_dtype, "jnp.zeros"))

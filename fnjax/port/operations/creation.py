@@ -1,8 +1,5 @@
 """New tensors."""
 
-import libcst as cst
-
-from fnjax.port.operations.expressions import code
 from fnjax.port.operations.record import Bound, Refuse, Template
 from fnjax.port.operations.registry import lines, operation
 
@@ -86,25 +83,3 @@ def _kaiser(call: Bound) -> str:
 
 
 operation("torch.kaiser_window", f"window_length, periodic=True, beta=12.0, *, {_NEW}", _kaiser, "float")
-
-
-def constructor(dtype: str, empty: str) -> Template:
-    """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
-
-    def build(call: Bound) -> str:
-        if "data" not in call.values:
-            return f"{empty}(0, dtype={dtype})"
-        data, value = call.values["data"], call.literal("data")
-        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or call.context.role(data) == "list":
-            return f"jnp.array(data, dtype={dtype})"
-        size = call.context.role(data) == "size" or code(data).endswith((".shape", ".size()"))
-        if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
-            return f"{empty}(data, dtype={dtype})"
-        if call.kind("data") == "tensor":
-            return f"data.astype({dtype})"
-        raise Refuse("it cannot be told whether this is data or a shape; write torch.tensor or torch.zeros")
-
-    return build
-
-
-operation(".new", "input, *data, device=None", constructor("input.dtype", "jnp.empty"))

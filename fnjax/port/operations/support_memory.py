@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -58,3 +60,44 @@ def _update(x, index, new):
         return jnp.where(_mask(index, x), new, x).astype(x.dtype)
     index = _index(index)
     return x.at[index].set(new[index])
+
+
+def _axes(side, rest):
+    """The axes of one side of an einops pattern, of which those in parentheses are one; `rest` are those of `...`."""
+    groups, grouped, ones = [], False, 0
+    for word in side.replace("(", " ( ").replace(")", " ) ").split():
+        if word in "()":
+            grouped = word == "("
+            groups += [[]] if grouped else []
+            continue
+        ones += word == "1"
+        names = rest if word == "..." else [f"1 {ones}"] if word == "1" else [word]
+        if grouped:
+            groups[-1] += names
+        else:
+            groups += [[name] for name in names]
+    return groups
+
+
+def _rearrange(tensor, pattern, reduction=None, **sizes):
+    """The tensor with its axes as an einops pattern has them; those that it leaves out are reduced."""
+    x = jnp.stack(tensor) if isinstance(tensor, (list, tuple)) else tensor
+    left, right = pattern.split("->")
+    rest = [f"... {i}" for i in range(x.ndim - len(_axes(left, [])))]
+    left, right = _axes(left, rest), _axes(right, rest)
+    if len(left) != x.ndim:
+        raise ValueError(f"{pattern!r} has {len(left)} axes on its left, the array {x.ndim}")
+    sizes.update({name: 1 for group in left + right for name in group if name.startswith("1 ")})
+    for size, group in zip(x.shape, left, strict=True):
+        open_ = [name for name in group if name not in sizes]
+        sizes.update({name: size // math.prod(sizes[n] for n in group if n in sizes) for name in open_[:1]})
+    names, kept = [name for group in left for name in group], [name for group in right for name in group]
+    x = x.reshape([sizes[name] for name in names])
+    gone = tuple(i for i, name in enumerate(names) if name not in kept)
+    x = getattr(jnp, reduction)(x, axis=gone) if reduction else x.squeeze(gone)
+    names = [name for name in names if name in kept]
+    for name in kept:
+        if name not in names:
+            x = jnp.broadcast_to(x[..., None], (*x.shape, sizes[name]))
+            names.append(name)
+    return x.transpose([names.index(name) for name in kept]).reshape([math.prod(sizes[n] for n in g) for g in right])

@@ -1,8 +1,8 @@
 """Decorators.
 
-What: staticmethod and classmethod stay; once_differentiable, custom_fwd and custom_bwd become fnjax's; compilers,
-gradient
-modes and profilers go away, also behind a name of the file's own (`jit_fuser = torch.jit.script`).
+What: staticmethod and classmethod stay; once_differentiable, custom_fwd and custom_bwd become fnjax's; compilers
+(Numba's too), gradient modes and profilers go away, also behind a name of the file's own (`jit_fuser =
+torch.jit.script`).
 Before: `@torch.cuda.amp.custom_fwd(cast_inputs=torch.float16)`
 After: `@fnjax.custom_fwd`
 Safety: a decorator of the file that only wraps another in torch's compilers or a profiler is known by what it reads.
@@ -42,6 +42,8 @@ _GONE = (
     "torch.autograd.no_grad",
     "torch._disable_dynamo",
     "torch.fx.wrap",
+    "numba.jit",
+    "numba.njit",
 )
 
 

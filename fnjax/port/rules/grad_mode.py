@@ -127,6 +127,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
     body = walk.body(node.body)
     walk.stop_gradients, walk.grad_enabled = outer
     if kept:
+        kept[-1] = kept[-1].with_changes(comma=node.items[-1].comma)
         return [node.with_changes(items=kept, body=body)]
     made = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
     if silent:

@@ -144,7 +144,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
         return None
     name = name.removeprefix("builtins.")
     values = values_of(walk, node)
-    made = walk.rebuilt(node)
+    made = walk.rebuilt(node).with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:

@@ -13,6 +13,7 @@ import libcst as cst
 
 ORDER = (
     "context",
+    "einops_calls",
     "choices",
     "passed_functions",
     "numpy_calls",

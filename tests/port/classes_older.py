@@ -1,0 +1,134 @@
+"""Signatures of older PyTorch, memory that a branch has chosen, and other libraries: einops."""
+
+CASES = {
+    "ScalesByPosition": (
+        "randn(3, 3), randn(3, 3)",
+        """
+class ScalesByPosition(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.addmm(0.5, x, 2, w, w) + torch.addmm(0.5, x, w, w)
+        return y.add_(-1, w).addcmul_(0.1, x, w)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.add(g, 2, g), torch.addcdiv(g, 0.5, g, torch.ones_like(g))
+""",
+    ),
+    "PrependedRow": (
+        "randn(3, 4), 0, 0.5",
+        """
+class PrependedRow(Function):
+    @staticmethod
+    def forward(ctx, x, dim, value):
+        size = list(x.size())
+        size[dim] += 1
+        y = x.new(*size).fill_(value)
+        y.narrow(dim, 1, size[dim] - 1).copy_(x)
+        ctx.dim = dim
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.narrow(ctx.dim, 1, g.size(ctx.dim) - 1), None, None
+""",
+    ),
+    "Sketched": (
+        "randn(3, 4), array([0, 2, 2, 1]), 5",
+        """
+def sketch(x, places, size):
+    before = tuple(x.size())
+    y = x.new(*(before[:-1] + (size,))).zero_()
+    return y.scatter_add_(-1, places.view((1,) * (len(before) - 1) + (-1,)).expand(before), x)
+
+class Sketched(Function):
+    @staticmethod
+    def forward(ctx, x, places, size):
+        ctx.save_for_backward(places)
+        return sketch(x, places, size)
+
+    @staticmethod
+    def backward(ctx, g):
+        places, = ctx.saved_tensors
+        return g[..., places], None, None
+""",
+    ),
+    "OrderedIndices": (
+        "randn(3, 4)",
+        """
+class OrderedIndices(Function):
+    @staticmethod
+    def forward(ctx, x):
+        order = torch.empty((x.size(1),), dtype=torch.long)
+        torch.arange(x.size(1), out=order)
+        order = order - 1
+        order[0] = 0
+        ctx.save_for_backward(order)
+        return x[:, order] * torch.arange(1.0, 5.0, out=torch.empty(4)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        order, = ctx.saved_tensors
+        g = g * torch.arange(1.0, 5.0).to(g.dtype)
+        return torch.zeros_like(g).index_add_(1, order, g)
+""",
+    ),
+    "HalvesInPlace": (
+        "randn(3, 4), False",
+        """
+class HalvesInPlace(torch.autograd.function.InplaceFunction):
+    @staticmethod
+    def forward(ctx, x, inplace=False):
+        if inplace:
+            ctx.mark_dirty(x)
+            y = x
+        else:
+            y = x.clone()
+        positive, negative = y.chunk(2, dim=1)
+        positive.clamp_(min=0)
+        negative.clamp_(max=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g.masked_fill(y.eq(0), 0), None
+""",
+    ),
+    "RowOfOneOfTwo": (
+        "randn(3, 4), True",
+        """
+class RowOfOneOfTwo(Function):
+    @staticmethod
+    def forward(ctx, x, first):
+        a, b = x * 2, x * 3
+        y = a[1:] if first else b[1:]
+        row = y[0]
+        row.mul_(5)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return F.pad(g, (0, 0, 1, 0)), None
+""",
+    ),
+    "Heads": (
+        "randn(2, 3, 8), 4",
+        """
+from einops import rearrange, reduce, repeat
+
+class Heads(Function):
+    @staticmethod
+    def forward(ctx, x, heads):
+        ctx.heads = heads
+        y = rearrange(x, "b n (h d) -> b h n d", h=heads)
+        y = y + repeat(x.mean(-1), "b n -> b h n d", h=heads, d=y.shape[-1])
+        return y + reduce(x, "b ... -> b 1 1 1", "max")
+
+    @staticmethod
+    def backward(ctx, g):
+        return rearrange(g, "b h n d -> b n (h d)"), None
+""",
+    ),
+}
