@@ -123,6 +123,7 @@ STRATA = [
     "port.rules.returns",
     "port.rules.loops",
     "port.rules.control",
+    "port.rules.messages",
     "port.rules.grad_mode",
     "port.rules.decorators",
     "port.rules.definitions",

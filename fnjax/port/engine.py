@@ -27,6 +27,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     indexing,
     layers,
     loops,
+    messages,
     numbers,
     numpy_calls,
     operations,

@@ -214,4 +214,82 @@ class GradientAddedInALoop(Function):
         return total, None
 """,
     ),
+    "SlopeSavedByForward": (
+        "randn(3, 4)",
+        """
+class SlopeSavedByForward(Function):
+    @staticmethod
+    def forward(ctx, x):
+        asked = x.requires_grad
+        with torch.cuda.amp.autocast(enabled=False):
+            with torch.enable_grad():
+                x = x.detach()
+                x.requires_grad = True
+                y = torch.logaddexp(torch.zeros_like(x), x - 4.0) - 0.08 * x
+                if not asked:
+                    return y
+                y.backward(gradient=torch.ones_like(y))
+                ctx.save_for_backward(x.grad)
+                return y
+
+    @staticmethod
+    def backward(ctx, g):
+        slope, = ctx.saved_tensors
+        return g * slope
+""",
+    ),
+    "PenaltyWithMean": (
+        "randn(6, 4), 0.5",
+        """
+import logging
+import random
+
+class PenaltyWithMean(Function):
+    @staticmethod
+    def forward(ctx, x, limit):
+        ctx.limit = limit
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        try:
+            with torch.enable_grad():
+                with torch.amp.autocast("cuda", enabled=False):
+                    x = x.detach()
+                    x.requires_grad = True
+                    mean = x.mean(0)
+                    spread = (x**2).mean(0, keepdim=True) - mean**2
+                    loss = (spread - ctx.limit).relu()
+                    if random.random() < 0.01:
+                        worst = loss.max().item()
+                        logging.info(f"loss {worst}")
+                    loss.backward(gradient=torch.ones_like(loss))
+                    penalty = x.grad * mean
+        except ValueError as error:
+            logging.warning(f"no penalty: {error}")
+        return g + g.abs() * penalty, None
+""",
+    ),
+    "LossBesideGradient": (
+        "randn(4)",
+        """
+class LossBesideGradient(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            squares = x**3
+            loss = squares.sum()
+            loss.backward()
+        return g * x.grad + squares + loss
+""",
+    ),
 }

@@ -192,6 +192,7 @@ def test_rewrites(case):
 
 
 NO_OPS = {
+    "a message that needs no value": "if n > 3:\n    print('many', n)",
     "a Python number is no tensor": "k = n\nk += 1",
     "a branch on a Python value": "if flag:\n    k = n + 1",
     "arithmetic has JAX's meaning": "z = (x + 1) / 2 - y ** 2",

@@ -174,14 +174,16 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     first = body[index]
     if not isinstance(first, cst.With):
         return _in_block(walk, body) if index == 0 and walk.grad_enabled else None
-    heads = {walk.name_of(i.item.func) for i in first.items if isinstance(i.item, cst.Call)}
-    if not heads & ENABLING:
+    heads, block = _nested(walk, first)
+    if not heads & ENABLING or heads - ENABLING - _PLAIN - NO_GRAD:
         return None
-    inner: list[Any] = [part for s in first.body.body for part in _taken_out(walk, s)]
+    inner: list[Any] = [part for s in block.body for part in _taken_out(walk, s)]
     found = next((j for j, s in enumerate(inner) if _grad_call(walk, s)), None)
     between: Sequence[cst.BaseStatement] = ()
     if found is not None:
-        steps, grad, rest, used = inner[:found], inner[found], inner[found + 1 :], 1
+        early = [s for i, s in enumerate(inner[:found]) if _early(walk, s, inner[i:found])]
+        steps, grad, used = [s for s in inner[:found] if s not in early], inner[found], 1
+        rest = [*early, *inner[found + 1 :]]
     else:
         after = [_taken_out(walk, s) for s in body[index + 1 : index + 6]]
         follow = next((j for j, parts in enumerate(after) if _grad_call(walk, parts[0])), None)
@@ -196,6 +198,25 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
         return None
     tail = walk.block(rest)
     return [*walk.block(between), *made, *tail], used
+
+
+def _nested(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
+    """What a `with`, and those that alone stand in it, enter; and the block of the innermost."""
+    calls = [i.item.func if isinstance(i.item, cst.Call) else i.item for i in node.items]
+    heads = {walk.name_of(c) or code(c) for c in calls}
+    if len(node.body.body) == 1 and isinstance(inner := node.body.body[0], cst.With):
+        further, block = _nested(walk, inner)
+        return heads | further, block
+    return heads, node.body
+
+
+def _early(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
+    """Whether an `if` that only returns may as well stand behind these statements."""
+    if not isinstance(node, cst.If) or node.orelse or len(node.body.body) != 1:
+        return False
+    only = node.body.body[0]
+    returns = isinstance(only, cst.SimpleStatementLine) and isinstance(only.body[0], cst.Return)
+    return returns and not any(names(node) & walk.program.bound_in(s) for s in later)
 
 
 def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
@@ -284,42 +305,32 @@ def _pullback(
     with walk.differentiating():
         block = walk.block(computing)
         terms = [walk.expr(o) for o in outs]
-    inside = walk.state.variables
-    walk.state = outer
-    walk.sink.imports.add("jax")
+    inside, walk.state = walk.state.variables, outer
     given = arguments.get("grad_outputs")
-    together = (
-        isinstance(outputs, (cst.Tuple, cst.List)) and given is not None and walk.expr(given).value.kind == "static"
-    )
+    computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
+    needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
+    if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
+        return None
+    for name in sorted(needed):
+        walk.bind(name, inside.get(name, UNKNOWN), head)
+    walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]
     result = texts[0] if len(terms) == 1 else f"({', '.join(texts)})"
-    cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({result})"
-    if together and not isinstance(given, (cst.Tuple, cst.List)):
+    first = texts[0] if len(terms) == 1 and texts[0] in needed else "_" if given is not None else "recomputed_output"
+    cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({first})"
+    several = isinstance(outputs, (cst.Tuple, cst.List)) and given is not None
+    if several and not isinstance(given, (cst.Tuple, cst.List)) and walk.expr(given).value.kind == "static":  # type: ignore[arg-type] # there is one
         result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
     if isinstance(given, cst.List):
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
         cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
-    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {result}")]))
-    empty = [cst.EmptyLine(indent=False)]
-    plain = [code(t.node) for t in terms]
-    later = {
-        n
-        for n in walk.program.bound_in(cst.IndentedBlock(computing))
-        if n not in wanted and _later(walk, n, [*steps, grad])
-    }
-    if given is None:
-        walk.sink.imports.add("jnp")
-        made.append(line(f"recomputed_output, pullback = jax.vjp(recomputed, {', '.join(wanted)})"))
-        cotangent = "jnp.ones_like(recomputed_output)"
-    else:
-        kept = plain[0] if later == {plain[0]} else "_"
-        if later - {kept}:
-            return None
-        made.append(line(f"{kept}, pullback = jax.vjp(recomputed, {', '.join(wanted)})"))
-        if kept != "_":
-            walk.bind(kept, inside.get(kept, UNKNOWN), head)
-    made[-1] = made[-1].with_changes(leading_lines=empty)
+    aux = "".join(f"{n}, " for n in sorted(needed - {first}))
+    returned = f"{result}, ({aux.rstrip() if aux.count(',') == 1 else aux.rstrip(', ')})" if aux else result
+    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {returned}")]))
+    bound, option = (f"{first}, pullback, ({returned.rpartition(', (')[2]}", ", has_aux=True") if aux else ("", "")
+    made.append(line(f"{bound or f'{first}, pullback'} = jax.vjp(recomputed, {', '.join(wanted)}{option})"))
+    made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
     value: cst.BaseExpression = parse(f"pullback({cotangent})")

@@ -26,6 +26,7 @@ ORDER = (
     "operations",
     "operators",
     "conditions",
+    "messages",
     "indexing",
     "control",
     "loops",

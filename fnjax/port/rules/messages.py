@@ -1,0 +1,61 @@
+"""Messages about values.
+
+What: an `if` that only prints or logs, and asks for a tensor's value or draws a number for that, goes away with a note.
+Before: `if random.random() < 0.01: logging.info(f"loss {loss.item()}")`
+After: nothing
+Safety: only where nothing else reads what the block computes; messages that need no value stay.
+Limits: a message that stands beside other statements stays, and is a finding if it needs a value.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.naming import targets
+from fnjax.port.operations import code
+from fnjax.port.rules.control import branch
+from fnjax.port.rules.registry import statement
+from fnjax.port.walk import Statements, Stop, Uncompressed, Walk
+
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+
+
+@statement(cst.If)
+def message(walk: Walk, node: cst.If) -> Statements | None:
+    """`if step % 100 == 0: print(x.mean().item())`."""
+    if node.orelse is not None or not _tells(walk, node):
+        return None
+    start = walk.state.copy()
+    with walk.rehearsal():
+        try:
+            branch(walk, node)
+            needless = any(f.severity == "error" for f in walk.sink.findings)
+        except (Stop, Uncompressed):
+            needless = True
+    walk.state = start
+    walk.memo.clear()
+    if not needless:
+        return None
+    walk.note(node, "dropped", "this message about values is dropped: jax.debug.print shows them, under jit too")
+    return []
+
+
+def _tells(walk: Walk, node: cst.If) -> bool:
+    """Whether the block says something, and does nothing else."""
+    inside = walk.routine.nodes_in(node)
+    small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    calls = [x for x in small if isinstance(x, cst.Expr)]
+    for x in small:
+        if isinstance(x, cst.Assign):
+            bound = [name for t in x.targets for name in targets(t.target)]
+            if not bound or any(id(n) not in inside for name in bound for n in walk.routine.reads.get(name, ())):
+                return False
+        elif not (isinstance(x, cst.Expr) and isinstance(x.value, cst.Call) and _is_message(x.value.func)):
+            return False
+    return bool(calls)
+
+
+def _is_message(node: cst.BaseExpression) -> bool:
+    text = code(node)
+    owner, _, level = text.rpartition(".")
+    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
