@@ -247,7 +247,7 @@ import random
 class PenaltyWithMean(Function):
     @staticmethod
     def forward(ctx, x, limit):
-        ctx.limit = limit
+        ctx.limit, ctx.axis = limit, 1
         ctx.save_for_backward(x)
         return x.clone()
 
@@ -259,14 +259,15 @@ class PenaltyWithMean(Function):
                 with torch.amp.autocast("cuda", enabled=False):
                     x = x.detach()
                     x.requires_grad = True
-                    mean = x.mean(0)
-                    spread = (x**2).mean(0, keepdim=True) - mean**2
+                    axes = [i for i in range(x.ndim) if i != ctx.axis]
+                    mean = x.mean(dim=axes)
+                    spread = (x**2).mean(dim=axes, keepdim=True) - mean**2
                     loss = (spread - ctx.limit).relu()
                     if random.random() < 0.01:
                         worst = loss.max().item()
                         logging.info(f"loss {worst}")
                     loss.backward(gradient=torch.ones_like(loss))
-                    penalty = x.grad * mean
+                    penalty = x.grad * mean.sum() / len(axes)
         except ValueError as error:
             logging.warning(f"no penalty: {error}")
         return g + g.abs() * penalty, None

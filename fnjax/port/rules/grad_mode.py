@@ -295,10 +295,12 @@ def _pullback(
     if parted is None:
         return None
     opening, computing = parted
-    made: Statements = []
-    made += walk.block(opening)
+    made = walk.block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None
+    shapes = _of_shapes(walk, computing)
+    made += walk.block(shapes)
+    computing = [s for s in computing if s not in shapes]
     outer = walk.state.copy()
     for w in wanted:
         walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
@@ -438,6 +440,22 @@ def _parted(
         else:
             opening.append(s)
     return opening, computing
+
+
+def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    """Those of the steps that give Python's values, and need none of the others."""
+    start, found, others = walk.state.copy(), [], set[str]()
+    with walk.rehearsal():
+        for s in steps:
+            walk.block([s])
+            bound = walk.program.bound_in(s)
+            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
+            values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
+            if plain and not names(s) & others and values and all(v.kind == "static" for v in values):
+                found.append(s)
+            others |= bound if s not in found else set()
+    walk.state = start
+    return found
 
 
 def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
