@@ -300,6 +300,10 @@ FINDINGS = {
         ),
         "autograd",
     ),
+    "a list of views that the next round reads": (
+        "w = x * 1\nv = w.split(2)\nfor i in range(n):\n    for a in v:\n        a.mul_(2)\nctx.z = w",
+        "alias",
+    ),
     "views of neighbours in a zip": ("w = x * 1\nfor a, b in zip(w[:-1], w[1:]):\n    b.add_(a)\nctx.w = w", "alias"),
     "a counter that changes": (
         "w = torch.exp(x)\nfor i, a in enumerate(w):\n    i = i + 1\n    a += 1\nctx.w = w",

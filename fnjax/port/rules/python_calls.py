@@ -144,7 +144,8 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
         return None
     name = name.removeprefix("builtins.")
     values = values_of(walk, node)
-    made = walk.rebuilt(node).with_changes(func=cst.Name(name))
+    made = walk.rebuilt(node)
+    made = made if code(made.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
@@ -207,7 +208,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
         )
     if name == "zip":
         elements = tuple(iterated(v) for v in values)
-        return Term(made, Value("static", element=Value("static", parts=elements)))
+        return Term(made, Value("static", element=Value("static", parts=elements), number=walk.number(node)))
     if name == "enumerate":
         return Term(made, Value("static", element=Value("static", parts=(Value("static", "int"), iterated(first)))))
     if name == "range":

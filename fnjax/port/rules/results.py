@@ -243,7 +243,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
         doubtful = place.doubtful if place else None
-        return Value("static", element=replace(one, like="", place=doubtful), place=place)
+        return Value("static", element=replace(one, like="", place=doubtful), place=place, number=walk.number(node))
     if dtype == "bool":
         one = replace(one, number=walk.number(node))
     return one

@@ -38,7 +38,7 @@ class Views:
 
 def views_of(walk: Walk, node: cst.For) -> Views | None:
     """The views that a loop may write to; None where there are none, or it cannot be told which they are."""
-    call = node.iter
+    call = _spelled_out(walk, node.iter)
     counts = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.enumerate" and len(call.args) == 1
     pair = node.target.elements if isinstance(node.target, cst.Tuple) else ()
     counts = counts and len(pair) == 2 and isinstance(pair[0].value, cst.Name)
@@ -47,7 +47,7 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
     if counts:
         assert isinstance(call, cst.Call)
         assert isinstance(pair[0].value, cst.Name)
-        call, counter = call.args[0].value, pair[0].value.value
+        call, counter = _spelled_out(walk, call.args[0].value), pair[0].value.value
         counter = "" if counter in walk.program.bound_in(node.body) else counter
     if not counter:
         return None
@@ -64,6 +64,15 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
         return None
     value = Value("static", parts=tuple(values)) if zipped else values[0]
     return Views(Value("static", parts=(Value("static", "int"), value)) if counts else value, counter, counts)
+
+
+def _spelled_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The call that a variable holds the result of, if it would give the same now."""
+    number = walk.lookup(node.value).number if isinstance(node, cst.Name) else ""
+    for n in nodes(walk.routine.node) if number else ():
+        if isinstance(n, cst.Assign) and code(n.targets[0].target) == code(node) and walk.number(n.value) == number:
+            return n.value
+    return node
 
 
 def _view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:

@@ -148,12 +148,21 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         if name in holders or value.place or name == SAVED:
             continue
         shared = any(p.storage & place.storage for p in places(value))
-        if shared and walk.live(name) and not _unpacked(walk, name, value):
+        if shared and walk.live(name) and not _unpacked(walk, name, value) and not _spent(walk, name):
             raise Stop(
                 node,
                 "alias",
                 f"this writes to a tensor that {name!r} holds as well; take a copy with .clone() first",
             )
+
+
+def _spent(walk: Walk, name: str) -> bool:
+    """Whether this is a zip that a loop is just walked through, and nothing else reads it."""
+    made = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign) and code(n.targets[0].target) == name]
+    zips = all(isinstance(n.value, cst.Call) and walk.name_of(n.value.func) == "builtins.zip" for n in made)
+    heads = [n for loop in walk.loops if isinstance(loop, cst.For) for n in nodes(loop.iter)]
+    found = walk.routine.reads.get(name, ())
+    return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
 def _unpacked(walk: Walk, name: str, value: Value) -> bool:
