@@ -332,4 +332,32 @@ class ScaleOrNone(Function):
         return g, None
 """,
     ),
+    "BoolOfValues": (
+        "randn(3, 4), randn(1)",
+        """
+class BoolOfValues(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        large = bool((x > 1).any()) and not bool((x < -3).all())
+        y = x * w
+        y = y * 2 if large else y - 1
+        if bool(w > 0):
+            y = y + 1
+        while bool(y.abs().max() > 1):
+            y = y / 2
+        ctx.large = large
+        ctx.save_for_backward(w)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        for gradient in (g,):
+            if gradient is not None and not bool(torch.isfinite(gradient).all()):
+                raise RuntimeError("the gradient is not finite")
+        w, = ctx.saved_tensors
+        if ctx.large:
+            g = g * 3
+        return g * w, g.sum().view(1)
+""",
+    ),
 }

@@ -231,12 +231,17 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
 
 def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
     term = walk.expr(node.args[0].value)
-    if name == "bool":
-        walk.report(node, "untraced", "bool() of a tensor's value is unknown under jit; this runs un-jitted only")
-        return Term(walk.rebuilt(node), Value("static", "bool"))
     if first.kind != "tensor":
-        walk.report(node, "untraced", "int() of a tensor's value is unknown under jit; this runs un-jitted only")
-        return Term(node.with_changes(args=[node.args[0].with_changes(value=term.node)]), Value("static", "int"))
+        walk.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs un-jitted only")
+        return Term(node.with_changes(args=[node.args[0].with_changes(value=term.node)]), Value("static", name))
+    if name == "bool":
+        made = (
+            code(fit(term.node, 0 if first.rank == 0 else 15))
+            if first.dtype == "bool"
+            else f"({code(fit(term.node, 7))} != 0)"
+        )
+        shape = "" if first.rank == 0 else ".reshape(())"
+        return Term(parse(f"{made}{shape}"), Value("tensor", "bool", 0, python=True, place=walk.fresh(node)))
     walk.sink.imports.add("jnp")
     made = f"jnp.asarray({code(fit(term.node, 1))}).astype(int)"
     if term.value.place is not None:  # an array, and no number made by Python
