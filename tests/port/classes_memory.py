@@ -377,4 +377,28 @@ class CopiesByLists(Function):
         return g
 """,
     ),
+    "RoundedInPlaceOrNot": (
+        "randn(3, 4), 2.0, False",
+        """
+def rounded(t, scale, inplace=False):
+    if inplace:
+        t.mul_(scale).round_()
+        return t
+    return torch.round(t * scale)
+
+class RoundedInPlaceOrNot(Function):
+    @staticmethod
+    def forward(ctx, x, scale, inplace):
+        if inplace:
+            ctx.mark_dirty(x)
+        y = rounded(x, scale, inplace)
+        y = rounded(y, 0.5, inplace)
+        y = rounded(y, 3.0, True)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None
+""",
+    ),
 }

@@ -97,7 +97,7 @@ def _returned(
         )
         if place is None:
             continue
-        seen = [n for n in holding(walk, place) if walk.live(n)]
+        seen = [n for n in holding(walk, place) if walk.live(n) and n not in _bound_by(walk, node)]
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
         if seen or (holding(walk, place) and not isinstance(taken[name].value, cst.Name)):
@@ -106,11 +106,19 @@ def _returned(
                 "alias",
                 f"{code(node.func)} writes to its argument {name!r} without returning it; let it return the new array",
             )
+        walk.routine.writes |= {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
         if result.kind == "static" and result.literal is None:
             walk.note(
                 node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
     return Term(made, value)
+
+
+def _bound_by(walk: Walk, node: cst.Call) -> list[str]:
+    """The variables that take a call's result."""
+    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
+    held = isinstance(small, cst.Assign) and small.value is node
+    return [t.target.value for t in small.targets if isinstance(t.target, cst.Name)] if held else []  # type: ignore[union-attr] # an assignment
 
 
 def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
