@@ -37,6 +37,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     passed_functions,
     returns,
     statements,
+    trees,
 )
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line

@@ -21,6 +21,7 @@ from tests.port import (
     classes_recomputing,
     classes_selections,
     classes_structure,
+    classes_trees,
     classes_values,
     classes_views,
 )
@@ -39,6 +40,7 @@ _FILES = (
     classes_recomputing,
     classes_selections,
     classes_structure,
+    classes_trees,
     classes_values,
     classes_views,
 )

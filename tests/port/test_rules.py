@@ -92,6 +92,10 @@ REWRITES = {
         "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.w)",
         "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.w), x, x)",
     ),
+    "a tree of tensors": (
+        "from torch.utils import _pytree\nz = _pytree.tree_map(torch.exp, {'a': x})",
+        "z = _tree_map(jnp.exp, {'a': x})",
+    ),
     "a scalar of NumPy's": ("z = x / np.sqrt(n)", "z = x / float(np.sqrt(n))"),
     "a small integer's sum": ("z = x.byte().sum()", "z = jnp.sum(x.astype(jnp.uint8), dtype=int)"),
     "the type of a tensor": ("z = type(x) is not torch.Tensor", "z = not isinstance(x, jax.Array)"),
@@ -341,6 +345,15 @@ FINDINGS = {
     "a tensor or None": ("z = None\nif x.sum() > 0:\n    z = x\nctx.z = z", "untraced"),
     "as many entries as values say": ("z = [v for v in (x, y) if v.sum() > 0]", "untraced"),
     "the largest by a tensor's value": ("z = max((x.sin(), x.cos()), key=lambda v: v.sum())", "untraced"),
+    "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
+    "a class that is registered by functions of its own": (
+        "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",
+        "unknown",
+    ),
+    "a tree with a function that says what leaves are": (
+        "from torch.utils import _pytree\nz = _pytree.tree_map(torch.exp, [x], is_leaf=flag)",
+        "operation",
+    ),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }

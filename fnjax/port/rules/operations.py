@@ -70,6 +70,8 @@ _SHAPES = frozenset(
     | {"kernel_size", "stride", "padding", "dilation", "output_size", "minlength", "bins", "groups", "diagonal"}
     | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
+# Names that other objects have as well.
+_OF_OTHERS = frozenset({"register_hook", "backward", "values"})
 
 
 class Facts(Context):
@@ -410,7 +412,7 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
     if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
         return None  # of a string
     found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and (term.value.is_tensor or attr not in {"register_hook", "backward"}):
+    if isinstance(found, Absent) and (term.value.is_tensor or attr not in _OF_OTHERS):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if not isinstance(found, Operation):
         return None
@@ -452,7 +454,7 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     if value.kind in {"static", "object"}:
         return None
     found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent):
+    if isinstance(found, Absent) and (value.is_tensor or attr != "values"):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if isinstance(found, Operation) and not found.called:
         return operate(walk, node, found, [cst.Arg(node.value)])

@@ -16,6 +16,7 @@ ORDER = (
     "einops_calls",
     "choices",
     "passed_functions",
+    "trees",
     "numpy_calls",
     "python_calls",
     "own_functions",
