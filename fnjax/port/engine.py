@@ -23,6 +23,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     control,
     definitions,
     einops_calls,
+    distributions,
     foreign,
     indexing,
     layers,

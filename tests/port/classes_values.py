@@ -260,4 +260,31 @@ class IntBranch(Function):
         return g * ctx.k if ctx.k > 5 else g
 """,
     ),
+    "Likelihood": (
+        "randn(4, 3), rand(3), rand(4, 3)",
+        """
+from torch.distributions import Laplace
+from torch.distributions.normal import Normal
+import torch.distributions as D
+
+def score(d, x):
+    return d.log_prob(x).sum(), d.mean
+
+class Likelihood(Function):
+    @staticmethod
+    def forward(ctx, x, mu, sigma):
+        prior = Normal(mu, sigma + 1, validate_args=False)
+        other = Laplace(loc=mu, scale=sigma + 1)
+        ctx.d = prior
+        ctx.save_for_backward(x, mu, sigma)
+        total, mean = score(prior, x)
+        return total * other.loc + other.log_prob(x) + D.Bernoulli(logits=x).probs, mean + Normal(0.0, 1.0).cdf(x)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, mu, sigma = ctx.saved_tensors
+        density = Normal(0.0, 1.0).log_prob(x).exp()
+        return g * ctx.d.log_prob(x).exp() + h * density, (h * ctx.d.cdf(x)).sum(0), g * ctx.d.variance, None
+""",
+    ),
 }

@@ -1460,4 +1460,142 @@ torch._softmax_backward_data(y, u, 1, torch.float32)
 torch._log_softmax_backward_data(y, u.log(), -1, torch.float32)
 torch.linalg.lu_solve(torch.linalg.lu_factor(A)[0], torch.linalg.lu_factor(A)[1], x, adjoint=True)
 torch.linalg.lu_solve(torch.linalg.lu_factor(A)[0], torch.linalg.lu_factor(A)[1], x.T, left=False)
+torch.distributions.Normal(x, p).log_prob(y)
+torch.distributions.Normal(x, p).cdf(y)
+torch.distributions.Normal(y, p).icdf(u)
+torch.distributions.Normal(x, p).entropy()
+torch.distributions.Normal(x, p).mean
+torch.distributions.Normal(x, p).mode
+torch.distributions.Normal(x, p).stddev
+torch.distributions.Normal(x, p).variance
+torch.distributions.Normal(x, p).loc
+torch.distributions.Normal(x, p).scale
+torch.distributions.Normal(0.0, 1.0).cdf(x)
+torch.distributions.Normal(0.0, 1.0).log_prob(value=x)
+torch.distributions.Normal(0.0, 1.0).icdf(u)
+torch.distributions.Normal(0.0, 1.0).entropy()
+torch.distributions.Normal(loc=v, scale=p).mean
+torch.distributions.Normal(loc=v, scale=p).entropy()
+torch.distributions.Normal(loc=v, scale=p).log_prob(s)
+torch.distributions.Normal(y, 2.0).mean
+torch.distributions.Normal(y, 2.0).entropy()
+torch.distributions.Normal(h, 2.0).entropy()
+torch.distributions.Normal(y, 2.0).log_prob(v)
+torch.distributions.Normal(y, 2.0).log_prob(y)
+torch.distributions.LogNormal(y, u).log_prob(p)
+torch.distributions.LogNormal(y, u).cdf(p)
+torch.distributions.LogNormal(y, u).icdf(u)
+torch.distributions.LogNormal(y, u).entropy()
+torch.distributions.LogNormal(y, u).mean
+torch.distributions.LogNormal(y, u).mode
+torch.distributions.LogNormal(y, u).variance
+torch.distributions.LogNormal(y, u).loc
+torch.distributions.LogNormal(y, u).scale
+torch.distributions.HalfNormal(p).log_prob(u)
+torch.distributions.HalfNormal(p).cdf(u)
+torch.distributions.HalfNormal(p).icdf(u)
+torch.distributions.HalfNormal(p).entropy()
+torch.distributions.HalfNormal(p).mean
+torch.distributions.HalfNormal(p).mode
+torch.distributions.HalfNormal(p).variance
+torch.distributions.HalfNormal(p).scale
+torch.distributions.HalfNormal(p, validate_args=False).log_prob(y)
+torch.distributions.Laplace(y, p).log_prob(x)
+torch.distributions.Laplace(y, p).cdf(x)
+torch.distributions.Laplace(y, p).icdf(u)
+torch.distributions.Laplace(y, p).entropy()
+torch.distributions.Laplace(y, p).mean
+torch.distributions.Laplace(y, p).mode
+torch.distributions.Laplace(y, p).stddev
+torch.distributions.Laplace(y, p).variance
+torch.distributions.Laplace(y, p).loc
+torch.distributions.Laplace(y, p).scale
+torch.distributions.Gumbel(y, p).log_prob(x)
+torch.distributions.Gumbel(y, p).cdf(x)
+torch.distributions.Gumbel(y, p).icdf(u)
+torch.distributions.Gumbel(y, p).entropy()
+torch.distributions.Gumbel(y, p).mean
+torch.distributions.Gumbel(y, p).mode
+torch.distributions.Gumbel(y, p).stddev
+torch.distributions.Gumbel(y, p).variance
+torch.distributions.Gumbel(y, p).loc
+torch.distributions.Gumbel(y, p).scale
+torch.distributions.Cauchy(y, p).log_prob(x)
+torch.distributions.Cauchy(y, p).cdf(x)
+torch.distributions.Cauchy(y, p).icdf(u)
+torch.distributions.Cauchy(y, p).entropy()
+torch.distributions.Cauchy(y, p).mode
+torch.distributions.Cauchy(y, p).loc
+torch.distributions.Cauchy(y, p).scale
+torch.distributions.Uniform(y, y + p).log_prob(y + p * u)
+torch.distributions.Uniform(y, y + p).cdf(y + p * u)
+torch.distributions.Uniform(y, y + p).icdf(u)
+torch.distributions.Uniform(y, y + p).entropy()
+torch.distributions.Uniform(y, y + p).mean
+torch.distributions.Uniform(y, y + p).stddev
+torch.distributions.Uniform(y, y + p).variance
+torch.distributions.Uniform(y, y + p).low
+torch.distributions.Uniform(y, y + p).high
+torch.distributions.Uniform(0.0, 1.0, validate_args=False).log_prob(x)
+torch.distributions.Uniform(0.0, 1.0, validate_args=False).cdf(x)
+torch.distributions.Uniform(0.0, 1.0, validate_args=False).log_prob(t)
+torch.distributions.Exponential(p).log_prob(u)
+torch.distributions.Exponential(p).cdf(u)
+torch.distributions.Exponential(p).icdf(u)
+torch.distributions.Exponential(p).entropy()
+torch.distributions.Exponential(p).mean
+torch.distributions.Exponential(p).mode
+torch.distributions.Exponential(p).stddev
+torch.distributions.Exponential(p).variance
+torch.distributions.Exponential(p).rate
+torch.distributions.Gamma(p, u).log_prob(p)
+torch.distributions.Gamma(p, u).cdf(p)
+torch.distributions.Gamma(p, u).entropy()
+torch.distributions.Gamma(p, u).mean
+torch.distributions.Gamma(p, u).mode
+torch.distributions.Gamma(p, u).variance
+torch.distributions.Gamma(p, u).concentration
+torch.distributions.Gamma(p, u).rate
+torch.distributions.Beta(p, u).log_prob(u)
+torch.distributions.Beta(p, u).mean
+torch.distributions.Beta(p, u).variance
+torch.distributions.Beta(p, u).concentration1
+torch.distributions.Beta(p, u).concentration0
+torch.distributions.StudentT(p, y, u).log_prob(x)
+torch.distributions.StudentT(p, y, u).mode
+torch.distributions.StudentT(p, y, u).df
+torch.distributions.StudentT(p, y, u).loc
+torch.distributions.StudentT(p, y, u).scale
+torch.distributions.StudentT(p).log_prob(x)
+torch.distributions.Poisson(p).log_prob(t)
+torch.distributions.Poisson(p).mean
+torch.distributions.Poisson(p).mode
+torch.distributions.Poisson(p).variance
+torch.distributions.Poisson(p).rate
+torch.distributions.Bernoulli(u).log_prob(b.float())
+torch.distributions.Bernoulli(u).entropy()
+torch.distributions.Bernoulli(u).mean
+torch.distributions.Bernoulli(u).variance
+torch.distributions.Bernoulli(u).probs
+torch.distributions.Bernoulli(u).logits
+torch.distributions.Bernoulli(probs=(x > 0).float()).log_prob(b.float())
+torch.distributions.Bernoulli(probs=(x > 0).float()).entropy()
+torch.distributions.Bernoulli(probs=(x > 0).float()).logits
+torch.distributions.Bernoulli(logits=y).log_prob(b.float())
+torch.distributions.Bernoulli(logits=x).entropy()
+torch.distributions.Bernoulli(logits=x).mean
+torch.distributions.Bernoulli(logits=x).variance
+torch.distributions.Bernoulli(logits=x).probs
+torch.distributions.Bernoulli(logits=x).logits
+torch.distributions.Categorical(p).log_prob(l)
+torch.distributions.Categorical(p).entropy()
+torch.distributions.Categorical(p).probs
+torch.distributions.Categorical(p).logits
+torch.distributions.Categorical(logits=x).log_prob(l)
+torch.distributions.Categorical(logits=x).log_prob(g[:, :3])
+torch.distributions.Categorical(logits=x).entropy()
+torch.distributions.Categorical(logits=x).probs
+torch.distributions.Categorical(logits=x).logits
+torch.distributions.Categorical(probs=w.abs() * (w > 0)).log_prob(k)
+torch.distributions.Categorical(probs=w.abs() * (w > 0)).entropy()
 """.strip().splitlines()

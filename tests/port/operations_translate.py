@@ -6,6 +6,7 @@ import libcst as cst
 import numpy as np
 
 from fnjax.port.operations import Absent, Context, Operation, Problem, code, find, support
+from fnjax.port.operations.distributions import HOME, arguments, parameters
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}
@@ -44,6 +45,10 @@ class Port(cst.CSTTransformer):
         super().__init__()
         self.context, self.needs, self.used, self.traced = Names(tensors), set(), [], True
         self.fields = {}
+        self.functions = set()  # what is called
+
+    def visit_Call(self, node):
+        self.functions.add(node.func)
 
     def render(self, name, args, called):
         operation = find(name)
@@ -61,8 +66,24 @@ class Port(cst.CSTTransformer):
         self.traced &= bound.overload.traced
         return rendered.expression
 
+    def of_distribution(self, original_node, updated_node, args=None):
+        """What is asked of a distribution that is made in the same expression, or None."""
+        name = dotted(original_node.value.func) if isinstance(original_node.value, cst.Call) else None
+        if not name or not name.startswith(HOME):
+            return None
+        given = parameters(name.removeprefix(HOME), updated_node.value.args)
+        passed = [cst.Arg(v, keyword=cst.Name(n)) for n, v in given.items()]
+        method = original_node.attr.value
+        return self.render(f"{name}.{method}", [*passed, *arguments(method, args or ())], args is not None)
+
     def leave_Call(self, original_node, updated_node):
         name = dotted(original_node.func)
+        if name and name.startswith(HOME):
+            return updated_node
+        if isinstance(original_node.func, cst.Attribute):
+            made = self.of_distribution(original_node.func, updated_node.func, updated_node.args)
+            if made is not None:
+                return made
         if name:
             if isinstance(found := find(name), Operation):
                 self.fields[code(original_node.func)] = next((o.fields for o in found.overloads if o.fields), ())
@@ -74,6 +95,11 @@ class Port(cst.CSTTransformer):
         return updated_node
 
     def leave_Attribute(self, original_node, updated_node):
+        if original_node in self.functions:
+            return updated_node
+        made = self.of_distribution(original_node, updated_node)
+        if made is not None:
+            return made
         name = dotted(original_node)
         called = code(original_node.value.func) if isinstance(original_node.value, cst.Call) else ""
         if original_node.attr.value in (field := self.fields.get(called, ())):

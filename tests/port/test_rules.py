@@ -92,6 +92,10 @@ REWRITES = {
         "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.w)",
         "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.w), x, x)",
     ),
+    "a distribution": (
+        "d = torch.distributions.Normal(x, 1.0)\nz = d.log_prob(y) + d.mean",
+        "d = (x, 1.0)\nz = jax.scipy.stats.norm.logpdf(y, d[0], d[1]) + d[0]",
+    ),
     "a tree of tensors": (
         "from torch.utils import _pytree\nz = _pytree.tree_map(torch.exp, {'a': x})",
         "z = _tree_map(jnp.exp, {'a': x})",
@@ -345,6 +349,22 @@ FINDINGS = {
     "a tensor or None": ("z = None\nif x.sum() > 0:\n    z = x\nctx.z = z", "untraced"),
     "as many entries as values say": ("z = [v for v in (x, y) if v.sum() > 0]", "untraced"),
     "the largest by a tensor's value": ("z = max((x.sin(), x.cos()), key=lambda v: v.sum())", "untraced"),
+    "a distribution of several dimensions": (
+        "from torch.distributions import MultivariateNormal\nz = MultivariateNormal(x, y).log_prob(x)",
+        "absent",
+    ),
+    "one distribution or another": (
+        "from torch.distributions import Laplace, Normal\nz = (Normal(x, y) if flag else Laplace(x, y)).log_prob(x)",
+        "unknown",
+    ),
+    "one distribution or another, in a variable": (
+        (
+            "from torch.distributions import Laplace, Normal\nd = Normal(x, y)\nif flag:\n    d = Laplace(x, y)\n"
+            "z = d.scale"
+        ),
+        "unknown",
+    ),
+    "what a distribution is not asked here": ("z = torch.distributions.Normal(x, y).expand((3,))", "unknown"),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (
         "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",

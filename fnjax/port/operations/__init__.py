@@ -33,6 +33,7 @@ How the porter's engine uses it:
 import fnjax.port.operations.absent
 import fnjax.port.operations.attributes
 import fnjax.port.operations.creation
+import fnjax.port.operations.distributions
 import fnjax.port.operations.elementwise
 import fnjax.port.operations.fft
 import fnjax.port.operations.indexing

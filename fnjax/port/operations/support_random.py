@@ -31,3 +31,29 @@ def _gumbel_softmax(key, logits, tau=1, hard=False, axis=-1):
         return soft
     places = jax.nn.one_hot(jnp.argmax(soft, axis=axis), soft.shape[axis], axis=axis, dtype=soft.dtype)
     return jax.lax.stop_gradient(places - soft) + soft
+
+
+def _logits(probs):
+    """The logits of probabilities that are kept off 0 and 1."""
+    eps = jnp.finfo(jnp.result_type(probs)).eps
+    probs = jnp.clip(probs, eps, 1 - eps)
+    return jnp.log(probs) - jnp.log1p(-probs)
+
+
+def _log_probs(weights):
+    """The logarithms of weights that are normalised along the last axis and kept off 0 and 1."""
+    eps = jnp.finfo(weights.dtype).eps
+    return jnp.log(jnp.clip(weights / jnp.sum(weights, axis=-1, keepdims=True), eps, 1 - eps))
+
+
+def _categorical_log_prob(logits, value):
+    """The logarithms of the probabilities of these classes."""
+    shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
+    logits = jnp.broadcast_to(logits, (*shape, logits.shape[-1]))
+    classes = jnp.broadcast_to(value, shape).astype(int)[..., None]
+    return jnp.take_along_axis(logits, classes, axis=-1)[..., 0]
+
+
+def _categorical_entropy(logits):
+    """The entropy of classes with these logarithms of probabilities."""
+    return -jnp.sum(jax.nn.softmax(logits) * jnp.maximum(logits, jnp.finfo(logits.dtype).min), axis=-1)

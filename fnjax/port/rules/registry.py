@@ -24,6 +24,7 @@ ORDER = (
     "foreign",
     "grad_mode",
     "layers",
+    "distributions",
     "operations",
     "operators",
     "conditions",

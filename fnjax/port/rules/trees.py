@@ -86,9 +86,8 @@ def _passed_as_type(walk: Walk, call: cst.Call, node: cst.BaseExpression, seen: 
     if routine is None:
         return False
     said = call.args[index].keyword
-    names = [p.name.value for p in routine.parameters][
-        routine.owner is not None and "cls" in code(routine.node.params) :
-    ]
+    bound = routine.owner is not None and "classmethod" in decorators(routine.node)
+    names = [p.name.value for p in routine.parameters][bound:]
     parameter = said.value if said else names[index] if index < len(names) else ""
     return bool(parameter) and _only_asked(walk, routine, parameter, seen)
 
