@@ -170,4 +170,53 @@ class OwnNames(Function):
         return torch.relu(np) * ctx.jax, None
 """,
     ),
+    "Unpacked": (
+        "randn(2, 3, 4)",
+        """
+class Unpacked(Function):
+    @staticmethod
+    def forward(ctx, *args, **kwargs):
+        ctx.rows = (1,)
+        shape = args[0].shape
+        return torch.round(*args, **kwargs) + flat(args[0], *ctx.rows).reshape(shape) + flat(args[0]).view(shape)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        g, = grads
+        return g + g.flatten(*ctx.rows)[:, :4].sum() + g.flatten(*(0, 1)).sum(0)
+
+def flat(x, *dims):
+    return x.flatten(*dims)
+""",
+    ),
+    "DrawsWithin": (
+        "randn(50), 0.5",
+        """
+class Noisy(Function):
+    @staticmethod
+    def forward(ctx, x, p=0.1):
+        keep = torch.rand_like(x) >= p
+        ctx.save_for_backward(keep)
+        return x * keep
+
+    @staticmethod
+    def backward(ctx, g):
+        keep, = ctx.saved_tensors
+        return g * keep, None
+
+noisy = Noisy.apply
+
+def drop(x):
+    return Noisy().apply(x)
+
+class DrawsWithin(Function):
+    @staticmethod
+    def forward(ctx, x, p):
+        return drop(x) + Noisy.apply(x, p) + noisy(x) + x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return drop(g) * 0 + g, None
+""",
+    ),
 }

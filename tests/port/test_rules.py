@@ -92,6 +92,11 @@ REWRITES = {
         "from scipy.ndimage import gaussian_filter\nz = gaussian_filter(x.numpy(), ctx.w)",
         "from scipy.ndimage import gaussian_filter\nz = _on_host(lambda x: gaussian_filter(x, ctx.w), x, x)",
     ),
+    "unpacked arguments": (
+        "z = x.flatten(*n)",
+        "z = (lambda start_dim=0, end_dim=-1: _flatten(x, start_dim, end_dim))(*n)",
+    ),
+    "the one unpacked argument": ("z = torch.square(*n)", "z = jnp.square(n[0])"),
     "a distribution": (
         "d = torch.distributions.Normal(x, 1.0)\nz = d.log_prob(y) + d.mean",
         "d = (x, 1.0)\nz = jax.scipy.stats.norm.logpdf(y, d[0], d[1]) + d[0]",
@@ -365,6 +370,8 @@ FINDINGS = {
         "unknown",
     ),
     "what a distribution is not asked here": ("z = torch.distributions.Normal(x, y).expand((3,))", "unknown"),
+    "unpacked arguments of one signature or another": ("z = torch.max(*n)", "operation"),
+    "unpacked arguments of a write": ("x.clamp_(*n)", "operation"),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (
         "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",

@@ -5,10 +5,10 @@ function is passed on as a value.
 Before: `y = torch.clamp(x, min=0).sum(1, keepdim=True)`
 After: `y = jnp.sum(jnp.maximum(x, 0), axis=1, keepdims=True)`
 Safety: by qualified names, so that `F.relu` is torch's only where F is torch.nn.functional. The call is bound to
-torch's
-signature; what does not fit it is a finding. A method that torch.Tensor does not have is the user's own and stays.
-Limits: calls with `*args` for single parameters; results whose shape depends on values run outside jit only, and say
-so.
+torch's signature; what does not fit it is a finding. A method that torch.Tensor does not have is the user's own and
+stays.
+Limits: calls with `*args` where torch has several signatures; results whose shape depends on values run outside jit
+only, and say so.
 """
 
 from __future__ import annotations
@@ -151,6 +151,9 @@ def operate(
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
         bound = operation.bind([a for arg in args for a in _opened(walk, arg)], context)
+        unpacked = _unpacked(walk, node, operation, args) if isinstance(bound, Problem) else None
+        if unpacked is not None:
+            return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
@@ -223,6 +226,9 @@ def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
     """`**options` as the arguments that it stands for, where the dictionary was written out."""
     if arg.star != "**":
         return [arg]
+    own = walk.routine.node.params.star_kwarg
+    if own is not None and code(arg.value) == own.name.value and walk.routine.role == "forward":
+        return []  # apply takes no keywords
     entries = walk.expr(arg.value).value.entries
     if not entries:
         raise Stop(arg, "operation", f"{code(arg)}: its keys cannot be told; write the arguments out")
@@ -237,10 +243,41 @@ def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
 
 def _opened(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
     """`*options` as the arguments that it stands for, where their number is known."""
+    if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
+        return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
     parts = walk.expr(arg.value).value.parts
     if arg.star != "*" or not parts or not isinstance(arg.value, (cst.Name, cst.Attribute)):
         return [arg]
     return [cst.Arg(parse(f"{code(arg.value)}[{i}]")) for i in range(len(parts))]
+
+
+def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
+    """`torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
+    plain = [a for a in args if a.keyword is None]
+    if len(operation.overloads) > 1 or not plain or not plain[-1].star or any(a.star for a in plain[:-1]):
+        return None
+    star = plain[-1].value
+    left = [p for p in operation.overloads[0].parameters if not p.keyword][len(plain) - 1 :]
+    if not isinstance(star, (cst.Name, cst.Attribute)) or not left or any(p.variadic for p in left):
+        return None
+    named = [a for a in args if a.keyword is not None]
+    if all(p.default is None for p in left):
+        entries = [cst.Arg(parse(f"{code(star)}[{i}]")) for i in range(len(left))]
+        return operate(walk, node, operation, [*plain[:-1], *entries, *named])
+    if (
+        operation.inplace
+        or operation.overloads[0].random
+        or any(p.default is None or p.name in walk.taken for p in left)
+    ):
+        return None
+    start, walk.state = walk.state, walk.state.copy()
+    walk.state.variables |= {p.name: STATIC for p in left}
+    term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
+    walk.state = start
+    takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
+    made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
+    place = term.value.place
+    return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))
 
 
 def _as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:

@@ -15,7 +15,7 @@ import libcst as cst
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Place, Value, join_values
 from fnjax.port.operations import MISSING, code
-from fnjax.port.program import Routine
+from fnjax.port.program import Class, Routine
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
@@ -28,12 +28,14 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
     """A function or class of the file, Function.apply among them."""
     name = walk.name_of(node.func)
     if name.startswith("function:") or (
-        code(node.func).endswith(".apply")
-        and isinstance(node.func, cst.Attribute)
-        and _is_function(walk, node.func.value)
+        code(node.func).endswith(".apply") and isinstance(node.func, cst.Attribute) and _function(walk, node.func.value)
     ):
         values_of(walk, node)
-        return Term(walk.rebuilt(node).with_changes(func=node.func), _applied(walk, node))
+        made = walk.rebuilt(node).with_changes(func=node.func)
+        forward = _applied_forward(walk, node.func)
+        if forward is not None and walk.program.drawing(forward):
+            made = _with_key(walk, node, made)
+        return Term(made, _applied(walk, node))
     if not name.startswith("file:"):
         return None
     values_of(walk, node)
@@ -66,16 +68,16 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
     walk.program.reached.add(routine.node)
     routine.differentiated |= walk.differentiated
     if routine.draws:
-        walk.sink.imports.add("jax")
-        key_node = fresh_key(walk, node)
-        made = made.with_changes(
-            args=[
-                *(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args),
-                cst.Arg(key_node, keyword=cst.Name(walk.program.key_name)),
-            ]
-        )
+        made = _with_key(walk, node, made)
     result = routine.result or UNKNOWN
     return _returned(walk, node, made, routine, result, taken)
+
+
+def _with_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
+    """The call of what draws random numbers."""
+    walk.sink.imports.add("jax")
+    key = cst.Arg(fresh_key(walk, node), keyword=cst.Name(walk.program.key_name))
+    return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])
 
 
 def _returned(
@@ -155,18 +157,25 @@ def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Ar
     return replace(value, place=place, parts=parts, number="", like="", mask="")
 
 
-def _is_function(walk: Walk, node: cst.BaseExpression) -> bool:
-    name = walk.name_of(node)
-    cls = walk.program.classes.get(name.removeprefix("file:"))
-    return cls is not None and cls.is_function
+def _function(walk: Walk, node: cst.BaseExpression) -> Class | None:
+    """The Function class that an expression is, or makes: `Cube`, `Cube()`."""
+    made = node.func if isinstance(node, cst.Call) and not node.args else node
+    cls = walk.program.classes.get(walk.name_of(made).removeprefix("file:"))
+    return cls if cls is not None and cls.is_function else None
+
+
+def _applied_forward(walk: Walk, node: cst.BaseExpression) -> Routine | None:
+    """The forward that `Cube.apply`, or a name of the file for it, runs."""
+    found = walk.program.source.last(node.value) if isinstance(node, cst.Name) else None
+    node = found.value if found is not None and found.value is not None else node
+    cls = _function(walk, node.value) if isinstance(node, cst.Attribute) else None
+    return walk.program.method(cls, "forward") if cls else None
 
 
 def _applied(walk: Walk, node: cst.Call) -> Value:
-    assert isinstance(node.func, (cst.Attribute, cst.Name))
-    name = walk.name_of(node.func.value) if isinstance(node.func, cst.Attribute) else ""
-    cls = walk.program.classes.get(name.removeprefix("file:"))
-    forward = walk.program.method(cls, "forward") if cls else None
+    forward = _applied_forward(walk, node.func)
     result = forward.result if forward and forward.result else TENSOR
+    cls = _function(walk, node.func.value) if isinstance(node.func, cst.Attribute) else None
     if cls:
         walk.called.add(f"file:{cls.name}")
     return _everywhere_fresh(walk, node, result)
