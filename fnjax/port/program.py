@@ -243,7 +243,10 @@ class Program:
                 said = routine.arguments.get(name)
                 if said is not None and (
                     value.kind == "unknown"
-                    or (said.kind == "static" and (value.kind != "tensor" or said.name.startswith("instance:")))
+                    or (
+                        said.kind == "static"
+                        and (value.kind != "tensor" or said.name.startswith("instance:") or said.numpy)
+                    )
                 ):
                     value = replace(said, place=None, number="", like="", mask="")
                 elif said is not None and said.kind == value.kind:

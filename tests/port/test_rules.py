@@ -372,6 +372,10 @@ FINDINGS = {
     "what a distribution is not asked here": ("z = torch.distributions.Normal(x, y).expand((3,))", "unknown"),
     "unpacked arguments of one signature or another": ("z = torch.max(*n)", "operation"),
     "unpacked arguments of a write": ("x.clamp_(*n)", "operation"),
+    "NumPy of a constant or of a tensor": (
+        "def f(a):\n    return np.asanyarray(a).astype(a.dtype)\nz = f(np.arange(3))\nw = f(x.numpy())",
+        "numpy",
+    ),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (
         "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",
