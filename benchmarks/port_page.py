@@ -17,7 +17,7 @@ from fnjax.port.rules.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
-RULES = [*ORDER, "writing", "views", "masks", "randomness", "decorators"]
+RULES = [*ORDER, "written_choices", "writing", "views", "masks", "randomness", "decorators"]
 
 INTRODUCTION = """\
 # Porting files

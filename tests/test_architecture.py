@@ -128,6 +128,7 @@ STRATA = [
     "port.rules.loops",
     "port.rules.control",
     "port.rules.messages",
+    "port.rules.written_choices",
     "port.rules.grad_mode",
     "port.rules.decorators",
     "port.rules.definitions",

@@ -278,6 +278,7 @@ class Walk:
         outer, self.current = self.current, node
         outside, self.before = self.before, []
         self.memo.clear()
+        depth = self.conditional
         try:
             if isinstance(node, cst.SimpleStatementLine):
                 return self.simple(node, node)
@@ -295,15 +296,15 @@ class Walk:
         except Uncompressed:
             return self.headed(node, [raising(self._unmasked(node))])
         finally:
-            self.current, self.before = outer, outside
+            self.current, self.before, self.conditional = outer, outside, depth
             self.memo.clear()
 
     def simple(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
         """The translation of a line of small statements."""
         made: Statements = []
-        same = True
+        same, depth = True, self.conditional
         for small in node.body:
-            self.before = []
+            self.before, self.conditional = [], depth  # which a statement that was given up has left
             self.memo.clear()
             try:
                 new = self.small(small)

@@ -1,5 +1,30 @@
 """Functions that write to memory: views, chains, saved tensors, `out=`."""
 
+_WRITTEN_CHOICE = """
+class NAME(Function):
+    @staticmethod
+    def forward(ctx, x, m, inplace, k):
+        y = x * 2
+        if torch.jit.is_scripting() or torch.compiler.is_compiling():
+            y = y * 100
+        z = (y.sub_(m) if inplace else y - m).exp_().sum(1, keepdim=True).log_()
+        w = y.mul_(k) if k is not None else y
+        v = torch.relu(y.add_(1) if not inplace else y)
+        u = torch.exp(torch.sin(x) + (y.add_(1) if inplace else y * 0))
+        if not torch.jit.is_tracing() and inplace:
+            u = u + 1
+        ctx.save_for_backward(x, m)
+        return z + y + w + v, u
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, m = ctx.saved_tensors
+        g = g + h
+        before = g
+        g = g.mul_(2) if ctx.needs_input_grad[0] else None
+        return (before.add_(1) if ctx.needs_input_grad[1] else before), g.sum(0), None, None
+"""
+
 CASES = {
     "Tri": (
         "randn(4, 4), randn(4, 2)",
@@ -399,6 +424,30 @@ class RoundedInPlaceOrNot(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None, None
+""",
+    ),
+    "WrittenChoice": ("randn(3, 4), randn(4), True, 3.0", _WRITTEN_CHOICE.replace("NAME", "WrittenChoice")),
+    "OtherChoice": ("randn(3, 4), randn(4), False, None", _WRITTEN_CHOICE.replace("NAME", "OtherChoice")),
+    "SavedRows": (
+        "randn(6, 3), randn(3, 3), 2",
+        """
+class SavedRows(Function):
+    @staticmethod
+    def forward(ctx, x, w, size):
+        ctx.save_for_backward(x * 2, w)
+        ctx.size = size
+        return (x @ w) ** 2
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        total = torch.zeros_like(w)
+        for start in range(0, x.shape[0], ctx.size):
+            rows = x[start:start + ctx.size]
+            inner = g[start:start + ctx.size] * (rows @ w)
+            total.add_(rows.t() @ inner)
+            x[start:start + ctx.size].copy_(inner @ w.t())
+        return x, total / 2, None
 """,
     ),
 }

@@ -97,6 +97,21 @@ REWRITES = {
         "z = (lambda start_dim=0, end_dim=-1: _flatten(x, start_dim, end_dim))(*n)",
     ),
     "the one unpacked argument": ("z = torch.square(*n)", "z = jnp.square(n[0])"),
+    "a write in one branch": (
+        "z = x * 1\nw = (z.mul_(2) if flag else z).exp()\nctx.z = z",
+        "z = x * 1\nif flag:\n    z = z * 2\n    w = jnp.exp(z)\nelse:\n    w = jnp.exp(z)\nctx.z = z",
+    ),
+    "a question about tracing": (
+        "if torch.jit.is_scripting():\n    x = x * 3\nelif torch.compiler.is_compiling() or flag:\n    x = x * 2",
+        "if flag:\n    x = x * 2",
+    ),
+    "a question about functorch": (
+        "z = torch._C._are_functorch_transforms_active() or n\nw = not torch.jit.is_tracing() and flag",
+        "z = n\nw = flag",
+    ),
+    "a dtype that is the same": ("z = x.dtype is torch.float16", "z = x.dtype == jnp.float16"),
+    "the dtype of whole numbers": ("z = x.dtype != torch.long", "z = x.dtype != jnp.result_type(int)"),
+    "the bool of a tensor": ("z = bool((x > 0).any())\nw = bool(y)", "z = jnp.any(x > 0)\nw = bool(y)"),
     "a distribution": (
         "d = torch.distributions.Normal(x, 1.0)\nz = d.log_prob(y) + d.mean",
         "d = (x, 1.0)\nz = jax.scipy.stats.norm.logpdf(y, d[0], d[1]) + d[0]",
@@ -375,6 +390,15 @@ FINDINGS = {
     "NumPy of a constant or of a tensor": (
         "def f(a):\n    return np.asanyarray(a).astype(a.dtype)\nz = f(np.arange(3))\nw = f(x.numpy())",
         "numpy",
+    ),
+    "a write behind a condition": ("z = x * 1\nw = flag and z.mul_(2)\nctx.z = z", "alias"),
+    "a write in one branch, after another write": (
+        "z = x * 1\nw = z.add_(1) * (z.mul_(2) if flag else z)\nctx.z = z",
+        "alias",
+    ),
+    "a saved tensor that the next round reads again": (
+        "w = [y * 1]\nfor i in range(n):\n    for v in w:\n        v.add_(x)\nctx.w = w",
+        "alias",
     ),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (

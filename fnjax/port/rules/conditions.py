@@ -248,6 +248,10 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     walk.conditional += 1
     terms += [walk.expr(n) for n in found[1:]]
     walk.conditional -= 1
+    terms = _undecided(terms, isinstance(node.operator, cst.Or))
+    if len(terms) == 1:
+        return terms[0]
+    terms = [*map(_question, terms[:-1]), terms[-1]]
     asked = [asks(t.value) for t in terms]
     arrays = [t for t, a in zip(terms, asked, strict=True) if a != "python"]
     if "array" in asked and all(t.value.dtype == "bool" for t in arrays):
@@ -255,7 +259,32 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     if "array" in asked[:-1]:
         walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
     value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in terms])
-    return Term(walk.rebuilt(node), replace(value, literal=MISSING))
+    made = walk.rebuilt(node) if len(terms) == len(found) else _joined([t.node for t in terms], type(node.operator)())
+    return Term(made, replace(value, literal=MISSING))
+
+
+def _question(term: Term) -> Term:
+    """`n != 0` for the whole number n of a tensor, which `and` or `or` asks."""
+    value = term.value
+    if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
+        return term
+    return Term(parse(f"{code(fit(term.node, 7))} != 0"), replace(value, dtype="bool", number="", exact=""))
+
+
+def _undecided(terms: list[Term], either: bool) -> list[Term]:
+    """The operands of `and` or `or` without those that the port knows and that decide nothing."""
+    if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in terms):
+        return terms
+    left: list[Term] = []
+    for i, term in enumerate(terms):
+        known = term.value.literal if code(term.node) in {"True", "False"} else None
+        if known is either:  # it decides: what follows is never asked
+            return [*left, term]
+        if known is None or i == len(terms) - 1:
+            left.append(term)
+    if len(left) > 1 and code(left[-1].node) == str(not either) and all(t.value.dtype == "bool" for t in left):
+        left.pop()
+    return left
 
 
 def _condition(walk: Walk, node: cst.BooleanOperation, terms: list[Term], arrays: list[Term]) -> Term:

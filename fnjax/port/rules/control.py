@@ -86,6 +86,8 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
+    if test.node is not node.test and code(test.node) in {"True", "False"}:
+        return _decided(walk, node, code(test.node) == "True")
     if test.value.mask:
         raise Uncompressed
     if test.value.traced:
@@ -114,6 +116,16 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
     return [node.with_changes(test=fit(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
+
+
+def _decided(walk: Walk, node: cst.If, answer: bool) -> Statements:
+    """What is left of an `if` whose condition the port knows."""
+    if not answer and isinstance(node.orelse, cst.If):
+        return walk.block([node.orelse])
+    taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])
+    if isinstance(taken, cst.SimpleStatementSuite):
+        return walk.block([cst.SimpleStatementLine(taken.body)])
+    return walk.block(list(taken.body))  # type: ignore[arg-type] # statements of a block
 
 
 def _both(

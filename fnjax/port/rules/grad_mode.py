@@ -72,6 +72,15 @@ _FALSE = frozenset(
         "torch.is_deterministic_algorithms_enabled",
         "torch.are_deterministic_algorithms_enabled",
         "torch.is_anomaly_enabled",
+        "torch.compiler.is_exporting",
+        "torch._are_functorch_transforms_active",
+        "torch._functorch.is_batchedtensor",
+        "torch._functorch.is_functorch_wrapped_tensor",
+        "torch._functorch.is_gradtrackingtensor",
+        "torch._functorch.is_legacy_batchedtensor",
+        "torch.overrides.has_torch_function",
+        "torch.overrides.has_torch_function_unary",
+        "torch.overrides.has_torch_function_variadic",
     }
 )
 # Statements that speak to a device or to a profiler, and compute nothing.
@@ -167,6 +176,28 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
     if name in {"torch.enable_grad", "torch.no_grad"}:
         raise Stop(node, "autograd", f"{name} as a value has no meaning in JAX")
     return None
+
+
+@expression(cst.Comparison)
+def tangent(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`torch.autograd.forward_ad.unpack_dual(x).tangent is None`, which is so of every array."""
+    of, asked = node.left, node.comparisons[0]
+    call = of.value if isinstance(of, cst.Attribute) and of.attr.value == "tangent" else None
+    if not isinstance(call, cst.Call) or walk.name_of(call.func) != "torch.autograd.forward_ad.unpack_dual":
+        return None
+    if len(node.comparisons) > 1 or code(asked.comparator) != "None":
+        return None
+    return walk.expr(cst.Name(str(isinstance(asked.operator, (cst.Is, cst.Equal)))))
+
+
+@expression(cst.UnaryOperation)
+def opposite(walk: Walk, node: cst.UnaryOperation) -> Term | None:
+    """`not` of what the port knows."""
+    term = walk.expr(node.expression) if isinstance(node.operator, cst.Not) else None
+    if term is None or term.node is node.expression or code(term.node) not in {"True", "False"}:
+        return None
+    answer = code(term.node) == "False"
+    return Term(cst.Name(str(answer)), Value("static", "bool", literal=answer))
 
 
 def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:

@@ -402,7 +402,8 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
     if short in _ALONG:
         return Term(parse(_ALONG[short].format(**texts)), replace(term.value, place=walk.fresh(node), number=""))
-    value = Value("tensor", rank=0, dtype=term.value.dtype, place=walk.fresh(node))
+    dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
+    value = Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node))
     return Term(parse(_REDUCED[short].format(**texts)), value)
 
 

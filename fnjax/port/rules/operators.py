@@ -187,11 +187,36 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     )
 
 
+def _is_dtype(value: Value) -> bool:
+    return value.name == "instance:torch.dtype"
+
+
+class _Dtypes(cst.CSTTransformer):
+    """dtypes are equal, not identical, and whole numbers have 64 bits where JAX is told so."""
+
+    def leave_ComparisonTarget(
+        self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
+    ) -> cst.ComparisonTarget:
+        """`x.dtype is torch.float16`."""
+        operator, other = updated_node.operator, code(updated_node.comparator)
+        if isinstance(operator, (cst.Is, cst.IsNot)) and other != "None":
+            updated_node = updated_node.with_changes(
+                operator=cst.Equal() if isinstance(operator, cst.Is) else cst.NotEqual()
+            )
+        return updated_node
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """`torch.int64`."""
+        return parse("jnp.result_type(int)") if code(updated_node) == "jnp.int64" else updated_node
+
+
 @expression(cst.Comparison)
 def comparison(walk: Walk, node: cst.Comparison) -> Term:
     """`x > 0`."""
     operands = [walk.expr(node.left), *(walk.expr(t.comparator) for t in node.comparisons)]
     made = walk.rebuilt(node)
+    if any(_is_dtype(o.value) for o in operands):
+        made = made.visit(_Dtypes())
     operators = [type(t.operator) for t in node.comparisons]
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         if {cst.In, cst.NotIn} & set(operators) and operands[0].value.python:

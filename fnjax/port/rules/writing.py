@@ -169,12 +169,14 @@ def _unpacked(walk: Walk, name: str, value: Value) -> bool:
     """Whether a container is one that variables were unpacked from and is not read again, as `ctx.saved_tensors`."""
     attributes = {name.removeprefix("ctx.")} | ({"saved_tensors", "saved_variables"} if name == "ctx.saved" else set())
     here = walk.program.source.position(walk.current)
+    looped = {id(n) for loop in walk.loops for n in nodes(loop)}
     again = any(
-        isinstance(n, cst.Attribute) and n.attr.value in attributes and walk.program.source.position(n) > here
+        n.attr.value in attributes and (walk.program.source.position(n) > here or id(n) in looped)
         for n in nodes(walk.routine.node)
+        if isinstance(n, cst.Attribute)
     )
     kept = all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
-    return value.parts is not None and kept and not (again or walk.loops)
+    return value.parts is not None and kept and not again
 
 
 def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
