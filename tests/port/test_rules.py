@@ -112,6 +112,10 @@ REWRITES = {
     "a dtype that is the same": ("z = x.dtype is torch.float16", "z = x.dtype == jnp.float16"),
     "the dtype of whole numbers": ("z = x.dtype != torch.long", "z = x.dtype != jnp.result_type(int)"),
     "the bool of a tensor": ("z = bool((x > 0).any())\nw = bool(y)", "z = jnp.any(x > 0)\nw = bool(y)"),
+    "a question about recording in a helper": (
+        "def f(t):\n    return t.grad_fn is not None or t.requires_grad\nz = f(x)",
+        "def f(t):\n    return True\nz = f(x)",
+    ),
     "a distribution": (
         "d = torch.distributions.Normal(x, 1.0)\nz = d.log_prob(y) + d.mean",
         "d = (x, 1.0)\nz = jax.scipy.stats.norm.logpdf(y, d[0], d[1]) + d[0]",
@@ -400,6 +404,7 @@ FINDINGS = {
         "w = [y * 1]\nfor i in range(n):\n    for v in w:\n        v.add_(x)\nctx.w = w",
         "alias",
     ),
+    "a question about recording": ("z = x.grad_fn is None", "absent"),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (
         "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",

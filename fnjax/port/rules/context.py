@@ -1,12 +1,12 @@
 """ctx keeps its ways.
 
 What: `ctx` works as in PyTorch and stays as it is. Reads of `x.requires_grad` become `ctx.needs_input_grad[i]`; what
-ctx
-keeps is followed from forward into backward, so that tensors are known there.
+ctx keeps is followed from forward into backward, so that tensors are known there.
 Before: `ctx.save_for_backward(x) if x.requires_grad else None`
 After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
 Safety: an attribute that several methods write has what holds of all of them.
-Limits: `requires_grad` of what is no input of forward is a finding, as are hooks and graph attributes.
+Limits: `requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
+findings.
 """
 
 from __future__ import annotations
@@ -107,6 +107,19 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
         return Term(parse("True"), Value("static", "bool", literal=True))
     walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
     return Term(parse("True"), Value("static", "bool", literal=True))
+
+
+@expression(cst.Comparison)
+def recorded(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`x.grad_fn is not None` in a helper, which asks what requires_grad asks."""
+    of, asked = node.left, node.comparisons[0]
+    sign = {cst.Is: False, cst.IsNot: True}.get(type(asked.operator))
+    if not isinstance(of, cst.Attribute) or of.attr.value != "grad_fn" or sign is None or len(node.comparisons) > 1:
+        return None
+    if walk.routine.role != "helper" or literal(asked.comparator) is not None or walk.name_of(of):
+        return None
+    walk.note(node, "requires-grad", "grad_fn is taken to be there: JAX decides by itself what is differentiated")
+    return Term(parse(str(sign)), Value("static", "bool", literal=sign))
 
 
 __all__ = ["STATIC", "Stop", "call", "is_ctx", "keep", "literal", "path", "replace"]
