@@ -405,6 +405,7 @@ FINDINGS = {
         "alias",
     ),
     "a question about recording": ("z = x.grad_fn is None", "absent"),
+    "the entries of a sparse tensor": ("x = n\nctx.z = y.values() + x", "absent"),
     "a type that is compared": ("f = lambda t, k: type(t) is k\nz = f(x, torch.Tensor)", "operation"),
     "a class that is registered by functions of its own": (
         "from torch.utils._pytree import register_pytree_node\nregister_pytree_node(n, flag, flag)",

@@ -450,13 +450,21 @@ def method(walk: Walk, node: cst.Call) -> Term | None:
     if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
         return None  # of a string
     found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and (term.value.is_tensor or attr not in _OF_OTHERS):
+    if isinstance(found, Absent) and not _of_others(walk, term.value, attr):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if not isinstance(found, Operation):
         return None
     if not found.called:
         return None
     return operate(walk, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
+
+
+def _of_others(walk: Walk, value: Value, attr: str) -> bool:
+    """Whether this may be a method of something else; what apply is given is a tensor rather than a dictionary."""
+    given = (
+        value.place and walk.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.place.storage)
+    )
+    return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
 
 
 @expression(cst.Call)
@@ -492,7 +500,7 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     if value.kind in {"static", "object"}:
         return None
     found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and (value.is_tensor or attr != "values"):
+    if isinstance(found, Absent) and not (attr == "values" and _of_others(walk, value, attr)):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if isinstance(found, Operation) and not found.called:
         return operate(walk, node, found, [cst.Arg(node.value)])
