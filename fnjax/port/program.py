@@ -241,7 +241,11 @@ class Program:
             else:
                 value = parameter(param, routine.node, resolve, i - routine.first in graded and param.default is None)
                 said = routine.arguments.get(name)
-                if said is not None and (value.kind == "unknown" or (said.kind == "static" and value.kind != "tensor")):
+                if said is not None and (
+                    value.kind == "unknown"
+                    or (said.kind == "static" and value.kind != "tensor")
+                    or (said.traced and value.kind == "static")  # whatever the function takes it for
+                ):
                     value = replace(said, place=None, number="", like="", mask="")
                 elif said is not None and said.kind == value.kind:
                     value = replace(

@@ -173,6 +173,11 @@ REWRITES = {
         "z = sorted([x.sum(), y.sum()], reverse=True)",
         "z = list(jnp.sort(jnp.array([jnp.sum(x), jnp.sum(y)]), axis=0)[::-1])",
     ),
+    "a scalar for an array that may have one entry": (
+        "if x.sum() > 0:\n    y = y.max()",
+        "y = jax.lax.cond(jnp.sum(x) > 0, lambda: jnp.max(y).reshape(y.shape), lambda: y)",
+    ),
+    "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "a round that is skipped": (
         "for v in (x, y):\n    if v.sum() > 0:\n        continue\n    x = x + v",
         "for v in (x, y):\n    x = jax.lax.cond(~(jnp.sum(v) > 0), lambda: x + v, lambda: x)",
@@ -401,6 +406,15 @@ def test_a_class_stays_behind_a_test_that_has_no_translation(test):
     assert [c.status for c in result.classes] == ["partial"]
     assert "class C(fnjax.Function)" in result.code
     assert "raise NotImplementedError" in result.code
+
+
+def test_a_helper_knows_what_it_is_given():
+    """A tensor's value as the axis of a helper is a finding, in whatever form it comes; a Python number is none."""
+    helper = "def along(x, dim: int = 0):\n    return x.sum(dim=dim)\n\n\nclass C("
+    for argument, expected in (("x.argmax().item()", ["untraced"]), ("n", [])):
+        text = HEAD.replace("class C(", helper) + f"        z = along(y, {argument})" + TAIL
+        (cls,) = port_source(text).classes
+        assert [f.code for f in cls.findings] == expected
 
 
 def test_a_partial_class_leaves_its_neighbours():

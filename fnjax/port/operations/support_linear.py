@@ -22,7 +22,7 @@ def _solve(a, b):
 
 
 def _matrices(a, b):
-    """b with as many axes as a, so that jax.scipy takes it for matrices and not for a batch of vectors."""
+    """The right side with as many axes as a: jax.scipy takes it for matrices, not for a batch of vectors."""
     return b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
 
 
