@@ -155,7 +155,7 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
         ):
             found = (
                 name,
-                replace(value, kind="tensor"),
+                replace(value, kind="tensor", left_out=False),
                 replace(value, kind="static" if value.kind == "unknown" else value.kind),
             )
     elif isinstance(inner, cst.Comparison) and len(inner.comparisons) == 1 and isinstance(inner.left, cst.Name):
@@ -168,7 +168,7 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
             and isinstance(operator, (cst.Is, cst.IsNot))
         ):
             only = Value("static", "unknown" if literal(other) is None else "bool", literal=literal(other))
-            other_one = replace(value, guard=None, optional=False)
+            other_one = replace(value, guard=None, optional=False, left_out=False)
             found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
     elif isinstance(inner, cst.Name):
         value = walk.state.variables.get(inner.value)

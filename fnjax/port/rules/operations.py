@@ -88,6 +88,10 @@ class Facts(Context):
             return "static"
         return kind if kind in {"tensor", "static"} else "unknown"
 
+    def optional(self, node: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        return self._value(node).optional or self._value(node).left_out
+
     def dtype(self, node: cst.BaseExpression) -> str:
         """As the walk found."""
         return self._value(node).dtype
