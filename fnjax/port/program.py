@@ -259,8 +259,8 @@ class Program:
                         numpy=said.numpy,
                     )
                 if said is None or routine.role == "forward":
-                    given = i - routine.first in always
-                    value = replace(value, left_out=left_out(param, routine.node, resolve, given))
+                    has_gradient = i - routine.first in always
+                    value = replace(value, left_out=left_out(param, routine.node, resolve, has_gradient))
                 else:
                     value = replace(value, left_out=said.left_out)
                 if param is star or param is routine.node.params.star_kwarg:

@@ -65,6 +65,7 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         routine.arguments[key] = fact if known is None else join_values(known, fact)
     walk.program.reached.add(routine.node)
     routine.differentiated |= walk.differentiated
+    routine.derived |= walk.derived
     if routine.draws:
         walk.sink.imports.add("jax")
         key_node = fresh_key(walk, node)
