@@ -203,6 +203,8 @@ NO_OPS = {
     "arithmetic has JAX's meaning": "z = (x + 1) / 2 - y ** 2",
     "a slice has JAX's meaning": "z = x[..., 1:, None]",
     "the user's own object": "z = ctx.engine.run(x)",
+    "what an object makes of an array": "z = x[0]\nz = ctx.engine.fill(x, z)",
+    "an effect on Python's numbers": "ctx.engine.count(n)",
     "rows that are read only": "z = 0\nfor row in x:\n    z = z + row",
     "a comprehension that writes to nothing": "v, w = (t + 1 for t in (x, y))",
     "a whole number of a Python number": "k = int(n / 2)\nk = 2 ** -k",
@@ -347,6 +349,7 @@ FINDINGS = {
     "as many entries as values say": ("z = [v for v in (x, y) if v.sum() > 0]", "untraced"),
     "the largest by a tensor's value": ("z = max((x.sin(), x.cos()), key=lambda v: v.sum())", "untraced"),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
+    "an array that an object is to fill": ("z = torch.empty_like(x)\nctx.engine.fill(x, z)\ny = z", "alias"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
@@ -367,6 +370,7 @@ NOTES = {
         "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
         "alias",
     ),
+    "an effect on an object": ("ctx.engine.keep(x.exp())", "effect"),
     "a word to the device": ("torch.cuda.synchronize()", "dropped"),
 }
 
@@ -415,6 +419,14 @@ def test_a_helper_knows_what_it_is_given():
         text = HEAD.replace("class C(", helper) + f"        z = along(y, {argument})" + TAIL
         (cls,) = port_source(text).classes
         assert [f.code for f in cls.findings] == expected
+
+
+@pytest.mark.parametrize(("written", "expected"), [("ctx.n = y", []), ("y.node.n = 1", []), ("z = 1", ["unknown"])])
+def test_what_ctx_is_never_given(written, expected):
+    """What backward reads of ctx has to be written somewhere in the file, if only from outside the class."""
+    backward = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.n\n"
+    (cls,) = port_source(f"{HEAD}        {written}{TAIL}{backward}").classes
+    assert [f.code for f in cls.findings] == expected
 
 
 def test_a_partial_class_leaves_its_neighbours():
