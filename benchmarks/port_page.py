@@ -135,6 +135,7 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `derivative` | a note: at some inputs the gradient of a recomputed forward is not PyTorch's (see below) |
 | `random` | random draws where no key can be passed, or of Python's own generator |
 | `random-key` | a note: apply takes a key as its new last argument |
+| `effect` | a note: a call has an effect on an object, which under jit happens once, while tracing |
 | `renamed` | a note: a parameter has a new name, as the port needs the old one |
 | `check` | a note: a check of a value runs outside jit only |
 | `requires-grad`, `dropped`, `onnx` | notes: something that has no meaning in JAX was left out |
@@ -157,8 +158,21 @@ def _clip(x, min=None, max=None):
 The gradient is JAX's, and a note says so, for topk, kthvalue, mode, median and quantile where entries are equal, and for hypot
 where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout: PyTorch takes what forward
 computed and saved for constant there. Where only that makes them differ, which finite differences of PyTorch's gradient tell,
-`fnjax compare` prints a note and no FAIL. It draws its
-inputs and seldom meets such points; give it whole numbers to see them: `--args "randint(-2, 3, (3, 8))"`.
+`fnjax compare` prints a note and no FAIL. At such points themselves (abs at 0, clip at a bound) there is no difference to tell
+it by, and it prints FAIL for second derivatives. It draws its inputs and seldom meets such points; give it whole numbers to see
+them: `--args "randint(-2, 3, (3, 8)) * 1.0"`.
+
+## Dtypes
+
+The dtypes of a port are PyTorch's where all arrays that meet have one dtype, and where the source names dtypes. Not so:
+
+- Without `jax_enable_x64` JAX has no 64-bit numbers: `.double()` gives float32, and whole numbers overflow at 32 bits.
+- `y += b` keeps y's dtype where the dtypes are known to differ. Of two inputs of which nothing is known the port takes one dtype: a
+  float16 `y` and a float32 `b` give float32.
+- A tensor without dimensions widens no other's dtype in PyTorch; a JAX array without dimensions does, unless it was made of a
+  Python number. The port casts back where it knows that there are none.
+- `torch.tensor(0.0)` that gets dimensions afterwards is float32 in PyTorch; in JAX it stays open to the other's dtype.
+- `jnp.sign` of NaN is NaN, where PyTorch gives 0.
 '''  # noqa: E501 - a table
 
 

@@ -188,7 +188,7 @@ def _key_name(source: Source) -> str:
 
 def _known(program: Program) -> Any:
     return {
-        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated)
+        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated, r.derived)
         for r in program.routines.values()
     }, {c.name: dict(c.facts) for c in program.classes.values()}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 
 from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, Operation, code, find, literal
 
 _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
@@ -94,6 +95,7 @@ class _Uses(cst.CSTVisitor):
         super().__init__()
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
+        self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
         self.entries = self.computed = False
 
     def _is(self, node: cst.CSTNode | None) -> bool:
@@ -113,7 +115,7 @@ class _Uses(cst.CSTVisitor):
             if takes and takes[0].name in {"input", "A", "tensor", "self", "logits", "x"} and not takes[0].variadic:
                 self.tensor = True
         if code(node.func).endswith(".save_for_backward") and any(self._is(a.value) for a in plain):
-            self.tensor = True
+            self.saved = True
         if code(node.func) in {"range", "math.sqrt", "math.exp", "math.log"} and any(self._is(a.value) for a in plain):
             self.static = True
         if name == "isinstance" or code(node.func) == "isinstance":
@@ -140,6 +142,7 @@ class _Uses(cst.CSTVisitor):
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
         others = [literal(t.comparator) for t in node.comparisons]
+        self.asked = self.asked or (self._is(node.left) and None in others)
         if self._is(node.left) and any(isinstance(o, (str, bool)) for o in others):
             self.static = True
 
@@ -171,8 +174,18 @@ def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
         yield params.star_kwarg
 
 
-def gradients(function: cst.FunctionDef) -> Iterator[int]:
-    """The places at which a backward surely returns something else than None."""
+def left_out(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, given: bool) -> bool:
+    """Whether a parameter that is taken for a tensor may be None; `given` where backward always has its gradient."""
+    uses = _Uses(param.name.value, resolve)
+    function.body.visit(uses)
+    said = code(param.annotation.annotation) if param.annotation else ""
+    default = param.default is not None and literal(param.default) is None
+    open_ = default or uses.asked or "Optional" in said or "None" in said
+    return open_ or not (uses.tensor or given or "Tensor" in said)
+
+
+def gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
+    """The places at which a backward surely returns something else than None; or always does, on all its ways."""
     found = _Returned()
     function.body.visit(found)
     for value in found.values:
@@ -181,6 +194,8 @@ def gradients(function: cst.FunctionDef) -> Iterator[int]:
             if isinstance(item, cst.StarredElement):
                 break
             known = isinstance(item.value, cst.Name) and item.value.value not in found.tensors
+            if always and (isinstance(item.value, cst.IfExp) or code(item.value) in found.nothing):
+                continue
             if code(item.value) != "None" and not known and (len(items) > 1 or not isinstance(item.value, cst.Call)):
                 yield i
 
@@ -192,6 +207,7 @@ class _Returned(cst.CSTVisitor):
         super().__init__()
         self.values: list[cst.BaseExpression] = []
         self.tensors: set[str] = set()
+        self.nothing: set[str] = set()
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return False
@@ -202,6 +218,8 @@ class _Returned(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
+            if "None" in code(node.value):
+                self.nothing |= set(targets(target.target))
             if isinstance(target.target, cst.Name) and isinstance(node.value, (cst.BinaryOperation, cst.Call)):
                 self.tensors.add(target.target.value)
 
@@ -216,7 +234,7 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return UNKNOWN
     if said is not None and said is not UNKNOWN:
         return said
-    if uses.tensor:
+    if uses.tensor or uses.saved:
         return TENSOR
     if uses.static:
         return STATIC

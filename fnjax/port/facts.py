@@ -110,6 +110,7 @@ class Value:
         numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
         guard: of a condition that Python may decide before it asks tensors, what it is then.
         optional: None on one way through the function.
+        left_out: an argument that may be None, as far as is known.
     """
 
     kind: str = "unknown"
@@ -132,6 +133,7 @@ class Value:
     numpy: bool | None = False
     guard: bool | None = None
     optional: bool = False
+    left_out: bool = False
 
     @property
     def traced(self) -> bool:
@@ -232,6 +234,7 @@ def join_values(a: Value, b: Value) -> Value:
         numpy=a.numpy if a.numpy == b.numpy else None,
         guard=_guard(a, b),
         optional=a.optional or b.optional,
+        left_out=a.left_out or b.left_out,
     )
 
 

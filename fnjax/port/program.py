@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.annotations import Annotation
-from fnjax.port.evidence import gradients, parameter
+from fnjax.port.evidence import gradients, left_out, parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
 from fnjax.port.operations import MISSING, Operation, find
@@ -225,6 +225,7 @@ class Program:
         star = routine.node.params.star_arg
         backward = self.method(routine.owner, "backward") if routine.owner and routine.role == "forward" else None
         graded = set(gradients(backward.node)) if backward else set()
+        always = set(gradients(backward.node, always=True)) if backward else set()
         for i, param in enumerate(params):
             name = param.name.value
             if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:
@@ -247,6 +248,7 @@ class Program:
                         said.kind == "static"
                         and (value.kind != "tensor" or said.name.startswith("instance:") or said.numpy)
                     )
+                    or (said.traced and value.kind == "static")  # whatever the function takes it for
                 ):
                     value = replace(said, place=None, number="", like="", mask="")
                 elif said is not None and said.kind == value.kind:
@@ -259,6 +261,11 @@ class Program:
                         rows=said.rows,
                         numpy=said.numpy,
                     )
+                if said is None or routine.role == "forward":
+                    has_gradient = i - routine.first in always
+                    value = replace(value, left_out=left_out(param, routine.node, resolve, has_gradient))
+                else:
+                    value = replace(value, left_out=said.left_out)
                 if param is star or param is routine.node.params.star_kwarg:
                     value = Value("static", element=UNKNOWN) if not value.element else value
             if routine.role == "setup_context" and i >= routine.first:

@@ -62,6 +62,7 @@ class Routine:
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
     differentiated: bool = False  # called by code that jax.vjp differentiates
+    derived: bool = False  # called by code that JAX may differentiate, as a backward
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ import libcst as cst
 from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, renamed
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.records import nodes
+from fnjax.port.records import decorators, nodes
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
 from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, names, parse, raising
@@ -75,6 +75,13 @@ class Walk:
             yield
         finally:
             self.differentiated = before
+
+    @property
+    def derived(self) -> bool:
+        """Whether JAX may differentiate what is walked here: backward, for second derivatives."""
+        backward = self.routine.role in {"backward", "vjp", "jvp"}
+        once = any("once_differentiable" in d for d in decorators(self.routine.node))
+        return self.differentiated or self.routine.derived or (backward and not once)
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:

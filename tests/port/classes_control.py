@@ -360,4 +360,27 @@ class BoolOfValues(Function):
         return g * w, g.sum().view(1)
 """,
     ),
+    "RangeOfOneEntry": (  # a scalar takes the place of an array with one entry
+        "randn(5, 3), rand(1) * 0, rand(1) + 1",
+        """
+class RangeOfOneEntry(Function):
+    @staticmethod
+    def forward(ctx, x, low, high):
+        if low is None or (low == 0).all():
+            low = x.min()
+        if (high == 0).all():
+            high = x.max()
+        step = (high - low) / 15 if high.numel() == 1 else low
+        if step.sum() < 0:
+            step, low = x.abs().max(), x.mean()
+        ctx.save_for_backward(low, high)
+        return torch.round((x - low) / step) * step + low
+
+    @staticmethod
+    def backward(ctx, g):
+        low, high = ctx.saved_tensors
+        top = high if (high > low).all() else g.max()
+        return g * top, None, None
+""",
+    ),
 }

@@ -838,4 +838,21 @@ class AllFinite(Function):
         return torch.nan_to_num(g, nan=0.0, posinf=1e4, neginf=-1e4)
 """,
     ),
+    "WhitenedBatch": (  # one factor for a batch of right sides
+        "rand(3, 3) + 1, randn(2, 3, 4)",
+        """
+class WhitenedBatch(Function):
+    @staticmethod
+    def forward(ctx, factor, b):
+        y = torch.linalg.solve_triangular(factor, b, upper=False)
+        ctx.save_for_backward(factor, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        factor, y = ctx.saved_tensors
+        gb = torch.linalg.solve_triangular(factor.mT, g, upper=True)
+        return -(gb @ y.mT).sum(0).tril(), gb
+""",
+    ),
 }

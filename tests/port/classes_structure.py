@@ -448,4 +448,42 @@ class SortedByNumPy(Function):
         return torch.gather(g, ctx.dim, back), None
 """,
     ),
+    "WithoutBias": (  # save_for_backward and F.linear take None too
+        "randn(5, 3), randn(2, 3), None",
+        """
+class WithoutBias(Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight, bias)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, bias = ctx.saved_tensors
+        dx, dw, db = g @ weight, g.t() @ F.linear(x, weight.t() @ weight, bias), None
+        if bias is not None:
+            db = g.sum(0)
+        return dx, dw, db
+""",
+    ),
+    "WithoutBiasSaid": (
+        "randn(5, 3), randn(2, 3), None",
+        """
+def score(x, weight, bias: Optional[Tensor] = None):
+    return F.linear(x, weight, bias).tanh()
+
+class WithoutBiasSaid(Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor = None):
+        y = score(x, weight, bias)
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, y = ctx.saved_tensors
+        g = g * (1 - y * y)
+        return g @ weight, g.t() @ x, g.sum(0) if ctx.needs_input_grad[2] else None
+""",
+    ),
 }

@@ -153,6 +153,72 @@ def test_only_what_is_differentiated():
     assert not ported.findings
 
 
+# Each with the entries at which it is finite.
+POLES = {
+    "x[m].log()": "x > 0",
+    "torch.sqrt(x[m]) * 2": "x > 0",
+    "1 / x[m]": "x != 0",
+    "2 * x[m].rsqrt()": "x > 0",
+    "x[m] ** -1.5": "x > 0",
+    "x[m].pow(3) / (x[m] - 1)": "x > 1",
+    "torch.acos(x[m])": "x.abs() < 1",
+    "torch.acosh(x[m])": "x > 1",
+    "(x[m] * 100).exp()": "x <= 0",
+    "torch.atan2(x[m] - 1, x[m])": "x < 1",
+    "torch.logit(x[m] / 2)": "(x > 0) & (x < 2)",
+}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("f", POLES)
+def test_no_pole_outside_a_mask(f, tmp_path):
+    """A function with a pole has no say in the gradient of the entries that a mask leaves out."""
+    pytest.importorskip("torch")
+    steps = [STEPS[0], f"m = {POLES[f]}", "y = torch.zeros_like(x)", f"y[m] = {f}"]
+    want, got = gradients(tmp_path, source("x ** 2", steps))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert np.isfinite(want).all()
+
+
+@pytest.mark.parity
+def test_no_pole_in_second_derivatives(tmp_path):
+    """Nor has it in those of a backward, nor where a helper of backward writes; what no one differentiates stays."""
+    pytest.importorskip("torch")
+    from fnjax.port.compare import compare
+
+    text = """
+import torch
+
+
+def tail(x):
+    k = x.clone()
+    k[x > 1] /= x[x > 1]
+    return k
+
+
+class R(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x * 0
+        y[x > 1] = x[x > 1].log()
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        k = tail(x)
+        k[x > 1] = 1 / x[x > 1]
+        return g * k * tail(x)
+"""
+    ported = port_source(text).code
+    assert "y = jnp.where(x > 1, jnp.log(x), y)" in ported
+    original, jax_one = module(tmp_path, "original_r", text), module(tmp_path, "ported_r", ported)
+    result = compare(original.R.apply, jax_one.R.apply, [GRID])
+    assert any(e.what.startswith("second") for e in result.entries)
+    assert all(e.equal for e in result.entries)
+
+
 PARTED = {
     "a constant inside": ["x = x.detach().requires_grad_()", "y = x * (x.detach() + 1)"],
     "a constant of its own": ["x = x.detach().requires_grad_()", "k = x.detach() + 1", "y = x ** 2 * k"],

@@ -205,6 +205,11 @@ REWRITES = {
         "z = sorted([x.sum(), y.sum()], reverse=True)",
         "z = list(jnp.sort(jnp.array([jnp.sum(x), jnp.sum(y)]), axis=0)[::-1])",
     ),
+    "a scalar for an array that may have one entry": (
+        "if x.sum() > 0:\n    y = y.max()",
+        "y = jax.lax.cond(jnp.sum(x) > 0, lambda: jnp.max(y).reshape(y.shape), lambda: y)",
+    ),
+    "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "a round that is skipped": (
         "for v in (x, y):\n    if v.sum() > 0:\n        continue\n    x = x + v",
         "for v in (x, y):\n    x = jax.lax.cond(~(jnp.sum(v) > 0), lambda: x + v, lambda: x)",
@@ -230,6 +235,8 @@ NO_OPS = {
     "arithmetic has JAX's meaning": "z = (x + 1) / 2 - y ** 2",
     "a slice has JAX's meaning": "z = x[..., 1:, None]",
     "the user's own object": "z = ctx.engine.run(x)",
+    "what an object makes of an array": "z = x[0]\nz = ctx.engine.fill(x, z)",
+    "an effect on Python's numbers": "ctx.engine.count(n)",
     "rows that are read only": "z = 0\nfor row in x:\n    z = z + row",
     "a comprehension that writes to nothing": "v, w = (t + 1 for t in (x, y))",
     "a whole number of a Python number": "k = int(n / 2)\nk = 2 ** -k",
@@ -416,6 +423,7 @@ FINDINGS = {
         "operation",
     ),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
+    "an array that an object is to fill": ("z = torch.empty_like(x)\nctx.engine.fill(x, z)\ny = z", "alias"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
@@ -436,6 +444,7 @@ NOTES = {
         "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
         "alias",
     ),
+    "an effect on an object": ("ctx.engine.keep(x.exp())", "effect"),
     "a word to the device": ("torch.cuda.synchronize()", "dropped"),
 }
 
@@ -475,6 +484,23 @@ def test_a_class_stays_behind_a_test_that_has_no_translation(test):
     assert [c.status for c in result.classes] == ["partial"]
     assert "class C(fnjax.Function)" in result.code
     assert "raise NotImplementedError" in result.code
+
+
+def test_a_helper_knows_what_it_is_given():
+    """A tensor's value as the axis of a helper is a finding, in whatever form it comes; a Python number is none."""
+    helper = "def along(x, dim: int = 0):\n    return x.sum(dim=dim)\n\n\nclass C("
+    for argument, expected in (("x.argmax().item()", ["untraced"]), ("n", [])):
+        text = HEAD.replace("class C(", helper) + f"        z = along(y, {argument})" + TAIL
+        (cls,) = port_source(text).classes
+        assert [f.code for f in cls.findings] == expected
+
+
+@pytest.mark.parametrize(("written", "expected"), [("ctx.n = y", []), ("y.node.n = 1", []), ("z = 1", ["unknown"])])
+def test_what_ctx_is_never_given(written, expected):
+    """What backward reads of ctx has to be written somewhere in the file, if only from outside the class."""
+    backward = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.n\n"
+    (cls,) = port_source(f"{HEAD}        {written}{TAIL}{backward}").classes
+    assert [f.code for f in cls.findings] == expected
 
 
 def test_a_partial_class_leaves_its_neighbours():

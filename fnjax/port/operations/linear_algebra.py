@@ -44,13 +44,11 @@ linalg.svdvals | A, *, driver=None | jnp.linalg.svd(A, compute_uv=False) | float
 linalg.matrix_rank | A, *, atol=None, rtol=None, hermitian=False | jnp.linalg.matrix_rank(A, rtol=rtol) | int
 linalg.matrix_rank | A, tol, hermitian=False | jnp.linalg.matrix_rank(A, rtol=tol / jnp.linalg.norm(A, ord=2, axis=(-2, -1))) | int
 linalg.cond | A, p=None | jnp.linalg.cond(A, p=p) | float
-linalg.solve_ex | A, B, *, left=True, check_errors=False | (_solve(A, B), jnp.zeros(A.shape[:-2], dtype=jnp.int32)) | pair fields=result,info
 linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fields=solution,residuals,rank,singular_values
 linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
 linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), jnp.zeros(A.shape[:-2], dtype=jnp.int32)) | pair fields=LU,pivots,info
-linalg.lu | A, *, pivot=True | jax.scipy.linalg.lu(A) | pair fields=P,L,U
+linalg.lu | A, *, pivot=True | _lu(A) | pair fields=P,L,U
 torch.lu .lu | A, pivot=True, get_infos=False | _lu_factor(A) | pair fields=LU,pivots
-+lu_solve | b, LU_data, LU_pivots | jax.scipy.linalg.lu_solve((LU_data, LU_pivots - 1), b) | float
 +cross | input, other, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
 linalg.cross | input, other, *, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
 linalg.vecdot | x, y, *, dim=-1 | jnp.linalg.vecdot(x, y, axis=dim) | promoted
@@ -133,21 +131,28 @@ operation("linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", _pinv, "
 operation("linalg.pinv", "A, rcond, hermitian=False", "jnp.linalg.pinv(A, rtol=(rcond), hermitian=hermitian)", "float")
 
 
-def _triangular(a: str, b: str) -> Template:
-    def build(call: Bound) -> str:
-        lower = {True: "", False: ", lower=True"}.get(call.literal("upper"), ", lower=not upper")
-        return f"jax.lax.linalg.triangular_solve({a}, {b}, left_side=(left){lower}, unit_diagonal=unitriangular)"
-
-    return build
+def _matrices(call: Bound, a: str, b: str) -> str:
+    """The right side of a system; jax.scipy would take (3, 3) beside (3, 3, 3) for three vectors."""
+    ranks = call.rank(a), call.rank(b)
+    return b if ranks[0] == 2 or (None not in ranks and ranks[0] == ranks[1]) else f"_matrices({a}, {b})"
 
 
-operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _triangular("A", "B"), "float")
+def _triangular(call: Bound) -> str:
+    """From the right it is the transposed system."""
+    lower = {True: "", False: ", lower=True"}.get(call.literal("upper"), ", lower=not upper")
+    right, options = _matrices(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
+    if flag(call, "left"):
+        return f"jax.scipy.linalg.solve_triangular(A, {right}{options})"
+    return f'jax.scipy.linalg.solve_triangular(A, {right}.mT, trans="T"{options}).mT'
+
+
+operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _triangular, "float")
 
 
 def _triangular_solve(call: Bound) -> str:
     lower = "" if flag(call, "upper") else ", lower=True"
-    transpose = ", transpose_a=True" if flag(call, "transpose") else ""
-    return f"(jax.lax.linalg.triangular_solve(A, b, left_side=True{lower}{transpose}, unit_diagonal=unitriangular), A)"
+    transpose = ', trans="T"' if flag(call, "transpose") else ""
+    return f"_triangular_solve(b, A{lower}{transpose}, unit_diagonal=unitriangular)"
 
 
 operation(
@@ -168,16 +173,19 @@ operation(
 
 def _cholesky_solve(call: Bound) -> str:
     lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
-    return f"jax.scipy.linalg.cho_solve((L, {lower}), B)"
+    factor = "L" if "L" in call.values else "input2"
+    return f"jax.scipy.linalg.cho_solve(({factor}, {lower}), {_matrices(call, factor, 'B')})"
 
 
 operation("+cholesky_solve", "B, L, upper=False", _cholesky_solve, "float")
-operation("+cholesky_solve", "B, input2, upper=False", lambda c: _cholesky_solve(c).replace("L,", "input2,"), "float")
+operation("+cholesky_solve", "B, input2, upper=False", _cholesky_solve, "float")
 
 
 def _cholesky_inverse(call: Bound) -> str:
     lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
-    return f"jax.scipy.linalg.cho_solve((L, {lower}), jnp.eye(L.shape[-1], dtype=L.dtype))"
+    identity = "jnp.eye(L.shape[-1], dtype=L.dtype)"
+    identity = identity if call.rank("L") == 2 else f"jnp.broadcast_to({identity}, L.shape)"
+    return f"jax.scipy.linalg.cho_solve((L, {lower}), {identity})"
 
 
 operation("+cholesky_inverse", "L, upper=False", _cholesky_inverse, "float")
@@ -188,16 +196,29 @@ def _solve(call: Bound) -> str:
 
 
 operation("linalg.solve", "A, B, *, left=True", _solve, "float")
+operation(
+    "linalg.solve_ex",
+    "A, B, *, left=True, check_errors=False",
+    lambda c: f"({_solve(c)}, jnp.zeros(A.shape[:-2], dtype=jnp.int32))",
+    "pair",
+    fields="result info",
+)
 
 
 def _lu_solve(call: Bound) -> str:
     """From the right it is the transposed system, and adjoint is LAPACK's trans=2."""
-    adjoint = flag(call, "adjoint")
+    adjoint, right = flag(call, "adjoint"), _matrices(call, "LU", "B")
     if flag(call, "left"):
-        return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), B{', trans=2' * adjoint})"
+        return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}{', trans=2' * adjoint})"
     if adjoint:
         raise Refuse("adjoint=True together with left=False is not translated")
-    return "jax.scipy.linalg.lu_solve((LU, pivots - 1), B.mT, trans=1).mT"
+    return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}.mT, trans=1).mT"
 
 
+operation(
+    "+lu_solve",
+    "b, LU_data, LU_pivots",
+    lambda c: f"jax.scipy.linalg.lu_solve((LU_data, LU_pivots - 1), {_matrices(c, 'LU_data', 'b')})",
+    "float",
+)
 operation("linalg.lu_solve", "LU, pivots, B, *, left=True, adjoint=False", _lu_solve, "float")

@@ -181,7 +181,7 @@ def _linear(call: Bound) -> str:
 
 
 def _biased(call: Bound) -> str:
-    return "input @ weight.T + bias" if call.kind("bias") == "tensor" else "_linear(input, weight, bias)"
+    return "input @ weight.T + bias" if call.surely("bias") else "_linear(input, weight, bias)"
 
 
 operation("F.linear", "input, weight, bias=None", _linear, "float")

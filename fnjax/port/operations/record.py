@@ -99,6 +99,10 @@ class Context:
         """`tensor`, `static` (a Python value) or `unknown`."""
         return "unknown" if self.literal(node) is MISSING else "static"
 
+    def optional(self, node: cst.BaseExpression) -> bool:
+        """Whether what is taken for a tensor may be None."""
+        return False
+
     def dtype(self, node: cst.BaseExpression) -> str:
         """`float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
         value = self.literal(node)
@@ -262,6 +266,10 @@ class Bound:
     def kind(self, name: str) -> str:
         """`tensor`, `static` or `unknown`."""
         return self.context.kind(self.values[name]) if name in self.values else "static"
+
+    def surely(self, name: str) -> bool:
+        """Whether it is a tensor, and not None."""
+        return self.kind(name) == "tensor" and not self.context.optional(self.values[name])
 
     def dtype(self, name: str) -> str:
         """The class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""

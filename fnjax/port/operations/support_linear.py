@@ -21,6 +21,22 @@ def _solve(a, b):
     return jnp.linalg.solve(a, b)
 
 
+def _matrices(a, b):
+    """The right side with as many axes as a: jax.scipy takes it for matrices, not for a batch of vectors."""
+    return b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
+
+
+def _triangular_solve(b, a, **options):
+    """The solution of a x = b, and a for each of its matrices."""
+    x = jax.scipy.linalg.solve_triangular(a, _matrices(a, b), **options)
+    return x, jnp.broadcast_to(a, (*x.shape[:-2], *a.shape[-2:]))
+
+
+def _lu(x):
+    """jax.scipy.linalg.lu of each matrix."""
+    return jnp.vectorize(jax.scipy.linalg.lu, signature="(m,n)->(m,m),(m,k),(k,n)")(x)
+
+
 def _lstsq(a, b, rcond=None):
     """Least squares in PyTorch's form: solution, residuals, rank, singular values; like its driver gelsy without two of them."""
     solution = jnp.linalg.pinv(a, rtol=rcond) @ b

@@ -18,7 +18,7 @@ from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widen
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
 from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
-from fnjax.port.rules.masks import masked_write
+from fnjax.port.rules.masks import masked_write, without_poles
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.operators import as_number
 from fnjax.port.rules.registry import statement
@@ -121,6 +121,9 @@ def _augmented_entries(
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
     whole_write(base.value, mask.value if mask else None)
     entrywise = term.value.kind != "tensor" or term.value.rank == 0
+    if symbol == "/":
+        without_poles(walk, "div", (base.node, node.value))
+        term = walk.expr(node.value)
     if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
         full = Term(
             parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),

@@ -16,7 +16,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
-from fnjax.port.operations import literal
+from fnjax.port.operations import code, literal
+from fnjax.port.program import FUNCTION_BASES
+from fnjax.port.records import nodes
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import SAVED
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
@@ -44,8 +46,27 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return Term(node, walk.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
     if node.attr.value == "needs_input_grad":
         return Term(node, Value("static", element=Value("static", "bool")))
-    value = walk.state.variables.get(key, UNKNOWN)
-    return Term(node, value)
+    if key not in walk.state.variables and _is_set_nowhere(walk, node.attr.value):
+        walk.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
+    return Term(node, walk.state.variables.get(key, UNKNOWN))
+
+
+def _is_set_nowhere(walk: Walk, name: str) -> bool:
+    """Whether nothing in the file could give ctx this attribute, nor a class of another file."""
+    owner, program = walk.routine.owner, walk.program
+    if owner is None or walk.routine.role not in {"backward", "vjp"} or program.method(owner, "forward") is None:
+        return False
+    bases = [b for c in program.ancestors(owner) for b in c.bases]
+    if not all(b in FUNCTION_BASES or b.removeprefix("file:") in program.classes for b in bases):
+        return False
+    for n in nodes(program.source.tree):
+        called = isinstance(n, cst.Call) and code(n.func) in {"setattr", "hasattr", "getattr", "vars"}
+        passed = isinstance(n, cst.Arg) and isinstance(n.value, cst.Name) and n.value.value in {"ctx", "self"}
+        stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(walk, n.value)
+        kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in code(n.target)
+        if called or passed or stored or kept:
+            return False
+    return not any(name in c.methods or f"{name} =" in code(c.node) for c in program.ancestors(owner))
 
 
 def keep(walk: Walk, key: str, value: Value) -> None:

@@ -57,6 +57,9 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
             and alike(body.value, orelse.value)
             and test.value.guard is None
         ):
+            for i, one, other in ((1, body, orelse), (2, orelse, body)):
+                if isinstance(other.node, (cst.Name, cst.Attribute)) and _scalar_for(one.value, other.value):
+                    texts[i] = code(_shaped(walk, one.node, other.node, {code(other.node): other.value}))
             return Term(
                 parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
             )
@@ -164,7 +167,7 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
         ):
             found = (
                 name,
-                replace(value, kind="tensor"),
+                replace(value, kind="tensor", left_out=False),
                 replace(value, kind="static" if value.kind == "unknown" else value.kind),
             )
     elif isinstance(inner, cst.Comparison) and len(inner.comparisons) == 1 and isinstance(inner.left, cst.Name):
@@ -177,7 +180,7 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
             and isinstance(operator, (cst.Is, cst.IsNot))
         ):
             only = Value("static", "unknown" if literal(other) is None else "bool", literal=literal(other))
-            other_one = replace(value, guard=None, optional=False)
+            other_one = replace(value, guard=None, optional=False, left_out=False)
             found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
     elif isinstance(inner, cst.Name):
         value = walk.state.variables.get(inner.value)
@@ -317,6 +320,59 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
     return found
 
 
+def _in_shape(
+    walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
+) -> list[cst.BaseSuite | None]:
+    """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
+    bound = [[walk.program.bound_in(s) for s in _lines(b)] if b else [] for b in (*blocks, None)]
+    made = []
+    for side, block in enumerate(blocks):
+        other = {n for names_ in bound[1 - side] for n in names_}
+        scalars = {
+            n: start[n]
+            for n, end in ends[side].items()
+            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and _scalar_for(end, start[n])
+        }
+        lines = [_with_shapes(walk, s, scalars) for s in _lines(block)] if block and scalars else []
+        made.append(cst.IndentedBlock(lines) if lines else block)
+    return made
+
+
+def _with_shapes(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return statement
+    target, value = small.targets[0].target, small.value
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
+        pairs = list(zip(target.elements, value.elements, strict=True))
+        parts = [v.with_changes(value=_shaped(walk, v.value, t.value, scalars)) for t, v in pairs]
+        new: cst.BaseExpression = value.with_changes(elements=parts)
+    else:
+        new = _shaped(walk, value, target, scalars)
+    return statement.with_changes(body=[small.with_changes(value=new)])
+
+
+def _scalar_for(new: Value, old: Value) -> bool:
+    """Whether a scalar takes the place of an array of which no shape is known."""
+    return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
+
+
+def _shaped(
+    walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
+) -> cst.BaseExpression:
+    """What the variable takes, in the shape that it has."""
+    name = code(target)
+    if name not in scalars or code(value) == name:
+        return value
+    if not scalars[name].is_tensor:
+        walk.sink.imports.add("jnp")
+    return parse(
+        f"{code(fit(value))}.reshape({name}.shape)"
+        if scalars[name].is_tensor
+        else f"{code(fit(value))}.reshape(jnp.shape({name}))"
+    )
+
+
 def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     only = body.body[0] if len(body.body) == 1 else None
     small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
@@ -332,8 +388,9 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     with walk.rehearsal():
         first, second = walk.branches([node.body, orelse.body if orelse else None])
     after = walk.state
-    assert first is not None
     walk.state = start.copy()
+    first, second = _in_shape(walk, (first, second), start.variables, ends)
+    assert first is not None
     sides = [_assigned(first), _assigned(second)]
     returns = [_single_return(first), _single_return(second) if second else None]
     if all(r is not None for r in returns):
@@ -413,7 +470,7 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
     after = walk.state
     walk.state = start
-    bodies = [_lines(b) for b in made]
+    bodies = [_lines(b) for b in _in_shape(walk, made, start.variables, ends) if b is not None]
     returns = [_last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]

@@ -8,10 +8,13 @@ Safety: all entries stand for the selected ones only where every operation betwe
 and
 the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]` take
 `where=m`.
-Limits: entries at which f is not defined are computed too, and not taken.
+Limits: entries at which f is not defined are computed too, and not taken; where JAX may differentiate the code, f gets
+others there: `jnp.where(m, 1 / jnp.where(m, y, 1), x)`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import libcst as cst
 
@@ -39,6 +42,38 @@ def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
     if _may_promote(base, new):
         text += f".astype({code(fit(base.node))}.dtype)"
     return parse(text)
+
+
+# Functions with an infinite derivative, or value, somewhere: which argument decides, and a safe one.
+_POLES = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "float_power"), (0, "1")),
+    **dict.fromkeys(("lgamma", "digamma"), (0, "1")),
+    **dict.fromkeys(("div", "divide", "true_divide", "atan2", "arctan2", "xlogy"), (1, "1")),
+    **dict.fromkeys(("acos", "asin", "atanh", "arccos", "arcsin", "arctanh", "erfinv"), (0, "0")),
+    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh", "tan"), (0, "0")),
+    **dict.fromkeys(("acosh", "arccosh"), (0, "2")),
+    "logit": (0, "0.5"),
+}
+
+
+def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
+    """The argument of a function with poles is safe where the mask does not select it: NaN times 0 is NaN."""
+    index, safe = _POLES.get(operation, (0, ""))
+    if not safe or not walk.derived or len(values) <= index:
+        return
+    node = values[index]
+    term = walk.expr(node)
+    mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
+    powers = [walk.expr(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
+    if (
+        mask is None
+        or walk.reads(mask) != reads
+        or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers)
+    ):
+        return
+    walk.sink.imports.add("jnp")
+    made = parse(f"jnp.where({code(fit(mask, 1))}, {code(fit(term.node, 1))}, {safe})")
+    walk.memo[id(node)] = node, Term(made, term.value)
 
 
 def _may_promote(base: Term, new: Term) -> bool:

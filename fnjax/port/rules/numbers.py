@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import STATIC, Value
-from fnjax.port.operations import code
+from fnjax.port.operations import code, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
 
@@ -32,6 +32,10 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
         return None
     if term.value.mask:
         raise Uncompressed
+    if code(term.node).startswith("jnp.array(") and isinstance(term.node, cst.Call) and len(term.node.args) == 1:
+        number = term.node.args[0].value
+        if type(value := literal(number)) in {int, bool}:
+            return Term(number, Value("static", type(value).__name__, literal=value))
     return Term(term.node, replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node)))
 
 

@@ -36,6 +36,7 @@ from fnjax.port.operations import (
 from fnjax.port.operations.record import VANISH
 from fnjax.port.records import nodes
 from fnjax.port.rules.indexing import compressed, same_shape
+from fnjax.port.rules.masks import without_poles
 from fnjax.port.rules.operators import as_number, narrowed
 from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
@@ -89,6 +90,10 @@ class Facts(Context):
         if kind == "static" and self._value(node).parts is None and literal(node) is MISSING:
             return "static"
         return kind if kind in {"tensor", "static"} else "unknown"
+
+    def optional(self, node: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        return self._value(node).optional or self._value(node).left_out
 
     def dtype(self, node: cst.BaseExpression) -> str:
         """As the walk found."""
@@ -164,6 +169,7 @@ def operate(
     mask = _masked(walk, node, short, list(terms.values()))
     if mask and short not in ELEMENTWISE:
         return _reduced(walk, node, short, bound)
+    without_poles(walk, short, list(bound.values.values()))
     rendered = bound.render(0)
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)

@@ -18,6 +18,7 @@ from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import chain, negated, placed
+from fnjax.port.rules.masks import without_poles
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -101,6 +102,8 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if not left.value.kind == right.value.kind == "static":
         left, right = as_number(left), as_number(right)
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
+    if isinstance(node.operator, (cst.Divide, cst.Power)):
+        without_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
     made = walk.rebuilt(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
         return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))

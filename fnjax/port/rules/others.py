@@ -3,8 +3,10 @@
 What: calls of the user's own objects, of functions that are arguments, and of the standard library.
 Before: `y = activation(x)`
 After: `y = activation(x)`
-Safety: nothing is assumed of the result.
-Limits: see foreign; `decimal.Decimal(t)` and its like run un-jitted only.
+Safety: nothing is assumed of the result. A call that stands alone is there for its effect: under jit that happens once,
+while tracing, as a note says.
+Limits: see foreign; `decimal.Decimal(t)` and its like run un-jitted only; a call that fills an empty array is a
+finding.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import STATIC, UNKNOWN, Value
+from fnjax.port.naming import targets
+from fnjax.port.operations import code
+from fnjax.port.records import nodes
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
@@ -22,6 +27,8 @@ from fnjax.port.walk import Term, Walk
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
+
+_BLANK = frozenset({"empty", "empty_like", "new_empty", "zeros", "zeros_like", "new_zeros"})
 
 
 @expression(cst.Call)
@@ -37,8 +44,48 @@ def others(walk: Walk, node: cst.Call) -> Term:
     if name in {"types.SimpleNamespace", "argparse.Namespace"}:
         return Term(made, Value("object"))
     root = name.split(".")[0]
+    if root not in sys.stdlib_module_names:
+        _effect(walk, node)
     if root in _NUMBERS and any(v.traced for v in values):
         walk.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Term(made, STATIC)
     return Term(made, UNKNOWN)
+
+
+def _effect(walk: Walk, node: cst.Call) -> None:
+    """A call whose result nobody takes has an effect on its object, or writes to an array that it is given."""
+    line = walk.current
+    alone = isinstance(line, cst.SimpleStatementLine) and any(
+        isinstance(s, cst.Expr) and s.value is node for s in line.body
+    )
+    if not alone or walk.routine.role == "module":
+        return
+    for arg in node.args:
+        if isinstance(arg.value, cst.Name) and walk.live(arg.value.value) and _is_blank(walk, arg.value.value):
+            walk.report(
+                node,
+                "alias",
+                f"{code(node.func)} is given {arg.value.value!r} to write to, and JAX arrays cannot be written to; let "
+                f"it return the new array, and write {arg.value.value} = {code(node)}",
+            )
+            return
+    if walk.routine.role != "helper" and any(walk.expr(a.value).value.is_tensor for a in node.args):
+        walk.note(
+            node,
+            "effect",
+            f"{code(node.func)} is called for its effect: under jit that happens once, while tracing, and what it is "
+            "given has no values then; jax.debug.callback calls it with values",
+        )
+
+
+def _is_blank(walk: Walk, name: str) -> bool:
+    """Whether a variable holds nothing but an array that waits to be filled."""
+    given = [
+        n.value
+        for n in nodes(walk.routine.node)
+        if isinstance(n, cst.Assign) and any(name in targets(t.target) for t in n.targets)
+    ]
+    made = [n.func for n in given if isinstance(n, cst.Call)]
+    names = {f.attr.value if isinstance(f, cst.Attribute) else code(f) for f in made}
+    return bool(made) and len(made) == len(given) and names <= _BLANK

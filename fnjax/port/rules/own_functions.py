@@ -67,6 +67,7 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         routine.arguments[key] = fact if known is None else join_values(known, fact)
     walk.program.reached.add(routine.node)
     routine.differentiated |= walk.differentiated
+    routine.derived |= walk.derived
     if routine.draws:
         made = _with_key(walk, node, made)
     result = routine.result or UNKNOWN
