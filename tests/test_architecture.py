@@ -110,6 +110,7 @@ STRATA = [
     "port.rules.python_calls",
     "port.rules.numpy_calls",
     "port.rules.einops_calls",
+    "port.rules.versions",
     "port.rules.trees",
     "port.rules.own_functions",
     "port.rules.numbers",

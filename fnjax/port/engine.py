@@ -39,6 +39,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     returns,
     statements,
     trees,
+    versions,
 )
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.rules.written_choices import written_choice

@@ -66,8 +66,9 @@ class Routine:
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
     def __post_init__(self) -> None:
+        forgotten = {id(n) for d in nodes(self.node.body) if isinstance(d, cst.Del) for n in nodes(d)}
         for node in nodes(self.node.body):
-            if isinstance(node, cst.Name):
+            if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
                 self.written_at |= {code(e) for e in node.target.slice}

@@ -43,6 +43,7 @@ class Walk:
         self.unrolled = ""  # which of the copies of an expression is walked
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
         self.loops: list[cst.CSTNode] = []
+        self.untaken: list[cst.CSTNode] = []  # blocks that do not run where the present one does
         self.current: cst.CSTNode = routine.node
         self.returns: list[Value] = []
         self.differentiated = routine.differentiated
@@ -232,6 +233,7 @@ class Walk:
         here = self.program.source.position(self.current)
         inside = self.routine.nodes_in(self.current)
         loops = [self.routine.nodes_in(loop) for loop in self.loops]
+        untaken = frozenset().union(*(self.routine.nodes_in(block) for block in self.untaken))
         return any(
             (id(n) not in inside and (self.program.source.position(n) > here or any(id(n) in loop for loop in loops)))
             or (
@@ -240,6 +242,7 @@ class Walk:
                 and not isinstance(self.current, cst.SimpleStatementLine)
             )
             for n in self.routine.reads.get(name, ())
+            if id(n) not in untaken
         )
 
     # ------------------------------------------------------------------------------------------ statements
@@ -379,13 +382,24 @@ class Walk:
         """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
         start = self.state
         ends, made = [], []
-        for body in bodies:
+        for body in (bodies := list(bodies)):
             self.state = start.copy()
-            made.append(None if body is None else self.body(body))
+            with self.taking(body, bodies):
+                made.append(None if body is None else self.body(body))
             if body is None or not leaves(body):
                 ends.append(self.state)
         self.state = merged(ends, self.branch(self.current)) if ends else start
         return made
+
+    @contextlib.contextmanager
+    def taking(self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]) -> Iterator[None]:
+        """One of several ways is walked; in a loop the next round may take another."""
+        before = self.untaken
+        self.untaken = [*before, *(b for b in bodies if b is not None and b is not body and not self.loops)]
+        try:
+            yield
+        finally:
+            self.untaken = before
 
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:
         """Walk the block of a loop; `enter` binds what each round begins with."""

@@ -450,4 +450,42 @@ class SavedRows(Function):
         return x, total / 2, None
 """,
     ),
+    "SharesInPlaceOrNot": (
+        "randn(3, 4), randn(3, 4), False",
+        """
+def stabilized(t, eps=1e-3, inplace=False):
+    if inplace:
+        return t.add_(eps)
+    else:
+        return t + eps
+
+def softened(t, index):
+    t.sub_(t.amax(-1, keepdim=True)).exp_()
+    return t, t.gather(-1, index)
+
+class SharesInPlaceOrNot(Function):
+    @staticmethod
+    def forward(ctx, x, y, inplace):
+        z = x + y
+        first = torch.zeros_like(x[:, :1]).long()
+        soft = x * 2
+        soft, taken = softened(soft, first)
+        ctx.save_for_backward(x, y, z)
+        ctx.inplace = inplace
+        return z + soft * taken
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        x, y, z = ctx.saved_tensors
+        if ctx.inplace:
+            share = gradients[0].div_(stabilized(z.mul_(2), inplace=True))
+            scaled = share.mul_(y)
+        else:
+            share = gradients[0] / stabilized(z * 2, inplace=ctx.inplace)
+            scaled = share * y
+        unused = x * 3
+        del unused
+        return scaled, share / stabilized(x + 5, inplace=True), None
+""",
+    ),
 }

@@ -131,4 +131,27 @@ class Heads(Function):
         return rearrange(g, "b h n d -> b n (h d)"), None
 """,
     ),
+    "ByVersion": (
+        "randn(3, 4)",
+        """
+from packaging import version
+
+NEW = version.parse(torch.__version__)
+
+class ByVersion(Function):
+    @staticmethod
+    def forward(ctx, x):
+        if NEW >= version.parse("1.13"):
+            x = x * 2
+        else:
+            x = torch.old_name(x)
+        if torch.__version__ > "2.4" and NEW.major == int(torch.__version__.split(".")[0]):
+            x = x + 1
+        return x if torch.version.hip is None else x * 0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 if version.parse("1.9") < version.parse("1.10.0") else g
+""",
+    ),
 }

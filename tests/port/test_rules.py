@@ -323,6 +323,18 @@ FINDINGS = {
         "from einops import reduce\nz = reduce(x, 'a b -> a', torch.sum)",
         "operation",
     ),
+    "a part of a version": (
+        "from packaging import version\nk = version.parse(torch.__version__).local",
+        "unknown",
+    ),
+    "a helper's write that a list shows": (
+        "def half(t):\n    t.div_(2)\n    return t.sum()\nw = x * 1\nheld = [w]\nz = half(w)\nctx.z = z + held[0]",
+        "alias",
+    ),
+    "a write that the other branch reads in the next round": (
+        "w = x * 1\nv = [w]\nfor i in n:\n    if i:\n        w.mul_(2)\n    else:\n        y = v[0] + y\nctx.z = y",
+        "alias",
+    ),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
     "a recomputation that the next round reads": (

@@ -69,6 +69,7 @@ torch.finfo.bits torch.iinfo.bits | input | input.bits | static attribute
 torch.iinfo.max | input | input.max | static attribute
 torch.iinfo.min | input | input.min | static attribute
 torch.inf |  | jnp.inf | static attribute
+torch.version.cuda torch.version.hip torch.version.xpu |  | None | static attribute
 torch.nan |  | jnp.nan | static attribute
 torch.pi |  | jnp.pi | static attribute
 torch.e |  | jnp.e | static attribute

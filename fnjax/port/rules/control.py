@@ -143,7 +143,8 @@ def _both(
     for body, value in zip(bodies, (yes, no), strict=True):
         walk.state = start.copy()
         walk.state.variables[name] = value
-        made.append(None if body is None else walk.body(body))
+        with walk.taking(body, bodies):
+            made.append(None if body is None else walk.body(body))
         if body is None or not leaves(body):
             ends.append(walk.state)
     walk.state = merged(ends, walk.branch(walk.current)) if ends else start

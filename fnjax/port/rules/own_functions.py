@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import TENSOR, UNKNOWN, Place, Value, join_values
+from fnjax.port.facts import TENSOR, UNKNOWN, Place, Value, join_values, places
+from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code
 from fnjax.port.program import Class, Routine
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import holding, write
+from fnjax.port.rules.writing import holding, unpacked, write
 from fnjax.port.walk import Stop, Term, Walk, assign
 
 
@@ -101,9 +102,10 @@ def _returned(
         if place is None:
             continue
         seen = [n for n in holding(walk, place) if walk.live(n) and n not in _bound_by(walk, node)]
+        seen += [n for n, v in walk.state.variables.items() if v.place is None and _holds(walk, n, v, place)]
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
-        if seen or (holding(walk, place) and not isinstance(taken[name].value, cst.Name)):
+        if seen:
             raise Stop(
                 node,
                 "alias",
@@ -120,8 +122,15 @@ def _returned(
 def _bound_by(walk: Walk, node: cst.Call) -> list[str]:
     """The variables that take a call's result."""
     small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
-    held = isinstance(small, cst.Assign) and small.value is node
-    return [t.target.value for t in small.targets if isinstance(t.target, cst.Name)] if held else []  # type: ignore[union-attr] # an assignment
+    if not isinstance(small, cst.Assign) or small.value is not node:
+        return []
+    return [name for t in small.targets for name in targets(t.target)]
+
+
+def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
+    """Whether a container that is still read holds what lies at a place."""
+    shared = any(p.storage & place.storage for p in places(value))
+    return shared and walk.live(name) and not unpacked(walk, name, value)
 
 
 def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:

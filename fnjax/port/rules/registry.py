@@ -13,6 +13,7 @@ import libcst as cst
 
 ORDER = (
     "context",
+    "versions",
     "einops_calls",
     "choices",
     "passed_functions",

@@ -148,7 +148,7 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         if name in holders or value.place or name == SAVED:
             continue
         shared = any(p.storage & place.storage for p in places(value))
-        if shared and walk.live(name) and not _unpacked(walk, name, value) and not _spent(walk, name):
+        if shared and walk.live(name) and not unpacked(walk, name, value) and not _spent(walk, name):
             raise Stop(
                 node,
                 "alias",
@@ -165,7 +165,7 @@ def _spent(walk: Walk, name: str) -> bool:
     return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
-def _unpacked(walk: Walk, name: str, value: Value) -> bool:
+def unpacked(walk: Walk, name: str, value: Value) -> bool:
     """Whether a container is one that variables were unpacked from and is not read again, as `ctx.saved_tensors`."""
     attributes = {name.removeprefix("ctx.")} | ({"saved_tensors", "saved_variables"} if name == "ctx.saved" else set())
     here = walk.program.source.position(walk.current)
