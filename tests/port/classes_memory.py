@@ -488,4 +488,25 @@ class SharesInPlaceOrNot(Function):
         return scaled, share / stabilized(x + 5, inplace=True), None
 """,
     ),
+    "ShiftedInPlace": (
+        "randn(3, 4), 1",
+        """
+class ShiftedInPlace(Function):
+    @staticmethod
+    def forward(ctx, x, dim):
+        largest, _ = x.max(dim=dim, keepdim=True)
+        x -= largest
+        y = x.exp()
+        y /= y.sum(dim, keepdim=True)
+        ctx.dim = dim
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        inner = (g * y).sum(ctx.dim, keepdim=True)
+        return y * (g - inner), None
+""",
+    ),
 }

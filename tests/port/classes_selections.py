@@ -164,4 +164,26 @@ class ListChannels(Function):
         return g, None
 """,
     ),
+    "SeveralSelections": (
+        "randn(3, 4), randn(3, 4)",
+        """
+class SeveralSelections(Function):
+    @staticmethod
+    def forward(ctx, angle, scale):
+        a, b = torch.zeros_like(angle), torch.ones_like(angle)
+        large = angle > 0.5
+        small = ~large
+        t, s = angle[large], scale[large]
+        a[large], b[large] = t.cos() * s, t * 2
+        t, s = angle[small], scale[small]
+        a[small] = t + s
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * a, g * b
+""",
+    ),
 }

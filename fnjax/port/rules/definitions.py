@@ -15,6 +15,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.evidence import gradients
 from fnjax.port.facts import Place, State, Value, join_values, places, renamed
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, literal
@@ -107,13 +108,23 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
                 "stays as it was",
             )
-        else:
+        elif routine.parameters.index(param) - routine.first in _differentiated(walk, routine):
+            walk.note(
+                param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was"
+            )
+        else:  # a buffer, whose new entries are meant for the caller
             walk.report(
                 param,
                 "in-place",
                 f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
                 "return the new array too",
             )
+
+
+def _differentiated(walk: Walk, routine: Routine) -> set[int]:
+    """The inputs for which backward returns a gradient."""
+    backward = walk.program.method(routine.owner, "backward") if routine.owner else None
+    return set(gradients(backward.node)) if backward else set()
 
 
 def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:

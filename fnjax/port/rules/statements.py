@@ -34,7 +34,7 @@ from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.operations import only_meaning
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import never_owned, write
-from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, names, parse
 
 
 def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
@@ -82,6 +82,8 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return _one_by_one(walk, node)
     if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):
         return _repeated(walk, node)
+    if (parts := _selections(walk, node)) is not None:
+        return [s for part in parts for s in walk.small(part)]
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = _into(walk, node, node.targets[0].target, term)
@@ -128,6 +130,21 @@ def _writes(walk: Walk, target: cst.BaseExpression) -> bool:
     if isinstance(target, cst.Subscript):
         return walk.expr(target.value).value.kind not in {"static", "object"}
     return is_data(walk, target)
+
+
+def _selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
+    """`a, b = x[m], y[m]` as two assignments: the values are what a mask selects."""
+    target, value = node.targets[0].target, node.value
+    if len(node.targets) > 1 or not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
+        return None
+    names_ = [e.value for e in target.elements]
+    values = [e.value for e in value.elements]
+    if len(names_) != len(values) or not all(isinstance(n, cst.Name) for n in names_):
+        return None
+    bound = {code(n) for n in names_}
+    if any(bound & names(v) for v in values) or not any(walk.expr(v).value.mask for v in values):
+        return None
+    return [cst.Assign([cst.AssignTarget(n)], v) for n, v in zip(names_, values, strict=True)]  # type: ignore[arg-type] # names
 
 
 def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
