@@ -16,6 +16,7 @@ import re
 import libcst as cst
 
 from fnjax.port.facts import STATIC, Value
+from fnjax.port.operations import code
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk, parse
 
@@ -58,9 +59,10 @@ def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.__version__`, and parts of a version."""
     if walk.name_of(node) in {"torch.__version__", "torch.version.__version__"}:
         return Term(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
-    if walk.name_of(node.value) and walk.name_of(node.value) != _VERSION:
+    made = isinstance(node.value, cst.Call) and walk.name_of(node.value.func) in _PARSERS
+    if not made and not isinstance(node.value, cst.Name):
         return None
-    value = walk.expr(node.value).value
+    value = walk.expr(node.value).value if made else walk.lookup(code(node.value))
     if value.name != _VERSION or not isinstance(value.literal, tuple):
         return None
     if node.attr.value not in {"release", *_PARTS}:
