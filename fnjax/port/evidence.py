@@ -97,6 +97,7 @@ class _Uses(cst.CSTVisitor):
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
         self.entries = self.computed = False
+        self.foreign = False  # has a method that neither tensors nor Python's containers have
 
     def _is(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Name) and node.value == self.name
@@ -114,6 +115,10 @@ class _Uses(cst.CSTVisitor):
             takes = found.overloads[0].parameters[:1] if isinstance(found, Operation) else ()
             if takes and takes[0].name in {"input", "A", "tensor", "self", "logits", "x"} and not takes[0].variadic:
                 self.tensor = True
+        if isinstance(node.func, cst.Attribute) and self._is(node.func.value):
+            attr = node.func.attr.value
+            known = find(f"torch.Tensor.{attr}") or any(hasattr(kind, attr) for kind in (str, list, dict))
+            self.foreign = self.foreign or not known
         if code(node.func).endswith(".save_for_backward") and any(self._is(a.value) for a in plain):
             self.saved = True
         if code(node.func) in {"range", "math.sqrt", "math.exp", "math.log"} and any(self._is(a.value) for a in plain):
@@ -234,6 +239,8 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return UNKNOWN
     if said is not None and said is not UNKNOWN:
         return said
+    if uses.foreign and not (uses.saved or graded or uses.computed):
+        return Value("object")
     if uses.tensor or uses.saved:
         return TENSOR
     if uses.static:

@@ -273,4 +273,38 @@ class Contig(Function):
         return gx, gw, gb
 """,
     ),
+    "SoftmaxOfADtypeOrNone": (
+        "randn(3, 4), 1",
+        """
+class SoftmaxOfADtypeOrNone(Function):
+    @staticmethod
+    def forward(ctx, x, dim, dtype=None):
+        y = F.softmax(x, dim=dim, dtype=dtype) + F.log_softmax(x, dim, dtype=x.dtype)
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * torch.softmax(x, 1, dtype=x.dtype), None, None
+""",
+    ),
+    "Adjoint": (
+        "randn(3, 3) + 1j * randn(3, 3), randn(3, 3) * 1j",
+        """
+class Adjoint(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        u, s, vh = torch.linalg.svd(a)
+        y = torch.linalg.solve(a, b)
+        ctx.save_for_backward(u, s.to(u.dtype), y)
+        return y + y.mH + torch.exp(b).conj()
+
+    @staticmethod
+    def backward(ctx, g):
+        u, s, y = ctx.saved_tensors
+        f = s[..., None] * (y @ g)
+        return f + f.mH, y.adjoint() @ g
+""",
+    ),
 }

@@ -120,10 +120,10 @@ torch.get_default_dtype | | jnp.result_type(float) | static
 
 
 def conjugated(template: str) -> Callable[[Bound], str]:
-    """A conjugate transpose, without the conjugate where the dtype is known to be real."""
+    """A conjugate transpose, without the conjugate of whole numbers; results that are called floats may be complex."""
 
     def build(call: Bound) -> str:
-        return template if call.dtype("input") in {"float", "int", "bool"} else f"jnp.conj({template})"
+        return template if call.dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
 
     return build
 

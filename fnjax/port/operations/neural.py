@@ -1,5 +1,7 @@
 """torch.nn.functional: activations, layers, losses."""
 
+import libcst as cst
+
 from fnjax.port.operations.expressions import MISSING
 from fnjax.port.operations.record import Bound, Refuse, Template
 from fnjax.port.operations.registry import lines, operation
@@ -160,7 +162,10 @@ def _softmax(template: str) -> Template:
     def build(call: Bound) -> str:
         if call.literal("dim") is None:
             raise Refuse("without dim PyTorch guesses the axis; give it")
-        return template.replace("input", "input.astype((dtype))") if call.given("dtype") else template
+        if not call.given("dtype"):
+            return template
+        sure = not isinstance(call.values["dtype"], cst.Name)  # a variable may hold None
+        return template.replace("input", "input.astype((dtype))" if sure else "_to(input, dtype)")
 
     return build
 

@@ -90,9 +90,17 @@ def asked(walk: Walk, node: cst.Comparison) -> Term | None:
     """`version.parse(torch.__version__) >= version.parse("1.13")`."""
     if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in _QUESTIONS:
         return None
-    sides = [walk.expr(n).value for n in (node.left, node.comparisons[0].comparator)]
-    left, right = map(_numbers, sides)
-    if _VERSION not in {v.name for v in sides} or left is None or right is None:
+    sides = (node.left, node.comparisons[0].comparator)
+    if not any(_is_version(walk, n) for n in sides):
+        return None
+    left, right = (_numbers(walk.expr(n).value) for n in sides)
+    if left is None or right is None:
         return None
     answer = _QUESTIONS[type(node.comparisons[0].operator)](left, right)
     return Term(parse(str(answer)), Value("static", "bool", literal=answer))
+
+
+def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Call):
+        return walk.name_of(node.func) in _PARSERS
+    return walk.name_of(node) in {"torch.__version__", _VERSION}
