@@ -172,7 +172,10 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
 - A tensor without dimensions widens no other's dtype in PyTorch; a JAX array without dimensions does, unless it was made of a
   Python number. The port casts back where it knows that there are none.
 - `torch.tensor(0.0)` that gets dimensions afterwards is float32 in PyTorch; in JAX it stays open to the other's dtype.
-- `jnp.sign` of NaN is NaN, where PyTorch gives 0.
+- `jnp.sign` of NaN is NaN, where PyTorch gives 0; a product of booleans with infinity or NaN is 0 in JAX where they are False, and
+  NaN in PyTorch.
+- Sums of squares of float16 overflow in JAX's norms, as PyTorch adds them up in float32; what lies beyond the range of
+  `float8_e4m3fn` is NaN in JAX, and the largest number in PyTorch.
 '''  # noqa: E501 - a table
 
 

@@ -65,6 +65,8 @@ def annotated(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
         return TENSOR
     if name == "int":
         return Value("static", "int")
+    if name.startswith("scipy.sparse."):
+        return Value("object")
     if name in _STATIC_TORCH or name.rpartition(".")[2] in _STATIC_TYPES:
         return STATIC
     if isinstance(annotation, cst.BinaryOperation) and isinstance(annotation.operator, cst.BitOr):

@@ -154,4 +154,29 @@ class ByVersion(Function):
         return g * 2 if version.parse("1.9") < version.parse("1.10.0") else g
 """,
     ),
+    "RememberedOrder": (
+        "randn(5)",
+        """
+import functools
+
+@functools.lru_cache(maxsize=None)
+def order(n):
+    places = torch.empty(n, dtype=torch.long)
+    places[torch.arange(n)] = torch.arange(n).flip(0)
+    return places
+
+@functools.cache
+def twice(n):
+    return n * 2
+
+class RememberedOrder(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[order(x.shape[0])] * twice(3)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[order(g.shape[0])] * twice(3)
+""",
+    ),
 }

@@ -66,6 +66,9 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
             kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
             walk.sink.imports.add("fnjax")
             continue
+        if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(walk):
+            walk.note(decorator, "dropped", f"{name} is dropped: it would keep arrays of a trace that has ended")
+            continue
         root = name.split(".")[0]
         if (
             name
@@ -84,6 +87,12 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         if name.startswith("file:"):
             walk.called.add(name)
     return kept
+
+
+def _makes_arrays(walk: Walk) -> bool:
+    """Whether the function that is decorated computes with tensors."""
+    inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
+    return any(walk.program.resolve(n).startswith("torch.") for n in inner)
 
 
 def _mapped(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:

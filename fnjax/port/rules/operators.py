@@ -102,6 +102,9 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if not left.value.kind == right.value.kind == "static":
         left, right = as_number(left), as_number(right)
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
+    foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
+    if foreign and (left.value.numpy or right.value.numpy):
+        raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
     if isinstance(node.operator, (cst.Divide, cst.Power)):
         without_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
     made = walk.rebuilt(node)
