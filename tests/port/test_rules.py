@@ -532,7 +532,7 @@ def test_a_sparse_matrix_is_a_finding():
     """SciPy's sparse matrices do not take JAX's arrays under jit."""
     result = port_source(
         "import scipy.sparse\nimport torch\n\nclass C(torch.autograd.Function):\n    @staticmethod\n"
-        "    def forward(ctx, x, matrix: scipy.sparse.csr_array):\n        return torch.from_numpy(matrix @ x.numpy())\n\n"
+        "    def forward(ctx, x, m: scipy.sparse.csr_array):\n        return torch.from_numpy(m @ x.numpy())\n\n"
         "    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
     )
     assert [(f.line, f.code) for f in result.findings] == [(7, "numpy")]
