@@ -458,6 +458,8 @@ NOTES = {
     ),
     "an effect on an object": ("ctx.engine.keep(x.exp())", "effect"),
     "a word to the device": ("torch.cuda.synchronize()", "dropped"),
+    "an object that takes a value": ("n.total = x.sum()", "effect"),
+    "an object that adds up values": ("n.total += x.sum().item()", "effect"),
 }
 
 

@@ -22,7 +22,7 @@ from fnjax.port.rules.masks import masked_write, without_poles
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.operators import as_number
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import element_of, is_data, untraced_mask, updated
+from fnjax.port.rules.statements import element_of, is_data, set_once, untraced_mask, updated
 from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
@@ -70,6 +70,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     widening = widens(held.value, term.value)
     new = kept_dtype(new, held, [term.value])
     if isinstance(target, cst.Attribute) and not key and not is_data(walk, target) and held.value.kind == "unknown":
+        if term.value.traced:
+            set_once(walk, target)
         return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
     if held.value.kind == "static":
         value = STATIC if term.value.kind == "static" else replace(term.value, number="", place=None)

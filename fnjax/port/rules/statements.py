@@ -73,6 +73,18 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
             raise Uncompressed
         walk.bind(key, value, node)
         keep(walk, key, value)
+    elif value.traced:
+        set_once(walk, target)
+
+
+def set_once(walk: Walk, target: cst.Attribute) -> None:
+    """A note: an object's attribute takes a tensor."""
+    walk.note(
+        target,
+        "effect",
+        f"{code(target)} is set for its effect: under jit that happens once, while tracing, to what has no value then; "
+        "jax.debug.callback sets it to values",
+    )
 
 
 @statement(cst.Assign)
