@@ -99,7 +99,7 @@ class _Uses(cst.CSTVisitor):
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
         self.entries = self.computed = False
-        self.foreign = False  # has a method that neither tensors nor Python's containers have
+        self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
 
     def _is(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Name) and node.value == self.name
@@ -108,6 +108,7 @@ class _Uses(cst.CSTVisitor):
         attr = node.attr.value
         if self._is(node.value) and (attr not in _SHARED or attr in _SURELY) and find(f"torch.Tensor.{attr}"):
             self.tensor = True
+            self.own = self.own or attr not in _SHARED
 
     def visit_Call(self, node: cst.Call) -> None:
         name = self.qualified(node.func)
@@ -241,7 +242,7 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return UNKNOWN
     if said is not None and said is not UNKNOWN:
         return said
-    if uses.foreign and not (uses.saved or graded or uses.computed):
+    if uses.foreign and not (uses.own or uses.saved or graded or uses.computed):
         return Value("object")
     if uses.tensor or uses.saved:
         return TENSOR

@@ -63,7 +63,10 @@ for _name in ("max", "min"):
         f"_{_name}(input, axis=dim, keepdims=keepdim)",
         "pair",
         fields="values indices",
-        parts={"indices": f"jnp.arg{_name}(input, axis=dim, keepdims=keepdim)"},
+        parts={
+            "values": f"jnp.{_name}(input, axis=dim, keepdims=keepdim)",
+            "indices": f"jnp.arg{_name}(input, axis=dim, keepdims=keepdim)",
+        },
     )
 
 

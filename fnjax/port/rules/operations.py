@@ -137,6 +137,7 @@ def operate(
     operation: Operation,
     args: list[cst.Arg],
     root: cst.BaseExpression | None = None,
+    part: int | None = None,
 ) -> Term:
     """The translation of a call of an operation.
 
@@ -146,6 +147,7 @@ def operate(
         operation: its line of the table.
         args: the arguments, the object of a method first.
         root: the object of a method.
+        part: which part of a pair is wanted alone.
     """
     context = Facts(walk, node)
     args = [a for arg in args for a in _spelled(walk, arg)]
@@ -170,7 +172,7 @@ def operate(
     if mask and short not in ELEMENTWISE:
         return _reduced(walk, node, short, bound)
     without_poles(walk, short, list(bound.values.values()))
-    rendered = bound.render(0)
+    rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)
     walk.sink.needs |= rendered.needs
@@ -196,6 +198,8 @@ def operate(
                 "un-jitted only",
             )
     value = replace(result_value(walk, node, bound, rendered, short), mask=mask)
+    if part is not None and value.parts is not None:
+        value = value.parts[part]
     expression_ = rendered.expression
     if short in ELEMENTWISE and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
@@ -473,6 +477,43 @@ def _of_others(walk: Walk, value: Value, attr: str) -> bool:
     return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
 
 
+_FIELDS = ("values", "indices")
+
+
+def part_of(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
+    """One part alone of the pair that a call gives, where there is an operation for that."""
+    if (
+        not isinstance(node, cst.Call) or walk.differentiated
+    ):  # where entries tie, the derivatives of the pair are PyTorch's
+        return None
+    name, args, root = walk.name_of(node.func), list(node.args), None
+    if isinstance(node.func, cst.Attribute) and not name and not walk.name_of(node.func.value):
+        name, root = f"torch.Tensor.{node.func.attr.value}", node.func.value
+        args = [cst.Arg(root), *args]
+        if not walk.expr(root).value.is_tensor:
+            return None
+    found = find(name) if name.startswith("torch.") else None
+    if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
+        return None
+    bound = found.bind(args, Facts(walk, node))
+    if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
+        return None
+    fields = bound.overload.fields
+    if part >= len(fields) or fields[part] not in bound.overload.parts:
+        return None
+    if any(walk.expr(a.value).value.mask for a in args):
+        return None
+    return operate(walk, node, found, args, root, part)
+
+
+@expression(cst.Subscript)
+def entry_of_a_pair(walk: Walk, node: cst.Subscript) -> Term | None:
+    """`x.max(1)[0]`."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    part = literal(index.value) if isinstance(index, cst.Index) else MISSING
+    return part_of(walk, node.value, part) if type(part) is int and part in {0, 1} else None
+
+
 @expression(cst.Call)
 def spelled(walk: Walk, node: cst.Call) -> Term | None:
     """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
@@ -492,8 +533,10 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return reference(walk, node, name)
     if name:
         return None
-    term = walk.expr(node.value)
     attr = node.attr.value
+    if attr in _FIELDS and (alone := part_of(walk, node.value, _FIELDS.index(attr))) is not None:
+        return alone
+    term = walk.expr(node.value)
     value = term.value
     if value.name.startswith("instance:"):
         found = find(f"{value.name.removeprefix('instance:')}.{attr}")

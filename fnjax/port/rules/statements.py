@@ -31,10 +31,10 @@ from fnjax.port.rules.indexing import (
     whole_write,
 )
 from fnjax.port.rules.masks import masked_write
-from fnjax.port.rules.operations import only_meaning
+from fnjax.port.rules.operations import only_meaning, part_of
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import never_owned, write
-from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, names, parse
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, names, parse
 
 
 def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
@@ -96,6 +96,8 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return _repeated(walk, node)
     if (parts := _selections(walk, node)) is not None:
         return [s for part in parts for s in walk.small(part)]
+    if (alone := _part_alone(walk, node)) is not None:
+        return alone
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = _into(walk, node, node.targets[0].target, term)
@@ -157,6 +159,36 @@ def _selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
     if any(bound & names(v) for v in values) or not any(walk.expr(v).value.mask for v in values):
         return None
     return [cst.Assign([cst.AssignTarget(n)], v) for n, v in zip(names_, values, strict=True)]  # type: ignore[arg-type] # names
+
+
+def _part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
+    """`largest, _ = x.max(1)`, where nothing reads the other part."""
+    target = node.targets[0].target
+    names_ = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else []
+    if len(node.targets) > 1 or len(names_) != 2 or not all(isinstance(n, cst.Name) for n in names_):
+        return None
+    unread = [code(n) for n in names_ if _never_read(walk, code(n))]
+    if len(unread) != 1:
+        return None
+    wanted = 0 if code(names_[1]) == unread[0] else 1
+    term = part_of(walk, node.value, wanted)
+    if term is None:
+        return None
+    name = code(names_[wanted])
+    bind_target(walk, names_[wanted], term.value, node)
+    return [assign(name, term.node)]
+
+
+def _never_read(walk: Walk, name: str) -> bool:
+    """Whether a variable is only given values."""
+    given = {
+        id(n)
+        for s in nodes(walk.routine.node)
+        if isinstance(s, (cst.AssignTarget, cst.For, cst.CompFor))
+        for n in nodes(s.target)
+        if isinstance(n, cst.Name)
+    }
+    return all(id(n) in given for n in walk.routine.reads.get(name, ()))
 
 
 def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
