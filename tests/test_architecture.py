@@ -127,6 +127,7 @@ STRATA = [
     "port.rules.augmented",
     "port.rules.returns",
     "port.rules.loops",
+    "port.rules.traced_branches",
     "port.rules.control",
     "port.rules.messages",
     "port.rules.written_choices",

@@ -1,0 +1,384 @@
+"""An `if` on a tensor as jax.lax.cond.
+
+What: the branches become lambdas where they only assign, else functions of the variables that they write; checks that
+only raise keep their `if` and run where the value is known.
+Before: `if x.sum() > 0: x = x * 2`
+After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
+Safety: only where both branches give the same variables tensors of one dtype and shape, as far as they are known.
+Limits: see the rules of conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from fnjax.port.facts import Value
+from fnjax.port.naming import targets
+from fnjax.port.operations import code, fit
+from fnjax.port.records import nodes
+from fnjax.port.rules.loops import carries, define, written_in
+from fnjax.port.walk import Statements, Term, Walk, line, names, parse
+
+
+def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+    """The form of an `if` on a tensor that jit can trace."""
+    if only_raises(node):
+        return _check(walk, node, test)
+    if test.value.guard is not None:  # Python's part could not be asked first
+        return None
+    ends = _ends(walk, node)
+    if ends is None:
+        return None
+    for form in (_cond, _by_functions):
+        start, found = walk.state.copy(), list(walk.sink.findings)
+        made = form(walk, node, test, ends)
+        if made is not None:
+            return made
+        walk.state, walk.sink.findings = start, found
+    return None
+
+
+Ends = list[dict[str, Value]]
+
+
+def _ends(walk: Walk, node: cst.If) -> Ends | None:
+    """The variables after either branch; None where they cannot be arrays of one dtype and shape."""
+    orelse = node.orelse
+    blocks: list[cst.BaseSuite | None] = [node.body, orelse.body if isinstance(orelse, cst.Else) else None]
+    if isinstance(orelse, cst.If):
+        blocks[1] = cst.IndentedBlock([orelse])
+    start, returns = walk.state, []
+    ends: Ends = []
+    with walk.rehearsal():
+        for block in blocks:
+            walk.state, known = start.copy(), len(walk.returns)
+            walk.branches([block])
+            ends.append(walk.state.variables)
+            returns.append(walk.returns[known:])
+            del walk.returns[known:]
+    walk.state = start
+    if not all(alike(a, b) for a in returns[0] for b in returns[1]):
+        return None
+    written = {n for n in walk.program.bound_in(node) if n in ends[0] and n in ends[1] and walk.live(n)}
+    return ends if all(alike(ends[0][n], ends[1][n]) for n in written) else None
+
+
+def _number(value: Value) -> bool:
+    """Whether this is a number, or perhaps one and perhaps an array."""
+    plain = value.parts is None and value.element is None
+    return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
+
+
+def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
+    """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
+    others = [v for v in (a, b) if not _number(v) and not v.is_tensor]
+    return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
+
+
+_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
+
+
+def alike(a: Value, b: Value) -> bool:
+    """Whether two arrays may have one dtype and shape, as far as they are known."""
+    if a.parts is not None and b.parts is not None:
+        return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
+    if not (a.is_tensor and b.is_tensor):
+        return not (a.is_tensor and b.literal is None) and not (b.is_tensor and a.literal is None)
+    if a.optional != b.optional:
+        return False
+    dtypes = {a.dtype, b.dtype}
+    exact = {a.exact, b.exact}
+    if len(dtypes) == 2 and ("bool" in dtypes or "unknown" not in dtypes):
+        return False
+    if len(exact) == 2 and exact & _NARROW and not any(e.startswith("?") for e in exact):
+        return False
+    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (_entry_of(a, b) or _entry_of(b, a))
+
+
+def _entry_of(a: Value, b: Value) -> bool:
+    """Whether one array is made of some entries of the other."""
+    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.starts(b.place):
+        return False
+    return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
+
+
+def only_raises(node: cst.If) -> bool:
+    """Whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
+    return node.orelse is None and all(
+        isinstance(s, cst.SimpleStatementLine) and all(_harmless(x) for x in s.body) for s in node.body.body
+    )
+
+
+def _harmless(node: cst.CSTNode) -> bool:
+    is_message = isinstance(node, cst.Expr) and (
+        code(node).startswith(("print(", "warnings.warn(")) or ".warning(" in code(node)
+    )
+    return isinstance(node, cst.Raise) or is_message
+
+
+def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
+    """A check runs where the value is known."""
+    walk.sink.imports.add("jax")
+    body = walk.branches([node.body])[0]
+    walk.note(node.test, "check", "this check of a tensor's value runs outside jit only")
+    condition = code(fit(test.node, 1))
+    if isinstance(test.node, cst.Name):
+        new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
+    else:
+        new = parse(f"not isinstance(check := {condition}, jax.core.Tracer) and check")
+    return [node.with_changes(test=new, body=body)]
+
+
+def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
+    """The plain assignments of which a block consists."""
+    found: dict[str, cst.BaseExpression] = {}
+    for s in body.body if body else ():
+        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
+            if (
+                isinstance(small, cst.Assign)
+                and len(small.targets) == 1
+                and isinstance(small.targets[0].target, cst.Name)
+            ):
+                found[small.targets[0].target.value] = small.value
+            elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
+                symbol = code(small.operator).strip().removesuffix("=")
+                found[small.target.value] = parse(f"{small.target.value} {symbol} ({code(small.value)})")
+            elif not isinstance(small, (cst.Pass, cst.Expr)) or (
+                isinstance(small, cst.Expr) and not isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
+            ):
+                return None
+    return found
+
+
+def _in_shape(
+    walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
+) -> list[cst.BaseSuite | None]:
+    """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
+    bound = [[walk.program.bound_in(s) for s in _lines(b)] if b else [] for b in (*blocks, None)]
+    made = []
+    for side, block in enumerate(blocks):
+        other = {n for names_ in bound[1 - side] for n in names_}
+        scalars = {
+            n: start[n]
+            for n, end in ends[side].items()
+            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and scalar_for(end, start[n])
+        }
+        lines = [_with_shapes(walk, s, scalars) for s in _lines(block)] if block and scalars else []
+        made.append(cst.IndentedBlock(lines) if lines else block)
+    return made
+
+
+def _with_shapes(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return statement
+    target, value = small.targets[0].target, small.value
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
+        pairs = list(zip(target.elements, value.elements, strict=True))
+        parts = [v.with_changes(value=shaped(walk, v.value, t.value, scalars)) for t, v in pairs]
+        new: cst.BaseExpression = value.with_changes(elements=parts)
+    else:
+        new = shaped(walk, value, target, scalars)
+    return statement.with_changes(body=[small.with_changes(value=new)])
+
+
+def scalar_for(new: Value, old: Value) -> bool:
+    """Whether a scalar takes the place of an array of which no shape is known."""
+    return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
+
+
+def shaped(
+    walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
+) -> cst.BaseExpression:
+    """What the variable takes, in the shape that it has."""
+    name = code(target)
+    if name not in scalars or code(value) == name:
+        return value
+    if not scalars[name].is_tensor:
+        walk.sink.imports.add("jnp")
+    return parse(
+        f"{code(fit(value))}.reshape({name}.shape)"
+        if scalars[name].is_tensor
+        else f"{code(fit(value))}.reshape(jnp.shape({name}))"
+    )
+
+
+def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
+    only = body.body[0] if len(body.body) == 1 else None
+    small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
+    return small.value if isinstance(small, cst.Return) else None
+
+
+def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
+    orelse = node.orelse
+    if isinstance(orelse, cst.If):
+        return None
+    start = walk.state.copy()
+    before = list(walk.before)
+    with walk.rehearsal():
+        first, second = walk.branches([node.body, orelse.body if orelse else None])
+    after = walk.state
+    walk.state = start.copy()
+    first, second = _in_shape(walk, (first, second), start.variables, ends)
+    assert first is not None
+    sides = [_assigned(first), _assigned(second)]
+    returns = [_single_return(first), _single_return(second) if second else None]
+    if all(r is not None for r in returns):
+        walk.branches([node.body, orelse.body if orelse else None])
+        walk.state = after
+        walk.sink.imports.add("jax")
+        yes, no = (code(fit(r, 1)) for r in returns if r is not None)
+        return [line(f"return jax.lax.cond({code(fit(test.node, 1))}, lambda: {yes}, lambda: {no})")]
+    if any(s is None for s in sides) or test.value.rank not in {0, None}:
+        walk.state = start
+        return None
+    changed = sorted({n for s in sides if s for n in s})
+    lengths = [len([x for x in (b.body if b else ()) if not isinstance(x, cst.Pass)]) for b in (first, second)]
+    many = any(s is not None and len(s) != n for s, n in zip(sides, lengths, strict=True))
+    if many or any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
+        walk.state = start
+        return None
+    numbers = any(chosen_number(ends[0][n], ends[1][n]) for n in changed)
+    if numbers and not all(
+        (ends[0][n].is_tensor and ends[1][n].is_tensor) or chosen_number(ends[0][n], ends[1][n]) for n in changed
+    ):
+        walk.state = start
+        return None
+    if not numbers and not all(
+        after.variables[n].kind in {"tensor", "unknown"}
+        and (n not in start.variables or start.variables[n].kind in {"tensor", "unknown"})
+        for n in changed
+    ):
+        walk.state = start
+        return None
+    used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
+    if used or len(changed) > 3 or not changed:
+        walk.state = start
+        return None
+    walk.branches([node.body, orelse.body if orelse else None])
+    walk.before = before
+    walk.state = after
+    if numbers:  # jnp.where gives both sides one dtype
+        walk.sink.imports.add("jnp")
+        condition, values = code(fit(test.node, 1)), []
+        for n in changed:
+            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in sides]
+            values.append(f"jnp.where({condition}, {texts[0]}, {texts[1]})")
+            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), node)
+        return [line(f"{', '.join(changed)} = {', '.join(values)}")]
+    walk.sink.imports.add("jax")
+    lambdas = []
+    for side in sides:
+        values = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
+        lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
+    return [line(f"{', '.join(changed)} = jax.lax.cond({code(fit(test.node, 1))}, {lambdas[0]}, {lambdas[1]})")]
+
+
+def _widened(a: Value, b: Value) -> bool:
+    """Whether one of two values is a whole number and the other perhaps an array of others."""
+    number, array = (a, b) if b.is_tensor else (b, a)
+    return array.is_tensor and number.kind == "static" and number.dtype in {"int", "bool"} and a.dtype != b.dtype
+
+
+def chosen_value(a: Value, b: Value) -> Value:
+    """What jnp.where of two numbers or arrays gives."""
+    arrays = [v for v in (a, b) if v.is_tensor] or [a, b]
+    dtypes = {v.dtype for v in (a, b)}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
+    rank = arrays[0].rank if len(arrays) == 1 or arrays[0].rank == arrays[1].rank else None
+    known = all(v.kind == "static" for v in (a, b))
+    return Value("tensor", dtype, 0 if known else rank)
+
+
+def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
+    """The two blocks as functions, of which jax.lax.cond calls one."""
+    orelse = node.orelse
+    blocks: list[cst.BaseSuite] = [node.body]
+    if orelse is not None:
+        blocks.append(cst.IndentedBlock([orelse]) if isinstance(orelse, cst.If) else orelse.body)
+    start, keys = walk.state.copy(), walk.sink.keys
+    made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
+    after = walk.state
+    walk.state = start
+    bodies = [_lines(b) for b in _in_shape(walk, made, start.variables, ends) if b is not None]
+    returns = [last_return(b) for b in bodies]
+    if len(bodies) == 2 and all(r is not None for r in returns):
+        bodies = [b[:-1] for b in bodies]
+    elif any(r is not None for r in returns):
+        return None
+    written = [written_in(cst.IndentedBlock(b)) for b in bodies]
+    if any(w is None for w in written) or walk.sink.keys != keys:
+        return None
+    every = {n for w in written if w is not None for n in w}
+    own = {n for n in every if _own(walk, node, blocks, n)}
+    given = sorted(n for n in every if n in start.variables and n not in own)
+    if all(r is not None for r in returns):
+        results = [code(fit(r, 1)) for r in returns if r is not None]
+        taken = "return"
+    else:
+        changed = sorted(n for n in every if walk.live(n) and n not in own)
+        both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
+        new = {n: after.variables[n] for n in changed}
+        if not changed or any(n not in start.variables and n not in both for n in changed):
+            return None
+        if not all(carries(v) or _was_number(v, start.variables.get(n)) for n, v in new.items()):
+            return None
+        if any(_widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
+            return None
+        results = [", ".join(changed)] * 2
+        taken = f"{', '.join(changed)} ="
+        for n, value in new.items():
+            after.variables[n] = (
+                value if value.is_tensor else Value("tensor", value.dtype, value.rank, place=value.place)
+            )
+            if value.place is None:
+                walk.bind(n, Value("tensor", value.dtype, 0), node)
+                after.variables[n] = walk.state.variables[n]
+    walk.state = after
+    walk.sink.imports.add("jax")
+    functions = [
+        define(name, ", ".join(given), [*block, line(f"return {result}")])
+        for name, block, result in zip(("positive", "negative"), [*bodies, []], results, strict=False)
+    ]
+    arguments = ", ".join([code(fit(test.node, 1)), "positive", "negative", *given])
+    last = line(f"{taken} jax.lax.cond({arguments})")
+    return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bool:
+    """Whether a variable is only used in these blocks, and gets its value in them before it is read."""
+    inside = walk.routine.nodes_in(node)
+    found = walk.routine.reads.get(name, ())
+    if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
+        return False
+    for block in blocks:
+        first = next(
+            (s for s in block.body if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None
+        )
+        small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+        bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
+        if first is not None and (name not in bound or name in names(small.value)):  # type: ignore[union-attr] # an Assign
+            return False
+    return True
+
+
+def _lines(body: cst.BaseSuite) -> Statements:
+    """The statements of a block."""
+    if isinstance(body, cst.IndentedBlock):
+        return list(body.body)
+    return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
+def last_return(block: Statements) -> cst.BaseExpression | None:
+    """What a block returns at its end."""
+    last = block[-1] if block else None
+    small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
+    return small.value if isinstance(small, cst.Return) else None
+
+
+def _was_number(after: Value, before: Value | None) -> bool:
+    """Whether a variable is a number on one side and an array on the other."""
+    numbers = {"int", "float", "bool"}
+    return after.parts is None and after.element is None and before is not None and before.dtype in numbers
