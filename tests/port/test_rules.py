@@ -544,3 +544,14 @@ def test_a_sparse_matrix_is_a_finding():
         "    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
     )
     assert [(f.line, f.code) for f in result.findings] == [(7, "numpy")]
+
+
+def test_an_object_is_known_by_its_methods():
+    """`size` of what has a method that no tensor has is not a tensor's."""
+    result = port_source(
+        "import torch\n\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, key, manager):\n"
+        "        maps = manager.union_map(key)\n        return x[maps] * torch.zeros(manager.size(key), x.size(1))\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g, None, None\n"
+    )
+    assert not result.findings
+    assert "manager.size(key), x.shape[1]" in result.code
