@@ -78,6 +78,10 @@ REWRITES = {
         "z, _ = x.max(1)\n_, w = torch.sort(y, descending=True)\nctx.z = z + w",
         "z = jnp.max(x, axis=1)\nw = jnp.argsort(y, descending=True)\nctx.z = z + w",
     ),
+    "a pair of which one part is deleted": (
+        "z, w = x.max(1)\ndel w\nctx.z = z",
+        "z, w = _max(x, axis=1)\ndel w\nctx.z = z",
+    ),
     "a pair": ("z, w = x.max(1)\nctx.z = z + w", "z, w = _max(x, axis=1)\nctx.z = z + w"),
     "no_grad": ("with torch.no_grad():\n    z = x.sin()", "z = jnp.sin(x)"),
     "NumPy of a tensor": ("z = np.exp(x.detach().cpu().numpy())", "z = jnp.exp(jax.lax.stop_gradient(x))"),

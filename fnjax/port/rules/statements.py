@@ -188,7 +188,8 @@ def _never_read(walk: Walk, name: str) -> bool:
         for n in nodes(s.target)
         if isinstance(n, cst.Name)
     }
-    return all(id(n) in given for n in walk.routine.reads.get(name, ()))
+    deleted = any(isinstance(s, cst.Del) and name in names(s) for s in nodes(walk.routine.node))
+    return not deleted and all(id(n) in given for n in walk.routine.reads.get(name, ()))
 
 
 def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
