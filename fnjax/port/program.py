@@ -144,6 +144,13 @@ class Program:
                 return self.routine(c.methods[name], f"{c.name}.{name}", c)
         return None
 
+    def differentiated(self, routine: Routine, always: bool = False) -> set[int]:
+        """The inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
+        if routine.role != "forward" or routine.owner is None:
+            return set()
+        backward = self.method(routine.owner, "backward")
+        return set(gradients(backward.node, always)) if backward else set()
+
     # -------------------------------------------------------------------------------------------- names
 
     def lookup(self, name: str) -> Value:
@@ -223,9 +230,7 @@ class Program:
         resolve = self.resolve
         params = routine.parameters
         star = routine.node.params.star_arg
-        backward = self.method(routine.owner, "backward") if routine.owner and routine.role == "forward" else None
-        graded = set(gradients(backward.node)) if backward else set()
-        always = set(gradients(backward.node, always=True)) if backward else set()
+        graded, always = self.differentiated(routine), self.differentiated(routine, always=True)
         for i, param in enumerate(params):
             name = param.name.value
             if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.evidence import gradients
 from fnjax.port.facts import Place, State, Value, join_values, places, renamed
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, literal
@@ -108,7 +107,7 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
                 "stays as it was",
             )
-        elif routine.parameters.index(param) - routine.first in _differentiated(walk, routine):
+        elif routine.parameters.index(param) - routine.first in walk.program.differentiated(routine):
             walk.note(
                 param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was"
             )
@@ -119,12 +118,6 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
                 "return the new array too",
             )
-
-
-def _differentiated(walk: Walk, routine: Routine) -> set[int]:
-    """The inputs for which backward returns a gradient."""
-    backward = walk.program.method(routine.owner, "backward") if routine.owner else None
-    return set(gradients(backward.node)) if backward else set()
 
 
 def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:

@@ -358,11 +358,11 @@ def _pullback(
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
         cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
-    aux = "".join(f"{n}, " for n in sorted(needed - {first}))
-    returned = f"{result}, ({aux.rstrip() if aux.count(',') == 1 else aux.rstrip(', ')})" if aux else result
-    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {returned}")]))
-    bound, option = (f"{first}, pullback, ({returned.rpartition(', (')[2]}", ", has_aux=True") if aux else ("", "")
-    made.append(line(f"{bound or f'{first}, pullback'} = jax.vjp(recomputed, {', '.join(wanted)}{option})"))
+    others = sorted(needed - {first})
+    aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
+    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {result}{aux}")]))
+    option = ", has_aux=True" if aux else ""
+    made.append(line(f"{first}, pullback{aux} = jax.vjp(recomputed, {', '.join(wanted)}{option})"))
     made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
