@@ -85,6 +85,15 @@ class Walk:
         return self.differentiated or self.routine.derived or (backward and not once)
 
     @contextlib.contextmanager
+    def perhaps(self) -> Iterator[None]:
+        """What is walked here may not be evaluated, or more than once."""
+        self.conditional += 1
+        try:
+            yield
+        finally:
+            self.conditional -= 1
+
+    @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:
         """Nothing that is walked here leaves a trace, except in the state."""
         sink, self.sink = self.sink, Sink()
@@ -288,7 +297,6 @@ class Walk:
         outer, self.current = self.current, node
         outside, self.before = self.before, []
         self.memo.clear()
-        depth = self.conditional
         try:
             if isinstance(node, cst.SimpleStatementLine):
                 return self.simple(node, node)
@@ -306,15 +314,15 @@ class Walk:
         except Uncompressed:
             return self.headed(node, [raising(self._unmasked(node))])
         finally:
-            self.current, self.before, self.conditional = outer, outside, depth
+            self.current, self.before = outer, outside
             self.memo.clear()
 
     def simple(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
         """The translation of a line of small statements."""
         made: Statements = []
-        same, depth = True, self.conditional
+        same = True
         for small in node.body:
-            self.before, self.conditional = [], depth  # which a statement that was given up has left
+            self.before = []
             self.memo.clear()
             try:
                 new = self.small(small)

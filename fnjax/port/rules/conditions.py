@@ -147,14 +147,13 @@ def parted(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Fo
     """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
-    start, memo, depth = walk.state.copy(), dict(walk.memo), walk.conditional
+    start, memo = walk.state.copy(), dict(walk.memo)
     try:
-        with walk.rehearsal():
-            walk.conditional += 1
+        with walk.rehearsal(), walk.perhaps():
             opened = placed(walk, _opened(walk, test), test)
             part = _python_part(walk, opened)
     finally:
-        walk.state, walk.memo, walk.conditional = start, memo, depth
+        walk.state, walk.memo = start, memo
     if part is None or part is test:
         return None
     return part, _assumed(opened, part, True), _assumed(opened, part, False)
@@ -245,9 +244,8 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     """`a and b`."""
     found = operands(node)
     terms = [walk.expr(found[0])]
-    walk.conditional += 1
-    terms += [walk.expr(n) for n in found[1:]]
-    walk.conditional -= 1
+    with walk.perhaps():
+        terms += [walk.expr(n) for n in found[1:]]
     terms = _undecided(terms, isinstance(node.operator, cst.Or))
     if len(terms) == 1:
         return terms[0]

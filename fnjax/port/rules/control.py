@@ -46,10 +46,9 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    walk.conditional += 1
-    narrowed = _narrowed(walk, node.test)
-    body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse), 1))
-    walk.conditional -= 1
+    with walk.perhaps():
+        narrowed = _narrowed(walk, node.test)
+        body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse), 1))
     if test.value.mask or body.value.mask or orelse.value.mask:
         raise Uncompressed
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)

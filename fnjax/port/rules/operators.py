@@ -303,9 +303,8 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
     outer = walk.state.copy()
     for param in node.params.params:
         walk.state.variables[param.name.value] = UNKNOWN
-    walk.conditional += 1
-    body = walk.expr(node.body)
-    walk.conditional -= 1
+    with walk.perhaps():
+        body = walk.expr(node.body)
     walk.state = outer
     defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
     params = [
@@ -326,19 +325,17 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
         return _unrolled(walk, node, written)
     outer = walk.state.copy()
-    walk.conditional += 1
-    changes: cst.CompFor = node.for_in
-    made_for = _comp_for(walk, changes, bind_target, element_of)
-    if isinstance(node, cst.DictComp):
-        key, value = walk.expr(node.key), walk.expr(node.value)
-        made: cst.BaseExpression = node.with_changes(key=key.node, value=value.node, for_in=made_for)
-        element = value.value
-    else:
-        assert isinstance(node, cst.BaseSimpleComp)
-        term = walk.expr(node.elt)
-        made = node.with_changes(elt=term.node, for_in=made_for)
-        element = term.value
-    walk.conditional -= 1
+    with walk.perhaps():
+        made_for = _comp_for(walk, node.for_in, bind_target, element_of)
+        if isinstance(node, cst.DictComp):
+            key, value = walk.expr(node.key), walk.expr(node.value)
+            made: cst.BaseExpression = node.with_changes(key=key.node, value=value.node, for_in=made_for)
+            element = value.value
+        else:
+            assert isinstance(node, cst.BaseSimpleComp)
+            term = walk.expr(node.elt)
+            made = node.with_changes(elt=term.node, for_in=made_for)
+            element = term.value
     walk.state = outer
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
