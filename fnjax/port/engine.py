@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -249,10 +250,14 @@ def _is_import(node: cst.CSTNode) -> bool:
 
 
 def read_names(made: Iterable[Any]) -> set[str]:
-    """The names that translated statements read, or say to be global."""
-    tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in made))
-    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return found | {name for n in ast.walk(tree) if isinstance(n, ast.Global) for name in n.names}
+    """The names of the top level that translated statements read, or say to be global."""
+    waiting = [symtable.symtable("".join(cst.Module([]).code_for_node(s) for s in made), "port", "exec")]
+    found: set[str] = set()
+    for table in waiting:
+        waiting += table.get_children()
+        top = table.get_type() == "module"
+        found |= {s.get_name() for s in table.get_symbols() if (s.is_referenced() if top else s.is_global())}
+    return found
 
 
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:

@@ -146,7 +146,11 @@ class _Uses(cst.CSTVisitor):
             self.computed = True
 
     def visit_Subscript(self, node: cst.Subscript) -> None:
-        self.entries = self.entries or self._is(node.value)
+        if not self._is(node.value):
+            return
+        self.entries = True
+        cut = (isinstance(e.slice, cst.Slice) or code(e.slice) == "..." for e in node.slice)
+        self.tensor = self.tensor or (len(node.slice) > 1 and any(cut))  # no list has x[:, 0]
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
         others = [literal(t.comparator) for t in node.comparisons]
@@ -228,7 +232,12 @@ class _Returned(cst.CSTVisitor):
         for target in node.targets:
             if "None" in code(node.value):
                 self.nothing |= set(targets(target.target))
-            if isinstance(target.target, cst.Name) and isinstance(node.value, (cst.BinaryOperation, cst.Call)):
+            if isinstance(node.value, cst.Attribute) and node.value.attr.value == "saved_tensors":
+                self.tensors |= set(targets(target.target))
+            known = isinstance(node.value, cst.Name) and node.value.value in self.tensors
+            if isinstance(target.target, cst.Name) and (
+                known or isinstance(node.value, (cst.BinaryOperation, cst.Call))
+            ):
                 self.tensors.add(target.target.value)
 
 

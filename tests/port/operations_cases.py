@@ -1019,6 +1019,10 @@ torch.addbmm(A, C, C.mT, alpha=3)
 torch.linalg.qr(A)[1].abs()
 torch.linalg.qr(x.T)[0].abs()
 torch.linalg.qr(x.T, mode="complete")[0].shape
+torch.linalg.qr(A, mode="r")[1].abs()
+torch.linalg.qr(A, mode="r")[0]
+torch.linalg.cholesky(S + torch.triu(A, 1))
+torch.linalg.cholesky(S + torch.tril(A, -1), upper=True)
 torch.qr(A)[1].abs()
 torch.linalg.solve_triangular(torch.triu(A), x, upper=True)
 torch.linalg.solve_triangular(torch.tril(A), x, upper=False)

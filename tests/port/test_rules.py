@@ -1,5 +1,7 @@
 """What single statements become, and what stays as it is."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from fnjax.port import port_source
@@ -54,6 +56,32 @@ REWRITES = {
     "a variable with a list as index": (
         "i = [0, 0]\nx[i] += 1",
         "i = [0, 0]\nx = x.at[jnp.array(i)].set(x[jnp.array(i)] + 1)",
+    ),
+    "random numbers in a new array": (
+        "z = torch.FloatTensor(x.size(0)).uniform_()\nw = x.new(x.size()).normal_()",
+        (
+            "key, subkey = jax.random.split(key)\nz = jax.random.uniform(subkey, (x.shape[0],), jnp.float32)\n"
+            "key, subkey = jax.random.split(key)\nw = jax.random.normal(subkey, x.shape, x.dtype)"
+        ),
+    ),
+    "a list that a loop has filled": (
+        "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = torch.Tensor(z)",
+        "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = jnp.array(z, dtype=jnp.float32)",
+    ),
+    "what a mask selects, under its own name": (
+        "z = x * 2\nz = z[z > 0]\nw = z.mean()",
+        "z = x * 2\nw = jnp.mean(z, where=z > 0)",
+    ),
+    "the number in an array of one entry": (
+        "z = torch.ones(1)\nw = x * z.item()",
+        "z = jnp.ones(1)\nw = x * z.reshape(())",
+    ),
+    "dtypes as keys": (
+        "z = x.dtype in {torch.float16, torch.bfloat16}\nd = {torch.float32: 1}\nw = d[torch.float32]",
+        (
+            "z = x.dtype in {jnp.dtype(jnp.float16), jnp.dtype(jnp.bfloat16)}\nd = {jnp.dtype(jnp.float32): 1}\n"
+            "w = d[jnp.dtype(jnp.float32)]"
+        ),
     ),
     "keywords from a dictionary": (
         "kw = {'dtype': x.dtype}\nz = torch.ones(3, **kw)",
@@ -295,6 +323,11 @@ FINDINGS = {
         "untraced",
     ),
     "a write to the enclosing function's": ("def f():\n    y.mul_(2)\nf()", "alias"),
+    "a handler for what JAX does not raise": (
+        "try:\n    z = torch.linalg.cholesky(x)\nexcept RuntimeError:\n    z = x",
+        "untraced",
+    ),
+    "a write to what an object of the caller keeps": ("z = n.inner.buffer\nz.copy_(x)", "alias"),
     "a write through a view of other numbers": ("z = torch.complex(x, y)\nz.real.mul_(2)\nctx.z = z", "alias"),
     "a mask that has changed since": ("m = x > 0\nz = y[m]\nm = x < 0\nctx.z = z.sum() + m", "untraced"),
     "an option that JAX has not": ("z = F.grid_sample(x, y, mode='bicubic')", "operation"),
@@ -559,3 +592,42 @@ def test_an_object_is_known_by_its_methods():
     )
     assert not result.findings
     assert "manager.size(key), x.shape[1]" in result.code
+
+
+def test_forward_and_backward_draw_different_numbers():
+    """Of the key that both would take, each gets a half."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x):\n        return x * torch.rand_like(x)\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        return g * torch.rand_like(g)\n"
+    )
+    names = {}
+    exec(port_source(text).code, names)
+    x = jnp.ones(5)
+    y, pullback = jax.vjp(lambda x: names["C"].apply(x, jax.random.key(0)), x)
+    assert not jnp.isclose(y, pullback(x)[0]).any()
+
+
+def test_a_buffer_that_backward_writes_to_is_a_finding():
+    """What backward leaves in a buffer for the caller would be lost; scratch work in a saved input is not."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x, memory):\n        ctx.save_for_backward(x, memory)\n        return x @ memory\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, memory = ctx.saved_tensors\n"
+        "        gx = g @ memory.t()\n        memory.{}\n        return {}gx, None\n"
+    )
+    assert [f.code for f in port_source(text.format("mul_(0.5)", "")).findings] == ["in-place"]
+    assert not port_source(text.format("mul_(0.5)", "memory.sum() * ")).findings
+
+
+def test_only_what_the_class_reads_is_brought_along():
+    """A script at the end of the file, whose variables have the names of the class's own."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x):\n        y = x * 2\n        return y\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        return 2 * g\n"
+        "if __name__ == '__main__':\n    x = torch.randn(3)\n    y = torch.autograd.gradcheck(C.apply, x)\n"
+    )
+    ported = port_source(text)
+    assert "__main__" not in ported.code
+    assert not ported.findings

@@ -204,9 +204,10 @@ def _constructor(dtype: str, empty: str) -> Template:
         if "data" not in call.values:
             return f"{empty}(0, dtype={dtype})"
         data, value = call.values["data"], call.literal("data")
-        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or call.context.role(data) == "list":
+        role = call.context.role(data)
+        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or role == "list":
             return f"jnp.array(data, dtype={dtype})"
-        size = call.context.role(data) == "size" or code(data).endswith((".shape", ".size()"))
+        size = role in {"size", "int"} or code(data).endswith((".shape", ".size()"))
         if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
             return f"{empty}(data, dtype={dtype})"
         if call.kind("data") == "tensor":

@@ -25,6 +25,8 @@ _NORM = {"jnp.linalg.norm": "_norm"}  # of vectors; Frobenius' norm is one
 _TEMPLATES = {
     "torch.clamp_min": "_clip(input, min)",
     "torch.clamp_max": "_clip(input, max=(max))",
+    "torch.cholesky": "jnp.linalg.cholesky(A, upper=upper)",  # its gradient is symmetric
+    "torch.linalg.cholesky": "jnp.linalg.cholesky(A, upper=upper)",
     "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
     "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 
 import libcst as cst
@@ -88,6 +89,29 @@ def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
+_NEW_ARRAYS = ("zeros", "ones", "empty")
+
+
+def _of_new_array(node: cst.BaseExpression, attr: str) -> cst.BaseExpression | None:
+    """The shape or dtype of an array that an expression makes, where it is written there: `jnp.empty((3, 4)).shape`."""
+    if attr not in {"shape", "dtype"} or not (isinstance(node, cst.Call) and node.args):
+        return None
+    name = code(node.func)
+    first = node.args[0].value
+    like = name in {f"jnp.{n}_like" for n in _NEW_ARRAYS}
+    if not like and name not in {f"jnp.{n}" for n in _NEW_ARRAYS}:
+        return None
+    if attr == "dtype":
+        given = next((a.value for a in node.args if a.keyword and a.keyword.value == "dtype"), cst.Name("float"))
+        return cst.parse_expression(f"{code(fit(first))}.dtype") if like and len(node.args) == 1 else given
+    if like:
+        return cst.parse_expression(f"{code(fit(first))}.shape")
+    text = code(first)
+    if re.search(r"\.shape\[-?\d+\]$", text):
+        return cst.parse_expression(f"({text},)")
+    return first if isinstance(first, cst.Tuple) or text.endswith(".shape") else None
+
+
 class Fill(cst.CSTTransformer):
     """Puts expressions in place of a template's names, with parentheses where they are needed.
 
@@ -104,7 +128,8 @@ class Fill(cst.CSTTransformer):
         value = fit(updated_node.value)
         if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        return updated_node.with_changes(value=value, attr=original_node.attr)
+        known = _of_new_array(value, original_node.attr.value)
+        return known or updated_node.with_changes(value=value, attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
         """Omitted parameters vanish, and `*names` takes the elements of a tuple."""

@@ -31,9 +31,6 @@ linalg.det | A | jnp.linalg.det(A) | float
 +logdet | input | _logdet(input) | float
 +slogdet | input | jnp.linalg.slogdet(input) | pair fields=sign,logabsdet
 linalg.slogdet | A | jnp.linalg.slogdet(A) | pair fields=sign,logabsdet
-+cholesky | input, upper=False | jnp.linalg.cholesky(input, upper=upper) | float
-linalg.cholesky | A, *, upper=False | jnp.linalg.cholesky(A, upper=upper) | float
-linalg.cholesky_ex | A, *, upper=False, check_errors=False | (jnp.linalg.cholesky(A, upper=upper), jnp.zeros(A.shape[:-2], dtype=jnp.int32)) | pair fields=L,info
 linalg.eigh | A, UPLO="L" | jnp.linalg.eigh(A, UPLO=UPLO, symmetrize_input=False) | pair fields=eigenvalues,eigenvectors
 linalg.eigvalsh | A, UPLO="L" | jnp.linalg.eigvalsh(A, UPLO=UPLO, symmetrize_input=False) | float
 linalg.eig | A | jnp.linalg.eig(A) | pair fields=eigenvalues,eigenvectors
@@ -95,10 +92,31 @@ def flag(call: Bound, name: str) -> bool:
     return value
 
 
+def _cholesky(call: Bound) -> str:
+    """PyTorch reads the lower triangle alone; with upper=True the upper one."""
+    upper = call.literal("upper")
+    if not isinstance(upper, bool):
+        return "jnp.linalg.cholesky(A, upper=upper)"
+    return f"jnp.linalg.cholesky({'A.mT.conj(), upper=True' if upper else 'A'}, symmetrize_input=False)"
+
+
+operation("+cholesky", "A, upper=False", _cholesky, "float")
+operation("linalg.cholesky", "A, *, upper=False", _cholesky, "float")
+operation(
+    "linalg.cholesky_ex",
+    "A, *, upper=False, check_errors=False",
+    lambda call: f"({_cholesky(call)}, jnp.zeros(A.shape[:-2], dtype=jnp.int32))",
+    "pair",
+    fields="L info",
+)
+
+
 def _qr(call: Bound) -> str:
     mode = call.literal("mode")
+    if mode == "r":
+        return '(jnp.empty(0, dtype=A.dtype), jnp.linalg.qr(A, mode="r"))'
     if mode not in {"reduced", "complete"}:
-        raise Refuse("mode must be 'reduced' or 'complete' as a literal")
+        raise Refuse("mode must be 'reduced', 'complete' or 'r' as a literal")
     return "jnp.linalg.qr(A)" if mode == "reduced" else 'jnp.linalg.qr(A, mode="complete")'
 
 

@@ -35,8 +35,10 @@ torch.threshold torch.threshold_ F.threshold F.threshold_ | input, threshold, va
 F.glu | input, dim=-1 | jax.nn.glu(input, axis=dim) | float
 F.linear | input, weight | input @ weight.T | float
 F.bilinear torch.bilinear | input1, input2, weight, bias=None | _bilinear(input1, input2, weight, bias) | float
-torch._softmax_backward_data | grad_output, output, dim, input_dtype | _softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
-torch._log_softmax_backward_data | grad_output, output, dim, input_dtype | _log_softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
+torch._softmax_backward_data | grad_output, output, dim, input_dtype: static | _softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
+torch._softmax_backward_data | grad_output, output, dim, input: tensor | _softmax_grad(grad_output, output, axis=dim).astype(input.dtype) | float
+torch._log_softmax_backward_data | grad_output, output, dim, input_dtype: static | _log_softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
+torch._log_softmax_backward_data | grad_output, output, dim, input: tensor | _log_softmax_grad(grad_output, output, axis=dim).astype(input.dtype) | float
 F.normalize | input, p=2.0, dim=1, eps=1e-12, out=None | _normalize(input, p=p, axis=dim, eps=eps) | float
 torch.rms_norm F.rms_norm | input, normalized_shape, weight=None, eps=None | _rms_norm(input, normalized_shape, weight=weight, eps=eps) | float
 torch.layer_norm F.layer_norm | input, normalized_shape, weight=None, bias=None, eps=1e-05 | _layer_norm(input, normalized_shape, weight, bias, eps=eps) | float

@@ -19,7 +19,6 @@ torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.rando
 torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random
 torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
 torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
-.normal_ | input, mean=0, std=1, *, generator=None | mean + std * jax.random.normal(key, input.shape, input.dtype) | float random
 .uniform_ | input, to, *, generator=None | jax.random.uniform(key, input.shape, input.dtype, maxval=to) | float random
 .exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random
 .cauchy_ | input, median=0, sigma=1, *, generator=None | median + sigma * jax.random.cauchy(key, input.shape, input.dtype) | float random
@@ -44,6 +43,15 @@ for _name, _draw in {
 _INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
 operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
 operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
+
+
+def _normal(call: Bound) -> str:
+    draw = "jax.random.normal(key, input.shape, input.dtype)"
+    scaled = draw if call.literal("std") == 1 else f"std * {draw}"
+    return scaled if call.literal("mean") == 0 else f"mean + {scaled}"
+
+
+operation(".normal_", "input, mean=0, std=1, *, generator=None", _normal, "float", random=True)
 
 
 def _uniform(call: Bound) -> str:

@@ -118,7 +118,7 @@ class Context:
         return literal(node)
 
     def role(self, node: cst.BaseExpression) -> str:
-        """`dtype` or `device`, `list` or `size` (that of a tensor) for what is surely one of these, else empty."""
+        """`dtype`, `device`, `list`, `size` (that of a tensor) or `int` for what is surely one of these, else empty."""
         text = code(self.rewritten(node))
         named = text.startswith(("jnp.", "torch.")) and text.rpartition(".")[2] in DTYPES
         if named or text.endswith("dtype"):

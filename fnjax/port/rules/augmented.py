@@ -76,9 +76,9 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     if held.value.kind == "static":
         value = STATIC if term.value.kind == "static" else replace(term.value, number="", place=None)
         if held.value.parts is not None or held.value.element is not None:
-            value = Value(
-                "static", element=element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
-            )
+            listed = held.value.name == LIST or isinstance(node.value, (cst.List, cst.ListComp))
+            element = element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
+            value = Value("static", name=LIST if listed else "", element=element)
         if key:
             walk.bind(key, replace(value, literal=MISSING), node)
             if key.startswith("ctx."):

@@ -275,9 +275,28 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
 
 
+# What PyTorch refuses for the values of a matrix; and what it may fail at, which is rare.
+_REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
+_FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "symeig", "pinverse", "pinv", "lstsq"})
+
+
+def _unfailing(walk: Walk, node: cst.Try) -> None:
+    """A handler for values at which PyTorch raises and JAX gives NaN."""
+    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
+    for call in calls:
+        name = code(call.func).rpartition(".")[2]
+        if name in _REFUSING | _FAILING:
+            raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
+            severity = "note" if raises or name in _FAILING else "error"
+            message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
+            walk.report(call, "untraced", message, severity)
+
+
 @statement(cst.Try)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
+    if node.handlers:
+        _unfailing(walk, node)
     start = walk.state.copy()
     body = walk.body(node.body)
     ends = [walk.state.copy()] if not leaves(node.body) else []

@@ -208,8 +208,13 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
     )
     backward = program.method(routine.owner, "backward") if routine.owner else None
     if backward is not None and backward.draws and not routine.has_setup:
-        ctx = routine.parameters[routine.first - 1].name.value
-        made = _opening(made, f"{ctx}.{key} = {key}")
+        kept = f"{routine.parameters[routine.first - 1].name.value}.{key}"
+        split = (
+            f"jax.random.split({key})"
+            if default is None
+            else f"jax.random.split({key}) if {key} is not None else (None, None)"
+        )
+        made = _opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
     return made
 
 

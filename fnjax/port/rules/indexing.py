@@ -151,8 +151,16 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
     )
 
 
+def hashed(walk: Walk, term: Term) -> cst.BaseExpression:
+    """A dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
+    if term.value.name != "instance:torch.dtype" or code(term.node).endswith(".dtype"):
+        return term.node
+    walk.sink.imports.add("jnp")
+    return parse(f"jnp.dtype({code(term.node)})")
+
+
 def _index(walk: Walk, term: Term) -> cst.BaseExpression:
-    node = term.node
+    node = hashed(walk, term)
     if isinstance(node, (cst.List, cst.ListComp)) or (term.value.name == LIST and not _of_tensors(term.value)):
         truth = any(v.dtype == "bool" for v in (*(term.value.parts or ()), term.value.element or UNKNOWN))
         root = "np" if truth else "jnp"  # a mask has to be known under jit

@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import STATIC, Value
-from fnjax.port.operations import code, literal
+from fnjax.port.operations import code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
 
@@ -36,7 +36,8 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
         number = term.node.args[0].value
         if type(value := literal(number)) in {int, bool}:
             return Term(number, Value("static", type(value).__name__, literal=value))
-    return Term(term.node, replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node)))
+    made = term.node if term.value.rank == 0 else parse(f"{code(fit(term.node))}.reshape(())")
+    return Term(made, replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node)))
 
 
 @expression(cst.Call)

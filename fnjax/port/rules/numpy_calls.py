@@ -292,7 +292,7 @@ def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
     names = [part.partition("=")[0] for part in spec.split()]
     given = {name: default for part in spec.split() for name, _, default in [part.partition("=")]}
     if names == ["*size"] and node.args and not any(a.keyword for a in node.args):
-        inside = ", ".join(code(a) for a in node.args).rstrip(", ")
+        inside = ", ".join(f"{a.star}{code(walk.expr(a.value).node)}" for a in node.args)
         given = {"size": inside[1:] if inside.startswith("*") and len(node.args) == 1 else f"({inside},)"}
     else:
         for i, arg in enumerate(node.args):

@@ -109,12 +109,15 @@ class Facts(Context):
         return found if found is not MISSING else self._value(node).literal
 
     def role(self, node: cst.BaseExpression) -> str:
-        """A dtype and a device are known by their values."""
-        name = self._value(node).name
+        """By the value, where its text does not tell."""
+        value = self._value(node)
+        name = value.name
         if name == "instance:torch.dtype":
             return "dtype"
         if name in {LIST, SIZE}:
             return "list" if name == LIST else "size"
+        if value.is_number and value.dtype == "int":
+            return "int"
         return "device" if name == "instance:torch.device" else super().role(node)
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -553,7 +556,7 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return operate(walk, node, found, [cst.Arg(node.value)])
     if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
-    return None
+    return Term(walk.rebuilt(node), owned(walk, node)) if found is None else None
 
 
 @expression(cst.Name)

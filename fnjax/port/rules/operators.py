@@ -10,6 +10,7 @@ Limits: chained comparisons whose middle writes or names something ask for a Pyt
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
@@ -18,6 +19,7 @@ from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import chain, negated, placed
+from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.masks import without_poles
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
@@ -227,6 +229,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         if {cst.In, cst.NotIn} & set(operators) and operands[0].value.python:
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
+        if operators[0] in {cst.In, cst.NotIn} and not isinstance(operands[1].node, (cst.Tuple, cst.List)):
+            made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))
         return Term(made, Value("static", "bool"))
     if (links := chain(walk, node)) is not None:
         return walk.expr(placed(walk, links, node))
@@ -281,7 +285,21 @@ def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
 def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
     """`{"a": x}`."""
     pairs = [(literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements]
-    return Term(walk.rebuilt(node), Value("static", element=UNKNOWN, entries=entries(walk, pairs)))
+    made = walk.rebuilt(node)
+    if any(isinstance(e, (cst.DictElement, cst.Element)) and _is_dtype(_key(walk, e).value) for e in node.elements):
+        changed = [_hashed_element(walk, *pair) for pair in zip(node.elements, made.elements, strict=True)]
+        made = made.with_changes(elements=changed)
+    return Term(made, Value("static", element=UNKNOWN, entries=entries(walk, pairs)))
+
+
+def _key(walk: Walk, element: cst.CSTNode) -> Term:
+    return walk.expr(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
+
+
+def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
+    if not isinstance(old, (cst.DictElement, cst.Element)):
+        return new
+    return new.with_changes(**{"key" if isinstance(old, cst.DictElement) else "value": hashed(walk, _key(walk, old))})
 
 
 def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:

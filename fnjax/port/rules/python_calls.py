@@ -17,6 +17,7 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.operators import entries
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
@@ -283,13 +284,17 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
         new = values_of(walk, node)[-1]
         new = iterated(new) if attr == "extend" else new
         old = value.element or (iterated(value) if value.parts else None)
+        listed = value.name == LIST or attr in {"append", "extend"}
         walk.state.variables[node.func.value.value] = Value(
-            "static", name=LIST if value.name == LIST else "", element=new if old is None else join_values(old, new)
+            "static", name=LIST if listed else "", element=new if old is None else join_values(old, new)
         )
         return Term(walk.rebuilt(node).with_changes(func=node.func), Value("static", literal=None))
     values_of(walk, node)
     made = walk.rebuilt(node)
     key = literal(node.args[0].value) if node.args else MISSING
+    if attr in {"get", "pop"} and node.args:
+        first = hashed(walk, walk.expr(node.args[0].value))
+        made = made.with_changes(args=[made.args[0].with_changes(value=first), *made.args[1:]])
     if attr == "get" and isinstance(key, str) and key in dict(value.entries):
         return Term(made, dict(value.entries)[key])
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change

@@ -119,6 +119,9 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     value = term.value
     if value.name.startswith("?"):
         value = UNKNOWN
+    if value.mask and isinstance(term.node, cst.Name) and code(node.targets[0].target) == term.node.value:
+        walk.state.variables[term.node.value] = value  # `x = x[m]`: all entries stay, so that the mask does as well
+        return []
     for target in node.targets:
         bind_target(walk, target.target, value, node)
     targets = [_retarget(walk, t) for t in node.targets]

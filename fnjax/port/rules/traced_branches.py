@@ -309,12 +309,13 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     elif any(r is not None for r in returns):
         return None
     written = [written_in(cst.IndentedBlock(b)) for b in bodies]
-    if any(w is None for w in written) or walk.sink.keys != keys:
+    ending = all(r is not None for r in returns)
+    if any(w is None for w in written) or (walk.sink.keys != keys and not ending):
         return None
     every = {n for w in written if w is not None for n in w}
     own = {n for n in every if _own(walk, node, blocks, n)}
-    given = sorted(n for n in every if n in start.variables and n not in own)
-    if all(r is not None for r in returns):
+    given = sorted(n for n in every if (n in start.variables or n == walk.program.key_name) and n not in own)
+    if ending:
         results = [code(fit(r, 1)) for r in returns if r is not None]
         taken = "return"
     else:

@@ -111,6 +111,21 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
     for storage in old.place.storage if old.place else ():
         if storage.startswith("arg:"):
             walk.routine.writes |= {storage.removeprefix("arg:")}
+    if walk.routine.role == "backward" and not walk.live(name):
+        _lost(walk, node, name, old)
+
+
+def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+    """What backward writes to a buffer that was given to forward is meant for the caller."""
+    program, owner = walk.program, walk.routine.owner
+    index = program.input_saved(owner, value.place)
+    forward = program.method(owner, "forward") if owner and index is not None else None
+    if forward is not None and index not in program.differentiated(forward):
+        walk.report(
+            node,
+            "in-place",
+            f"backward writes to {name!r}, an input of forward, which the caller would see: return the new array",
+        )
 
 
 def owned(walk: Walk, node: cst.BaseExpression) -> Value:
