@@ -35,10 +35,6 @@ torch.threshold torch.threshold_ F.threshold F.threshold_ | input, threshold, va
 F.glu | input, dim=-1 | jax.nn.glu(input, axis=dim) | float
 F.linear | input, weight | input @ weight.T | float
 F.bilinear torch.bilinear | input1, input2, weight, bias=None | _bilinear(input1, input2, weight, bias) | float
-torch._softmax_backward_data | grad_output, output, dim, input_dtype: static | _softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
-torch._softmax_backward_data | grad_output, output, dim, input: tensor | _softmax_grad(grad_output, output, axis=dim).astype(input.dtype) | float
-torch._log_softmax_backward_data | grad_output, output, dim, input_dtype: static | _log_softmax_grad(grad_output, output, axis=dim).astype(input_dtype) | float
-torch._log_softmax_backward_data | grad_output, output, dim, input: tensor | _log_softmax_grad(grad_output, output, axis=dim).astype(input.dtype) | float
 F.normalize | input, p=2.0, dim=1, eps=1e-12, out=None | _normalize(input, p=p, axis=dim, eps=eps) | float
 torch.rms_norm F.rms_norm | input, normalized_shape, weight=None, eps=None | _rms_norm(input, normalized_shape, weight=weight, eps=eps) | float
 torch.layer_norm F.layer_norm | input, normalized_shape, weight=None, bias=None, eps=1e-05 | _layer_norm(input, normalized_shape, weight, bias, eps=eps) | float
@@ -63,6 +59,25 @@ F.kl_div | input, target, {_LOSS}, log_target=False | _kl_div(input, target, red
 F.poisson_nll_loss | input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction="mean" | _poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps, reduction=reduction) | float
 F.gaussian_nll_loss | input, target, var, full=False, eps=1e-06, reduction="mean" | _gaussian_nll_loss(input, target, var, full=full, eps=eps, reduction=reduction) | float
 """)  # fmt: skip
+
+
+def _softmax_gradient(helper: str) -> Template:
+    """The last argument is a dtype; up to PyTorch 1.10 it was the tensor that has it."""
+
+    def build(call: Bound) -> str:
+        dtype = "input_dtype.dtype" if call.kind("input_dtype") == "tensor" else "input_dtype"
+        return f"{helper}(grad_output, output, axis=dim).astype({dtype})"
+
+    return build
+
+
+for _name in ("_softmax", "_log_softmax"):
+    operation(
+        f"torch.{_name}_backward_data",
+        "grad_output, output, dim, input_dtype",
+        _softmax_gradient(f"{_name}_grad"),
+        "float",
+    )
 
 
 def each_rank(pattern: str, signature: str, template: str, result: str = "float", *, fields: str = "") -> None:
