@@ -42,6 +42,7 @@ class Walk:
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
         self.unrolled = ""  # which of the copies of an expression is walked
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
+        self.repeated = 0  # inside one that is evaluated more than once
         self.loops: list[cst.CSTNode] = []
         self.untaken: list[cst.CSTNode] = []  # blocks that do not run where the present one does
         self.current: cst.CSTNode = routine.node
@@ -85,13 +86,15 @@ class Walk:
         return self.differentiated or self.routine.derived or (backward and not once)
 
     @contextlib.contextmanager
-    def perhaps(self) -> Iterator[None]:
-        """What is walked here may not be evaluated, or more than once."""
+    def perhaps(self, repeated: bool = False) -> Iterator[None]:
+        """What is walked here may not be evaluated, or (`repeated`) more than once."""
         self.conditional += 1
+        self.repeated += repeated
         try:
             yield
         finally:
             self.conditional -= 1
+            self.repeated -= repeated
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[None]:

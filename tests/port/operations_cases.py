@@ -947,6 +947,8 @@ torch.cholesky(S, upper=True)
 torch.linalg.cholesky(S)
 torch.linalg.cholesky(S, upper=True)
 torch.linalg.cholesky_ex(S)
+torch.linalg.cholesky_ex(-S)[1] > 0
+torch.linalg.inv_ex(0 * S)[1] > 0
 torch.linalg.eigh(S)[0]
 torch.linalg.eigh(S, "U")[0]
 torch.linalg.eigh(S)[1].abs()

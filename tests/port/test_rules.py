@@ -83,6 +83,25 @@ REWRITES = {
             "w = d[jnp.dtype(jnp.float32)]"
         ),
     ),
+    "dtypes that are hashed elsewhere": (
+        "d = set([torch.float16])\nd = dict([(torch.float32, 1)])\nd[torch.float16] = 2\nz = d.get(torch.float32)",
+        (
+            "d = set([jnp.dtype(jnp.float16)])\nd = dict([(jnp.dtype(jnp.float32), 1)])\n"
+            "d[jnp.dtype(jnp.float16)] = 2\nz = d.get(jnp.dtype(jnp.float32))"
+        ),
+    ),
+    "axes of which there may be none": (
+        "d = [i for i in range(n)]\nz = x.sum(d)",
+        "d = [i for i in range(n)]\nz = jnp.sum(x, axis=d or None)",
+    ),
+    "what a mask was computed with": (
+        "t = y.log()\nm = x > t\nx[m] = x[m] - t",
+        "t = jnp.log(y)\nm = x > t\nx = jnp.where(_mask(m, x), x - _single(t), x)",
+    ),
+    "assignments of one variable after each other in a branch": (
+        "s = x.sum()\nif s > 0:\n    z = 0\nelse:\n    z = 1 / s\n    z = z.log()\nw = z * x",
+        "s = jnp.sum(x)\nz = jnp.where(s > 0, 0, jnp.log(1 / s))\nw = z * x",
+    ),
     "keywords from a dictionary": (
         "kw = {'dtype': x.dtype}\nz = torch.ones(3, **kw)",
         "kw = {'dtype': x.dtype}\nz = jnp.ones(3, dtype=kw[\"dtype\"])",
@@ -323,6 +342,9 @@ FINDINGS = {
         "untraced",
     ),
     "a write to the enclosing function's": ("def f():\n    y.mul_(2)\nf()", "alias"),
+    "draws that would share a key": ("z = [torch.rand_like(x) for _ in range(2)]", "random"),
+    "draws of a lambda": ("f = lambda: torch.rand_like(x)\nz = f() - f()", "random"),
+    "a dtype by PyTorch's name": ("z = str(x.dtype) == 'torch.float16'", "operation"),
     "a handler for what JAX does not raise": (
         "try:\n    z = torch.linalg.cholesky(x)\nexcept RuntimeError:\n    z = x",
         "untraced",

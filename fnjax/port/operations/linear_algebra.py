@@ -25,7 +25,7 @@ linalg.matrix_power | A, n | jnp.linalg.matrix_power(A, n) | same
 +matrix_exp linalg.matrix_exp | input | jax.scipy.linalg.expm(input) | float
 +inverse | input | jnp.linalg.inv(input) | float
 linalg.inv | A | jnp.linalg.inv(A) | float
-linalg.inv_ex | A, *, check_errors=False | (jnp.linalg.inv(A), jnp.zeros(A.shape[:-2], dtype=jnp.int32)) | pair fields=inverse,info
+linalg.inv_ex | A, *, check_errors=False | _with_info(jnp.linalg.inv(A), A) | pair fields=inverse,info
 +det | input | jnp.linalg.det(input) | float
 linalg.det | A | jnp.linalg.det(A) | float
 +logdet | input | _logdet(input) | float
@@ -105,7 +105,7 @@ operation("linalg.cholesky", "A, *, upper=False", _cholesky, "float")
 operation(
     "linalg.cholesky_ex",
     "A, *, upper=False, check_errors=False",
-    lambda call: f"({_cholesky(call)}, jnp.zeros(A.shape[:-2], dtype=jnp.int32))",
+    lambda call: f"_with_info({_cholesky(call)}, A)",
     "pair",
     fields="L info",
 )
@@ -217,7 +217,7 @@ operation("linalg.solve", "A, B, *, left=True", _solve, "float")
 operation(
     "linalg.solve_ex",
     "A, B, *, left=True, check_errors=False",
-    lambda c: f"({_solve(c)}, jnp.zeros(A.shape[:-2], dtype=jnp.int32))",
+    lambda c: f"_with_info({_solve(c)}, A)",
     "pair",
     fields="result info",
 )

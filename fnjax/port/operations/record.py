@@ -311,6 +311,11 @@ class Bound:
     def _parameter(self, name: str) -> Parameter:
         return next(p for p in self.overload.parameters if p.name == name)
 
+    def _all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
+        """No axes at all are all of them to PyTorch."""
+        several = self.context.role(self.values["dim"]) == "list"
+        return cst.parse_expression(f"{code(fit(axes, 2))} or None") if several else axes
+
     def _filled(self, tree: cst.BaseExpression) -> cst.BaseExpression:
         values: dict[str, cst.BaseExpression] = {}
         for p in self.overload.parameters:
@@ -318,6 +323,8 @@ class Bound:
                 value = self.context.rewritten(self.values[p.name])
                 if p.name == "dtype" and (wide := WIDE.get(code(value))):
                     value = cst.Name(wide)
+                if p.name == "dim" and self.operation.names[0].rpartition(".")[2] in _ALL_AXES:
+                    value = self._all_axes(value)
                 values[p.name] = value
             elif p.variadic:
                 values[p.name] = cst.Tuple((), lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -331,4 +338,6 @@ class Bound:
         return filled
 
 
+# Reductions that take an empty list of axes for all of them.
+_ALL_AXES = frozenset({"sum", "mean", "amax", "amin", "std", "var", "norm", "nansum", "nanmean"})
 Template = Callable[[Bound], str]  # builds the template for one call

@@ -50,6 +50,12 @@ def _svd(x, full_matrices=False):
     return u, s, jnp.conj(vh.mT)
 
 
+def _with_info(result, x):
+    """The result, and 0 for each matrix, or 1 where there is none: JAX's entries are not finite then."""
+    finite = jnp.isfinite(result).all(tuple(range(x.ndim - 2, result.ndim)))
+    return result, 1 - finite.astype(jnp.int32)
+
+
 def _lu_factor(x):
     """Both factors in one matrix, and pivots that count from 1."""
     factors, pivots = jax.scipy.linalg.lu_factor(x)

@@ -73,6 +73,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         if term.value.traced:
             set_once(walk, target)
         return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
+    if term.value.is_tensor:
+        never_owned(node, held)
     if held.value.kind == "static":
         value = STATIC if term.value.kind == "static" else replace(term.value, number="", place=None)
         if held.value.parts is not None or held.value.element is not None:

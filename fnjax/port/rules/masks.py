@@ -15,6 +15,7 @@ others there: `jnp.where(m, 1 / jnp.where(m, y, 1), x)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -74,6 +75,22 @@ def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressio
     walk.sink.imports.add("jnp")
     made = parse(f"jnp.where({code(fit(mask, 1))}, {code(fit(term.node, 1))}, {safe})")
     walk.memo[id(node)] = node, Term(made, term.value)
+
+
+def single_entries(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
+    """What a mask was computed with has one entry, if selected entries are computed with it too; the port looks again.
+
+    In `m = x > t` and `x[m] - t` the array t has to fit both all entries and those that are selected.
+    """
+    terms = {id(v): (v, walk.expr(v)) for v in values}
+    masks = {t.value.mask for _, t in terms.values() if t.value.mask}
+    within = masks.pop() if len(masks) == 1 else ""
+    for value, term in terms.values():
+        known = all(f"|{n}:{version}|" in within for n, version in walk.reads(value))
+        if within and known and term.value.is_tensor and not term.value.mask and term.value.rank is None:
+            walk.sink.needs.add("_single")
+            made = parse(f"_single({code(fit(term.node, 1))})")
+            walk.memo[id(value)] = value, Term(made, replace(term.value, rank=0))
 
 
 def _may_promote(base: Term, new: Term) -> bool:

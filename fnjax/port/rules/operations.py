@@ -36,7 +36,7 @@ from fnjax.port.operations import (
 from fnjax.port.operations.record import VANISH
 from fnjax.port.records import nodes
 from fnjax.port.rules.indexing import compressed, same_shape
-from fnjax.port.rules.masks import without_poles
+from fnjax.port.rules.masks import single_entries, without_poles
 from fnjax.port.rules.operators import as_number, narrowed
 from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
@@ -114,8 +114,10 @@ class Facts(Context):
         name = value.name
         if name == "instance:torch.dtype":
             return "dtype"
-        if name in {LIST, SIZE}:
-            return "list" if name == LIST else "size"
+        if name == SIZE:
+            return "size"
+        if name == LIST or (value.kind == "static" and value.element is not None and value.parts is None):
+            return "list"
         if value.is_number and value.dtype == "int":
             return "int"
         return "device" if name == "instance:torch.device" else super().role(node)
@@ -157,6 +159,9 @@ def operate(
     if operation.names == ("torch.Tensor.type",):
         args = [_as_dtype(walk, a) for a in args]
     args += _large(walk, operation, args)
+    short = operation.names[0].rpartition(".")[2].rstrip("_")
+    if short in ELEMENTWISE:
+        single_entries(walk, [a.value for a in args])
     terms = {id(a.value): walk.expr(a.value) for a in args}
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
@@ -166,7 +171,6 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    short = operation.names[0].rpartition(".")[2].rstrip("_")
     if short == "masked_select" and walk.compress:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if chosen.value.number and same_shape(base.value, chosen.value):

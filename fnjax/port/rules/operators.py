@@ -20,7 +20,7 @@ from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import chain, negated, placed
 from fnjax.port.rules.indexing import hashed
-from fnjax.port.rules.masks import without_poles
+from fnjax.port.rules.masks import single_entries, without_poles
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -97,6 +97,7 @@ def _dtype_of(term: Term) -> str:
 @expression(cst.BinaryOperation)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
+    single_entries(walk, (node.left, node.right))
     left, right = walk.expr(node.left), walk.expr(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):
@@ -251,6 +252,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     if dtypes and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     texts = [o.value.literal for o in operands]
+    if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
+        raise Stop(node, "operation", "PyTorch's names are not JAX's: compare x.dtype with a dtype")
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
     if made is not node and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
         alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
@@ -321,7 +324,7 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
     outer = walk.state.copy()
     for param in node.params.params:
         walk.state.variables[param.name.value] = UNKNOWN
-    with walk.perhaps():
+    with walk.perhaps(repeated=True):
         body = walk.expr(node.body)
     walk.state = outer
     defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
@@ -343,16 +346,17 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
         return _unrolled(walk, node, written)
     outer = walk.state.copy()
-    with walk.perhaps():
+    with walk.perhaps(repeated=True):
         made_for = _comp_for(walk, node.for_in, bind_target, element_of)
         if isinstance(node, cst.DictComp):
-            key, value = walk.expr(node.key), walk.expr(node.value)
-            made: cst.BaseExpression = node.with_changes(key=key.node, value=value.node, for_in=made_for)
+            key, value = hashed(walk, walk.expr(node.key)), walk.expr(node.value)
+            made: cst.BaseExpression = node.with_changes(key=key, value=value.node, for_in=made_for)
             element = value.value
         else:
             assert isinstance(node, cst.BaseSimpleComp)
             term = walk.expr(node.elt)
-            made = node.with_changes(elt=term.node, for_in=made_for)
+            elt = hashed(walk, term) if isinstance(node, cst.SetComp) else term.node
+            made = node.with_changes(elt=elt, for_in=made_for)
             element = term.value
     walk.state = outer
     name = LIST if isinstance(node, cst.ListComp) else ""

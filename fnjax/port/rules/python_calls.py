@@ -195,7 +195,9 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
         )
     if name == "next" and len(values) == 1:
         return Term(made, iterated(first))
-    if name in {"tuple", "list", "reversed", "sorted", "set", "iter"}:
+    if name in {"set", "frozenset", "dict"}:
+        made = with_keys(walk, node, made)
+    if name in {"tuple", "list", "reversed", "sorted", "set", "frozenset", "iter"}:
         keeps = name in {"tuple", "list", "iter"}
         return Term(
             made,
@@ -271,15 +273,48 @@ def contained(values: Iterable[Value]) -> list[Value]:
     return [p for v in values for p in (*(v.parts or ()), v.element) if p is not None]
 
 
+def with_keys(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
+    """A call with a dtype as a key, or with a list of keys, or of pairs of keys and values."""
+    if not node.args:
+        return made
+    term = walk.expr(node.args[0].value)
+    first = hashed(walk, term)
+    if isinstance(first, (cst.List, cst.Tuple)):
+        keys = [_keyed(walk, e, v) for e, v in zip(first.elements, term.value.parts or (), strict=False)]
+        if len(keys) == len(first.elements) and any(k is not e for k, e in zip(keys, first.elements, strict=True)):
+            first = first.with_changes(elements=keys)
+    return (
+        made if first is term.node else made.with_changes(args=[made.args[0].with_changes(value=first), *made.args[1:]])
+    )
+
+
+def _keyed(walk: Walk, element: cst.BaseElement, value: Value) -> cst.BaseElement:
+    inner = element.value
+    if isinstance(inner, cst.Tuple) and value.parts and len(inner.elements) == 2:
+        first = inner.elements[0]
+        made = _keyed(walk, first, value.parts[0])
+        return (
+            element
+            if made is first
+            else element.with_changes(value=inner.with_changes(elements=[made, inner.elements[1]]))
+        )
+    key = hashed(walk, Term(inner, value))
+    return element if key is inner else element.with_changes(value=key)
+
+
 @expression(cst.Call)
 def lists(walk: Walk, node: cst.Call) -> Term | None:
     """`found.append(x)`."""
     if not (isinstance(node.func, cst.Attribute) and isinstance(node.func.value, cst.Name)):
         return None
     value = walk.state.variables.get(node.func.value.value)
+    attr = node.func.attr.value
+    if value is None and attr in {"get", "pop", "fromkeys"} and node.args:
+        made = walk.rebuilt(node)
+        keyed = with_keys(walk, node, made)
+        return None if keyed is made else Term(keyed, UNKNOWN)
     if value is None or value.kind != "static":
         return None
-    attr = node.func.attr.value
     if attr in {"append", "insert", "extend", "add"} and node.args:
         new = values_of(walk, node)[-1]
         new = iterated(new) if attr == "extend" else new
@@ -293,8 +328,7 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
     made = walk.rebuilt(node)
     key = literal(node.args[0].value) if node.args else MISSING
     if attr in {"get", "pop"} and node.args:
-        first = hashed(walk, walk.expr(node.args[0].value))
-        made = made.with_changes(args=[made.args[0].with_changes(value=first), *made.args[1:]])
+        made = with_keys(walk, node, made)
     if attr == "get" and isinstance(key, str) and key in dict(value.entries):
         return Term(made, dict(value.entries)[key])
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change

@@ -7,7 +7,8 @@ Before: `mask = torch.rand_like(x) < p`
 After: `mask = jax.random.uniform(key, x.shape, dtype=x.dtype) < p`
 Safety: where there are several draws each splits its own key off. The numbers are others than PyTorch's; their
 distribution is the same. A note tells of the new argument.
-Limits: after `*args` no argument can follow; that is a finding.
+Limits: after `*args` no argument can follow, and in a comprehension or a lambda one key would serve several draws;
+these are findings.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.operations import code
-from fnjax.port.walk import Walk, line
+from fnjax.port.walk import Stop, Walk, line
 
 
 def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
     """A key that nothing else uses."""
+    if walk.repeated:
+        message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
+        raise Stop(node, "random", message)
     walk.routine.draws = True
     walk.sink.keys += 1
     walk.sink.imports.add("jax")

@@ -22,6 +22,7 @@ from fnjax.port.program import nodes
 from fnjax.port.rules.context import is_ctx, keep, path
 from fnjax.port.rules.indexing import (
     elements,
+    hashed,
     index_number,
     is_mask,
     mask_among,
@@ -273,6 +274,9 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     inner = target.target
     if isinstance(inner, cst.Subscript):
         made = walk.rebuilt(inner)
+        index = elements(inner)[0] if len(inner.slice) == 1 else None
+        if index is not None and (key := hashed(walk, walk.expr(index))) is not walk.expr(index).node:
+            made = made.with_changes(slice=[cst.SubscriptElement(cst.Index(key))])
         return target if made is inner else target.with_changes(target=made)
     return target
 

@@ -17,6 +17,7 @@ import libcst as cst
 from fnjax.port.facts import Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
+from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.loops import carries, define, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, names, parse
@@ -132,7 +133,7 @@ def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
 
 
 def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
-    """The plain assignments of which a block consists."""
+    """The plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
     found: dict[str, cst.BaseExpression] = {}
     for s in body.body if body else ():
         for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
@@ -141,8 +142,15 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
                 and len(small.targets) == 1
                 and isinstance(small.targets[0].target, cst.Name)
             ):
-                found[small.targets[0].target.value] = small.value
+                name, value = small.targets[0].target.value, small.value
+                if name in found:
+                    if sum(isinstance(n, cst.Name) and n.value == name for n in nodes(value)) != 1:
+                        return None
+                    value = parse(code(value)).visit(Fill({name: found[name]}, frozenset()))  # type: ignore[assignment] # an expression
+                found[name] = value
             elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
+                if small.target.value in found:
+                    return None
                 symbol = code(small.operator).strip().removesuffix("=")
                 found[small.target.value] = parse(f"{small.target.value} {symbol} ({code(small.value)})")
             elif not isinstance(small, (cst.Pass, cst.Expr)) or (
@@ -235,9 +243,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         walk.state = start
         return None
     changed = sorted({n for s in sides if s for n in s})
-    lengths = [len([x for x in (b.body if b else ()) if not isinstance(x, cst.Pass)]) for b in (first, second)]
-    many = any(s is not None and len(s) != n for s, n in zip(sides, lengths, strict=True))
-    if many or any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
+    if any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
         walk.state = start
         return None
     numbers = any(chosen_number(ends[0][n], ends[1][n]) for n in changed)

@@ -49,7 +49,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "alias",
             f"this writes to {code(target.node)} of the enclosing function; let this one return the new array",
         )
-    if place and not holders and any(s.startswith("global ") for s in place.storage):
+    if place and place.certain and any(s.startswith("global ") for s in place.storage):
         raise Stop(
             node, "alias", f"this writes to the global {code(target.node)}; let the function return the new array"
         )
@@ -111,14 +111,14 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
     for storage in old.place.storage if old.place else ():
         if storage.startswith("arg:"):
             walk.routine.writes |= {storage.removeprefix("arg:")}
-    if walk.routine.role == "backward" and not walk.live(name):
+    if walk.routine.role == "backward" and (name.startswith("ctx.") or not walk.live(name)):
         _lost(walk, node, name, old)
 
 
 def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
     """What backward writes to a buffer that was given to forward is meant for the caller."""
     program, owner = walk.program, walk.routine.owner
-    index = program.input_saved(owner, value.place)
+    index = program.input_saved(owner, value.place and replace(value.place, steps=()))
     forward = program.method(owner, "forward") if owner and index is not None else None
     if forward is not None and index not in program.differentiated(forward):
         walk.report(
