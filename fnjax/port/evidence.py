@@ -9,6 +9,7 @@ import libcst as cst
 from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, Operation, code, find, literal
+from fnjax.port.operations.expressions import names
 
 _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
 _STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})
@@ -99,10 +100,16 @@ class _Uses(cst.CSTVisitor):
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
         self.entries = self.computed = False
+        self.derived: set[str] = set()  # what arithmetic makes of it and of numbers alone
         self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
 
     def _is(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Name) and node.value == self.name
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        arithmetic = isinstance(node.value, (cst.BinaryOperation, cst.UnaryOperation))
+        if arithmetic and names(node.value) == {self.name}:
+            self.derived |= {n for t in node.targets for n in targets(t.target)}
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
         attr = node.attr.value
@@ -241,6 +248,13 @@ class _Returned(cst.CSTVisitor):
                 self.tensors.add(target.target.value)
 
 
+def _has_methods(name: str, function: cst.FunctionDef, resolve: Resolve) -> bool:
+    """Whether a variable is used with what only tensors have."""
+    uses = _Uses(name, resolve)
+    function.body.visit(uses)
+    return uses.own
+
+
 def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, graded: bool = False) -> Value:
     """What a parameter is; `graded` where backward returns a gradient for it."""
     name = param.name.value
@@ -257,6 +271,8 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return TENSOR
     if uses.static:
         return STATIC
+    if any(_has_methods(n, function, resolve) for n in uses.derived - {name}):
+        return TENSOR
     if graded or (uses.entries and uses.computed):
         return TENSOR
     default = literal(param.default) if param.default else MISSING

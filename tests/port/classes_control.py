@@ -383,4 +383,61 @@ class RangeOfOneEntry(Function):
         return g * top, None, None
 """,
     ),
+    "PowerOfTwoScale": (
+        "randn(4, 3), rand(1)",
+        """
+def rounded(x, scale):
+    if scale < 2 ** -10:
+        power = 0
+    else:
+        power = 1 / scale
+        power = torch.floor(power.log2())
+    scale = 1 / (2 ** power)
+    return torch.round(x / scale) * scale
+
+
+class PowerOfTwoScale(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        return rounded(x, scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (x.abs() < 1), None
+""",
+    ),
+    "SumOverPerhapsNoAxes": (
+        "randn(4, 3), [4, 3]",
+        """
+class SumOverPerhapsNoAxes(Function):
+    @staticmethod
+    def forward(ctx, x, shape):
+        ones = [i for i, n in enumerate(shape) if n == 1]
+        return x.sum(dim=ones) + x.mean(tuple(ones), keepdim=True)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.sum().expand(4, 3), None
+""",
+    ),
+    "KeyedByDtype": (
+        "randn(4, 3)",
+        """
+WIDER = {torch.float16: torch.float32, torch.float32: torch.float64}
+FACTORS = {torch.float32: 3.0, torch.float64: 3.0}
+
+
+class KeyedByDtype(Function):
+    @staticmethod
+    def forward(ctx, x):
+        wide = x.to(WIDER.get(torch.float16))
+        return wide * FACTORS[x.dtype] if x.dtype in {torch.float32, torch.float64} else wide
+
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * g
+""",
+    ),
 }

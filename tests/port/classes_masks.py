@@ -399,4 +399,41 @@ class MaskedSelectSum(Function):
         return g.expand(5, 3)
 """,
     ),
+    "MaskAndWhatItWasMadeOf": (
+        "randn(6, 4) * 3, 4 * rand(1)",
+        """
+class MaskAndWhatItWasMadeOf(Function):
+    @staticmethod
+    def forward(ctx, x, top):
+        level = (4 * torch.log2(top)).round() - 6
+        y = x.clone()
+        high = y > 2 ** (level / 4)
+        y[~high] = 0
+        y[high] = 2 ** (torch.clamp(torch.round(4 * torch.log2(y[high]) - level), 0, 7) / 4)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "MeanOfTheFinite": (
+        "rand(5, 3)",
+        """
+class MeanOfTheFinite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ratio = x / (x > 0.2).float().sum(1, keepdim=True)
+        ratio[torch.isinf(ratio)] = 0
+        ratio = ratio.sum(1) / (x[:, 0] > 0.3).float()
+        ratio = ratio[~torch.isinf(ratio)]
+        ctx.save_for_backward(x)
+        return 1 - torch.mean(ratio)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+""",
+    ),
 }
