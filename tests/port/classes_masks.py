@@ -436,4 +436,26 @@ class MeanOfTheFinite(Function):
         return g * x
 """,
     ),
+    "ValuesOfTheSelected": (
+        "array([[1.0, -2.0], [3.0, 4.0], [-1.0, 2.0]]), randn(4), randn(2, 1), randn(2), randn(1)",
+        """
+class ValuesOfTheSelected(Function):
+    @staticmethod
+    def forward(ctx, x, each, row, column, one):
+        ctx.save_for_backward(x, each)
+        positive, rows = x > 0, x.sum(1) > 0.5
+        y, z = x.clone(), x * 2
+        y[positive] = y[positive] * each.exp() + one.exp()
+        y[positive] *= each.exp()
+        z[rows] = z[rows] * row.exp() - column.exp()
+        return y + z + torch.maximum(x[positive], each.exp()).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, each = ctx.saved_tensors
+        gx = g.clone()
+        gx[x > 0] *= each.sigmoid()
+        return gx, None, None, None, None
+""",
+    ),
 }

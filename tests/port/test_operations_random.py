@@ -47,6 +47,8 @@ CASES = [
     ("h.normal_(1, 2)", 1.0, 2.0, "float16"),
     ("x.uniform_()", 0.5, 12**-0.5, "float32"),
     ("x.uniform_(-1, 3)", 1.0, 4 * 12**-0.5, "float32"),
+    ("x.uniform_(-3)", -1.0, 4 * 12**-0.5, "float32"),
+    ("x.uniform_(*(-1, 3))", 1.0, 4 * 12**-0.5, "float32"),
     ("x.uniform_(to=2)", 1.0, 2 * 12**-0.5, "float32"),
     ("x.exponential_()", 1.0, 1.0, "float32"),
     ("x.exponential_(2.0)", 0.5, 0.5, "float32"),

@@ -96,7 +96,21 @@ REWRITES = {
     ),
     "what a mask was computed with": (
         "t = y.log()\nm = x > t\nx[m] = x[m] - t",
-        "t = jnp.log(y)\nm = x > t\nx = jnp.where(_mask(m, x), x - _single(t), x)",
+        "t = jnp.log(y)\nm = x > t\nx = jnp.where(_mask(m, x), x - _spread(t, m, x), x)",
+    ),
+    "a handler for a matrix that is refused": (
+        "try:\n    z = torch.linalg.cholesky(x)\nexcept RuntimeError:\n    print('singular')\n    z = x.clone()",
+        (
+            "z = jnp.linalg.cholesky(x, symmetrize_input=False)\n"
+            "z = jax.lax.cond(~jnp.all(jnp.isfinite(z)), lambda: x, lambda: z)"
+        ),
+    ),
+    "a loop in a branch": (
+        "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
+        (
+            "\ndef positive(x):\n    for i in range(3):\n        x = x * y[i]\n    return x\n\n"
+            "def negative(x):\n    return x\n\nx = jax.lax.cond(jnp.sum(x) > 0, positive, negative, x)"
+        ),
     ),
     "assignments of one variable after each other in a branch": (
         "s = x.sum()\nif s > 0:\n    z = 0\nelse:\n    z = 1 / s\n    z = z.log()\nw = z * x",
@@ -346,7 +360,7 @@ FINDINGS = {
     "draws of a lambda": ("f = lambda: torch.rand_like(x)\nz = f() - f()", "random"),
     "a dtype by PyTorch's name": ("z = str(x.dtype) == 'torch.float16'", "operation"),
     "a handler for what JAX does not raise": (
-        "try:\n    z = torch.linalg.cholesky(x)\nexcept RuntimeError:\n    z = x",
+        "try:\n    z = torch.linalg.cholesky(x) @ y\nexcept RuntimeError:\n    z = x",
         "untraced",
     ),
     "a write to what an object of the caller keeps": ("z = n.inner.buffer\nz.copy_(x)", "alias"),

@@ -107,7 +107,7 @@ def _of_new_array(node: cst.BaseExpression, attr: str) -> cst.BaseExpression | N
     if like:
         return cst.parse_expression(f"{code(fit(first))}.shape")
     text = code(first)
-    if re.search(r"\.shape\[-?\d+\]$", text):
+    if isinstance(first, cst.Integer) or re.search(r"\.shape\[-?\d+\]$", text):
         return cst.parse_expression(f"({text},)")
     return first if isinstance(first, cst.Tuple) or text.endswith(".shape") else None
 

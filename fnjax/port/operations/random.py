@@ -19,7 +19,6 @@ torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.rando
 torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random
 torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
 torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
-.uniform_ | input, to, *, generator=None | jax.random.uniform(key, input.shape, input.dtype, maxval=to) | float random
 .exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random
 .cauchy_ | input, median=0, sigma=1, *, generator=None | median + sigma * jax.random.cauchy(key, input.shape, input.dtype) | float random
 .log_normal_ | input, mean=1, std=2, *, generator=None | jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype)) | float random
@@ -60,6 +59,9 @@ def _uniform(call: Bound) -> str:
 
 
 operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True)
+operation(
+    ".uniform_", "input, *bounds", "jax.random.uniform(key, input.shape, input.dtype, *bounds)", "float", random=True
+)
 
 
 def _dropped(draw: str) -> Template:

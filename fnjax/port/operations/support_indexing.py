@@ -12,13 +12,6 @@ def _grid(shape, axis, index):
     return tuple(index if i == axis % len(shape) else place for i, place in enumerate(places))
 
 
-def _single(x):
-    """An array of one entry: this was ported as one that stands beside entries which a mask has selected."""
-    if jnp.size(x) != 1:
-        raise ValueError(f"this was ported for an array of one entry, and has the shape {jnp.shape(x)}")
-    return x
-
-
 def _gather(x, index, axis):
     """Entries at indices along an axis; along the others the index may be smaller than the array."""
     if x.ndim == 0 or index.ndim == 0:

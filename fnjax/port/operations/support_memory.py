@@ -44,14 +44,19 @@ def _selected(x, index):
     return jnp.zeros(x.shape, bool).at[whole].set(mask.reshape(mask.shape + (1,) * axes))
 
 
+def _spread(values, mask, x=None):
+    """What stands beside the entries of x that a mask selects, one value for each or one for all, at their places."""
+    if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:
+        return values
+    order = jnp.cumsum(mask.ravel()) - 1
+    return values[jnp.clip(order, 0, len(values) - 1)].reshape(mask.shape + values.shape[1:])
+
+
 def _set(x, index, value):
     """A copy of x with `value` at an index: a mask, for whose entries there is one value or one each, or any other."""
     if not (hasattr(index, "dtype") and index.dtype == bool):
         return x.at[_index(index)].set(value)
-    if jnp.ndim(value) > x.ndim - index.ndim:
-        order = jnp.cumsum(index.ravel()) - 1
-        value = value[jnp.clip(order, 0, len(value) - 1)].reshape(index.shape + value.shape[1:])
-    return jnp.where(_mask(index, x), value, x).astype(x.dtype)
+    return jnp.where(_mask(index, x), _spread(value, index, x), x).astype(x.dtype)
 
 
 def _update(x, index, new):

@@ -17,8 +17,17 @@ import libcst as cst
 from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep, path
-from fnjax.port.rules.indexing import elements, index_number, mask_among, mask_of, open_index, subscript, whole_write
-from fnjax.port.rules.masks import masked_write, without_poles
+from fnjax.port.rules.indexing import (
+    elements,
+    index_number,
+    mask_among,
+    mask_of,
+    open_index,
+    same_shape,
+    subscript,
+    whole_write,
+)
+from fnjax.port.rules.masks import masked_write, spread_value, without_poles
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.operators import as_number
 from fnjax.port.rules.registry import statement
@@ -128,6 +137,9 @@ def _augmented_entries(
     if symbol == "/":
         without_poles(walk, "div", (base.node, node.value))
         term = walk.expr(node.value)
+    if mask is not None and walk.compress and not entrywise and not term.value.mask:
+        where = [mask.node] if same_shape(base.value, mask.value) else [mask.node, base.node]
+        term = spread_value(walk, term, ", ".join(code(fit(n, 1)) for n in where), mask.value.number)
     if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
         full = Term(
             parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),

@@ -24,9 +24,11 @@ from fnjax.port.rules.loops import ONLY
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
 from fnjax.port.rules.traced_branches import (
+    DROPPED,
     alike,
     chosen_number,
     chosen_value,
+    is_message,
     last_return,
     only_raises,
     scalar_for,
@@ -284,7 +286,7 @@ def _unfailing(walk: Walk, node: cst.Try) -> None:
     """A handler for values at which PyTorch raises and JAX gives NaN."""
     calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
     for call in calls:
-        name = code(call.func).rpartition(".")[2]
+        name = _method(call)
         if name in _REFUSING | _FAILING:
             raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
             severity = "note" if raises or name in _FAILING else "error"
@@ -292,9 +294,49 @@ def _unfailing(walk: Walk, node: cst.Try) -> None:
             walk.report(call, "untraced", message, severity)
 
 
+def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
+    """`try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
+    first = node.body.body[0]
+    rest: list[Any] = list(node.body.body[1:])
+    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+    handler = node.handlers[0] if len(node.handlers) == 1 and node.handlers[0].name is None else None
+    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call) and _method(n) in _REFUSING | _FAILING]
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:
+        return None
+    target = small.targets[0].target
+    blocks = isinstance(node.body, cst.IndentedBlock) and isinstance(handler.body, cst.IndentedBlock)
+    if node.orelse is not None or node.finalbody is not None or _method(calls[0]) not in _REFUSING or not blocks:
+        return None
+    if not isinstance(target, cst.Name):
+        target = cst.Name(walk.unused("found"))
+        rest.insert(0, cst.SimpleStatementLine([small.with_changes(value=target)]))
+        first = cst.SimpleStatementLine([small.with_changes(targets=[cst.AssignTarget(target)])])
+    left: list[Any] = []
+    for s in handler.body.body:
+        only = s.body[0] if isinstance(s, cst.SimpleStatementLine) else s
+        if is_message(only):
+            walk.note(only, "dropped", DROPPED)
+        elif not isinstance(only, cst.Pass):
+            left.append(s)
+    test = f"{target.value}.isfinite().all()"
+    made: list[Any] = [first]
+    if left:
+        orelse = cst.Else(cst.IndentedBlock(rest)) if rest else None
+        made.append(cst.If(cst.parse_expression(f"not {test}"), cst.IndentedBlock(left), orelse))
+    elif rest:
+        made.append(cst.If(cst.parse_expression(test), cst.IndentedBlock(rest)))
+    return [placed(walk, s, node) for s in made]
+
+
+def _method(node: cst.Call) -> str:
+    return code(node.func).rpartition(".")[2]
+
+
 @statement(cst.Try)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
+    if (asked := _asked(walk, node)) is not None:
+        return [s for statement_ in asked for s in walk.statement(statement_)]
     if node.handlers:
         _unfailing(walk, node)
     start = walk.state.copy()

@@ -169,8 +169,8 @@ def carries(value: Value) -> bool:
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)
 
 
-def written_in(body: cst.BaseSuite) -> set[str] | None:
-    """The variables that a translated block gives new values; None if it does something else."""
+def written_in(body: cst.BaseSuite, looped: bool = False) -> set[str] | None:
+    """The variables that a translated block, or a loop's, gives new values; None if it does something else."""
     found: set[str] = set()
     for s in body.body:
         for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
@@ -180,13 +180,21 @@ def written_in(body: cst.BaseSuite) -> set[str] | None:
                 places = [small.target]
             elif isinstance(small, cst.If):  # of Python's
                 blocks = [small.body, *_otherwise(small)]
-                inner = [written_in(b) for b in blocks]
+                inner = [written_in(b, looped) for b in blocks]
                 if any(w is None for w in inner):
                     return None
                 found |= {n for w in inner for n in w or ()}
                 continue
-            elif isinstance(small, (cst.Pass, cst.FunctionDef)) or (
-                isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
+            elif isinstance(small, cst.For) and small.orelse is None:  # of Python's
+                repeated = written_in(small.body, looped=True)
+                if repeated is None:
+                    return None
+                found |= repeated | set(targets(small.target))
+                continue
+            elif (
+                isinstance(small, (cst.Pass, cst.FunctionDef))
+                or (looped and isinstance(small, (cst.Break, cst.Continue)))
+                or (isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis)))
             ):
                 continue
             else:

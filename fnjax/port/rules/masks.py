@@ -77,20 +77,27 @@ def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressio
     walk.memo[id(node)] = node, Term(made, term.value)
 
 
-def single_entries(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
-    """What a mask was computed with has one entry, if selected entries are computed with it too; the port looks again.
+def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
+    """An array beside selected entries has one value for each of them, or one for all: they go to their places.
 
-    In `m = x > t` and `x[m] - t` the array t has to fit both all entries and those that are selected.
+    Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
-    terms = {id(v): (v, walk.expr(v)) for v in values}
-    masks = {t.value.mask for _, t in terms.values() if t.value.mask}
-    within = masks.pop() if len(masks) == 1 else ""
-    for value, term in terms.values():
-        known = all(f"|{n}:{version}|" in within for n, version in walk.reads(value))
-        if within and known and term.value.is_tensor and not term.value.mask and term.value.rank is None:
-            walk.sink.needs.add("_single")
-            made = parse(f"_single({code(fit(term.node, 1))})")
-            walk.memo[id(value)] = value, Term(made, replace(term.value, rank=0))
+    terms = [(v, walk.expr(v)) for v in values]
+    masks = {t.value.mask for _, t in terms if t.value.mask}
+    mask, reads = walk.masks.get(masks.pop(), (None, None)) if len(masks) == 1 else (None, None)
+    if mask is None or walk.reads(mask) != reads:
+        return
+    given = ", ".join(code(a.value) for a in mask.args) if code(mask).startswith("_mask(") else code(fit(mask, 1))  # type: ignore[attr-defined] # a call
+    number = next(t.value.mask for _, t in terms if t.value.mask)
+    for value, term in terms:
+        if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
+            walk.memo[id(value)] = value, spread_value(walk, term, given, number)
+
+
+def spread_value(walk: Walk, term: Term, mask: str, number: str) -> Term:
+    """One of them."""
+    walk.sink.needs.add("_spread")
+    return Term(parse(f"_spread({code(fit(term.node, 1))}, {mask})"), replace(term.value, mask=number))
 
 
 def _may_promote(base: Term, new: Term) -> bool:

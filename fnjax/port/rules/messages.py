@@ -12,12 +12,10 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.naming import targets
-from fnjax.port.operations import code
 from fnjax.port.rules.control import branch
 from fnjax.port.rules.registry import statement
+from fnjax.port.rules.traced_branches import DROPPED, is_message
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk
-
-_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
 
 
 @statement(cst.If)
@@ -36,7 +34,7 @@ def message(walk: Walk, node: cst.If) -> Statements | None:
     walk.memo.clear()
     if not needless:
         return None
-    walk.note(node, "dropped", "this message about values is dropped: jax.debug.print shows them, under jit too")
+    walk.note(node, "dropped", DROPPED)
     return []
 
 
@@ -50,12 +48,6 @@ def _tells(walk: Walk, node: cst.If) -> bool:
             bound = [name for t in x.targets for name in targets(t.target)]
             if not bound or any(id(n) not in inside for name in bound for n in walk.routine.reads.get(name, ())):
                 return False
-        elif not (isinstance(x, cst.Expr) and isinstance(x.value, cst.Call) and _is_message(x.value.func)):
+        elif not is_message(x):
             return False
     return bool(calls)
-
-
-def _is_message(node: cst.BaseExpression) -> bool:
-    text = code(node)
-    owner, _, level = text.rpartition(".")
-    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())

@@ -36,7 +36,7 @@ from fnjax.port.operations import (
 from fnjax.port.operations.record import VANISH
 from fnjax.port.records import nodes
 from fnjax.port.rules.indexing import compressed, same_shape
-from fnjax.port.rules.masks import single_entries, without_poles
+from fnjax.port.rules.masks import spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed
 from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
@@ -161,7 +161,7 @@ def operate(
     args += _large(walk, operation, args)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if short in ELEMENTWISE:
-        single_entries(walk, [a.value for a in args])
+        spread_values(walk, [a.value for a in args])
     terms = {id(a.value): walk.expr(a.value) for a in args}
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):

@@ -20,7 +20,7 @@ from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import chain, negated, placed
 from fnjax.port.rules.indexing import hashed
-from fnjax.port.rules.masks import single_entries, without_poles
+from fnjax.port.rules.masks import spread_values, without_poles
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
@@ -97,7 +97,7 @@ def _dtype_of(term: Term) -> str:
 @expression(cst.BinaryOperation)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
-    single_entries(walk, (node.left, node.right))
+    spread_values(walk, (node.left, node.right))
     left, right = walk.expr(node.left), walk.expr(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):

@@ -113,10 +113,20 @@ def only_raises(node: cst.If) -> bool:
 
 
 def _harmless(node: cst.CSTNode) -> bool:
-    is_message = isinstance(node, cst.Expr) and (
-        code(node).startswith(("print(", "warnings.warn(")) or ".warning(" in code(node)
-    )
-    return isinstance(node, cst.Raise) or is_message
+    return isinstance(node, cst.Raise) or is_message(node)
+
+
+DROPPED = "this message about values is dropped: jax.debug.print shows them, under jit too"
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+
+
+def is_message(node: cst.CSTNode) -> bool:
+    """Whether a statement prints, warns or logs."""
+    if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
+        return False
+    text = code(node.value.func)
+    owner, _, level = text.rpartition(".")
+    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
 
 
 def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
