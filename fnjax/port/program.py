@@ -202,6 +202,14 @@ class Program:
                 found.update(targets(n.target))
         return found
 
+    def rebound_in(self, node: cst.CSTNode) -> set[str]:
+        """The variables to which a statement gives other objects, `x += y` left out."""
+        found: set[str] = set()
+        for n in nodes(node):
+            if isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr)):
+                found.update(targets(n.target))
+        return found
+
     # ------------------------------------------------------------------------------------------- routines
 
     def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fnjax.port.evidence import parameters
 from fnjax.port.facts import State, Value
+from fnjax.port.naming import targets
 from fnjax.port.operations import code
 
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
@@ -63,6 +64,7 @@ class Routine:
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
     differentiated: bool = False  # called by code that jax.vjp differentiates
     derived: bool = False  # called by code that JAX may differentiate, as a backward
+    captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
     def __post_init__(self) -> None:
@@ -70,6 +72,12 @@ class Routine:
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
+                own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
+                given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))
+                own |= {n for target in given for n in targets(target)}
+                read = (n for n in nodes(node) if isinstance(n, cst.Name) and n.value not in own)
+                self.captured |= {id(n) for n in read}
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
                 self.written_at |= {code(e) for e in node.target.slice}
 

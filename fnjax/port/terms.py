@@ -43,6 +43,13 @@ class Sink:
     keys: int = 0
 
 
+def lines_of(body: cst.BaseSuite) -> Statements:
+    """The statements of a block."""
+    if isinstance(body, cst.IndentedBlock):
+        return list(body.body)
+    return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
 def names(node: cst.CSTNode) -> set[str]:
     """The names in an expression, those after a dot and keywords left out."""
     if isinstance(node, cst.Name):

@@ -21,7 +21,7 @@ from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import decorators, nodes
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
-from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, names, parse, raising
+from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, lines_of, names, parse, raising
 
 if TYPE_CHECKING:
     from fnjax.port.program import Program, Routine
@@ -238,24 +238,38 @@ class Walk:
             if place and any((name, version) in s.reads for s in place.steps):
                 self.state.variables[other] = replace(value, place=place.doubtful)
 
-    def live(self, name: str) -> bool:
-        """Whether the variable may be read after the statement that is being walked."""
+    def live(self, name: str, behind: cst.CSTNode | None = None) -> bool:
+        """Whether the variable may be read after the statement that is being walked, or in it after what it writes.
+
+        Args:
+            name: the variable.
+            behind: the expression in the statement that writes.
+        """
         if name.startswith("ctx") or name in self.routine.gives or name in self.waiting:
             return True
-        here = self.program.source.position(self.current)
+        position = self.program.source.position
         inside = self.routine.nodes_in(self.current)
-        loops = [self.routine.nodes_in(loop) for loop in self.loops]
+        loops = [(loop, self.routine.nodes_in(loop)) for loop in self.loops]
         untaken = frozenset().union(*(self.routine.nodes_in(block) for block in self.untaken))
-        return any(
-            (id(n) not in inside and (self.program.source.position(n) > here or any(id(n) in loop for loop in loops)))
-            or (
-                id(n) in inside
-                and any(id(n) in loop for loop in loops)
-                and not isinstance(self.current, cst.SimpleStatementLine)
-            )
-            for n in self.routine.reads.get(name, ())
-            if id(n) not in untaken
-        )
+        small = isinstance(self.current, (cst.SimpleStatementLine, cst.BaseSmallStatement))
+        for n in self.routine.reads.get(name, ()):
+            if id(n) in untaken:
+                continue
+            around = [loop for loop, within in loops if id(n) in within]
+            if id(n) in self.routine.captured:  # a function in this one may be called at any time
+                return True
+            if id(n) not in inside:
+                if around or position(n) > position(self.current):
+                    return True
+            elif not small and around:
+                return True
+            elif small:
+                again = any(name not in self.program.rebound_in(loop) for loop in around)  # in the next round
+                within = behind is not None and id(n) in self.routine.nodes_in(behind)
+                later = behind is not None and not within and position(n) > position(behind)
+                if again or later:
+                    return True
+        return False
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -324,7 +338,10 @@ class Walk:
         """The translation of a line of small statements."""
         made: Statements = []
         same = True
+        outer = self.current
         for small in node.body:
+            if len(node.body) > 1 or origin is not node:  # what is read behind it on this line comes later
+                self.current = small
             self.before = []
             self.memo.clear()
             try:
@@ -340,7 +357,7 @@ class Walk:
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
             )
             made += new
-        self.before = []
+        self.before, self.current = [], outer
         if same:
             return [node]
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
@@ -471,6 +488,7 @@ __all__ = [
     "assign",
     "leaves",
     "line",
+    "lines_of",
     "names",
     "parse",
     "raising",

@@ -509,4 +509,43 @@ class ShiftedInPlace(Function):
         return y * (g - inner), None
 """,
     ),
+    "WritesOnOneLine": (
+        "randn(4, 3)",
+        """
+def doubled_(t): t.mul_(2)
+
+
+class WritesOnOneLine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 1; r = y[1]; r.mul_(2)
+        z = y; z += 1; doubled_(y[2])
+        for i in range(3): z += y.mean()
+        f = lambda: y.sum()
+        r.add_(1)
+        ctx.save_for_backward(x)
+        return r.mul_(2) + y + f()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        g = g.clone(); r = g[0]; r.zero_(); return g * x
+""",
+    ),
+    "ConditionsOfOneEntry": (
+        "randn(4, 3)",
+        """
+class ConditionsOfOneEntry(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x if x[:1, 0] > 0 else -x
+        if x.max().view(1) > 1: y = y * 3
+        while y.abs().max().view(1, 1) > 1: y = y / 2
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
 }

@@ -30,6 +30,7 @@ CASES = [
     ("torch.randint(-2, 3, (200, 300))", 0.0, 2**0.5, int),
     ("torch.randint(high=5, size=(200, 300))", 2.0, 2**0.5, int),
     ("torch.randint(5, (200, 300), dtype=torch.int32)", 2.0, 2**0.5, "int32"),
+    ("torch.randint(5, (200, 300), dtype=torch.float32)", 2.0, 2**0.5, "float32"),
     ("torch.randint_like(x, 5)", 2.0, 2**0.5, "float32"),
     ("torch.randint_like(x, -2, 3)", 0.0, 2**0.5, "float32"),
     ("torch.bernoulli(p)", 0.3, 0.21**0.5, "float32"),

@@ -112,6 +112,23 @@ REWRITES = {
             "def negative(x):\n    return x\n\nx = jax.lax.cond(jnp.sum(x) > 0, positive, negative, x)"
         ),
     ),
+    "writes on one line": ("z = x[0]; z.mul_(2); ctx.z = x", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)\nctx.z = x"),
+    "a write before a read in one statement": (
+        "z = y[0]\nw = z.mul_(2) + y",
+        "z = y[0]\nz = z * 2\ny = y.at[0].set(z)\nw = z + y",
+    ),
+    "a write that the next round of a loop sees": (
+        "z = y\nfor i in range(n):\n    z += y.sum()",
+        "z = y\nfor i in range(n):\n    z = z + jnp.sum(y)\n    y = z",
+    ),
+    "a write that a function sees": (
+        "z = y[0]\nf = lambda: y.sum()\nz.mul_(2)\nw = f()",
+        "z = y[0]\nf = lambda: jnp.sum(y)\nz = z * 2\ny = y.at[0].set(z)\nw = f()",
+    ),
+    "a condition of one entry": (
+        "if torch.rand(1) < 0.5: x = -x",
+        "x = jax.lax.cond((jax.random.uniform(key, 1) < 0.5).reshape(()), lambda: -x, lambda: x)",
+    ),
     "assignments of one variable after each other in a branch": (
         "s = x.sum()\nif s > 0:\n    z = 0\nelse:\n    z = 1 / s\n    z = z.log()\nw = z * x",
         "s = jnp.sum(x)\nz = jnp.where(s > 0, 0, jnp.log(1 / s))\nw = z * x",
@@ -358,6 +375,7 @@ FINDINGS = {
     "a write to the enclosing function's": ("def f():\n    y.mul_(2)\nf()", "alias"),
     "draws that would share a key": ("z = [torch.rand_like(x) for _ in range(2)]", "random"),
     "draws of a lambda": ("f = lambda: torch.rand_like(x)\nz = f() - f()", "random"),
+    "a read before a write in one statement": ("z = (y + 0) * y.add_(1)", "alias"),
     "a dtype by PyTorch's name": ("z = str(x.dtype) == 'torch.float16'", "operation"),
     "a handler for what JAX does not raise": (
         "try:\n    z = torch.linalg.cholesky(x) @ y\nexcept RuntimeError:\n    z = x",

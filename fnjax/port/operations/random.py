@@ -8,8 +8,6 @@ _NEW = f"generator=None, dtype=None, {PLACE}"
 lines(f"""
 torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
-torch.randint | high, size, *, {_NEW} | jax.random.randint(key, size, 0, high, dtype=dtype) | int random
-torch.randint | low, high, size, *, {_NEW} | jax.random.randint(key, size, low, high, dtype=dtype) | int random
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
 +bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random
 .bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
@@ -42,6 +40,19 @@ for _name, _draw in {
 _INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
 operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
 operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
+
+
+def _randint(low: str) -> Template:
+    """Whole numbers of any dtype."""
+
+    def build(call: Bound) -> str:
+        return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.given('dtype') else ''}"
+
+    return build
+
+
+operation("torch.randint", f"high, size, *, {_NEW}", _randint("0"), "int", random=True)
+operation("torch.randint", f"low, high, size, *, {_NEW}", _randint("low"), "int", random=True)
 
 
 def _normal(call: Bound) -> str:

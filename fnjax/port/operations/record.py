@@ -118,7 +118,7 @@ class Context:
         return literal(node)
 
     def role(self, node: cst.BaseExpression) -> str:
-        """`dtype`, `device`, `list`, `size` (that of a tensor) or `int` for what is surely one of these, else empty."""
+        """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
         text = code(self.rewritten(node))
         named = text.startswith(("jnp.", "torch.")) and text.rpartition(".")[2] in DTYPES
         if named or text.endswith("dtype"):
@@ -313,7 +313,7 @@ class Bound:
 
     def _all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
         """No axes at all are all of them to PyTorch."""
-        several = self.context.role(self.values["dim"]) == "list"
+        several = self.context.role(self.values["dim"]) in {"list", "sequence"}
         return cst.parse_expression(f"{code(fit(axes, 2))} or None") if several else axes
 
     def _filled(self, tree: cst.BaseExpression) -> cst.BaseExpression:

@@ -31,6 +31,7 @@ from fnjax.port.rules.traced_branches import (
     is_message,
     last_return,
     only_raises,
+    predicate,
     scalar_for,
     shaped,
     traced_branch,
@@ -70,6 +71,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
             for i, one, other in ((1, body, orelse), (2, orelse, body)):
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and scalar_for(one.value, other.value):
                     texts[i] = code(shaped(walk, one.node, other.node, {code(other.node): other.value}))
+            texts[0] = predicate(test)
             return Term(
                 parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
             )

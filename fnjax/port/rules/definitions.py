@@ -23,7 +23,7 @@ from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING
 from fnjax.port.rules.registry import statement
-from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, raising
+from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, lines_of, raising
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Sink, Walk]:
@@ -67,7 +67,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.role == "helper" and routine.writes and not any(isinstance(n, _ENDS) for n in nodes(node.body)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
-            body = cst.IndentedBlock([*walk.body(node.body).body, line(f"return {', '.join(routine.gives)}")])
+            body = cst.IndentedBlock([*lines_of(walk.body(node.body)), line(f"return {', '.join(routine.gives)}")])
     if body is not node.body:
         changes["body"] = body
     if node.returns is not None:
@@ -219,9 +219,10 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
 
 
 def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
-    body = list(node.body.body)
+    body = lines_of(node.body)
     at = 1 if node.get_docstring() is not None else 0
-    return node.with_changes(body=node.body.with_changes(body=[*body[:at], line(text), *body[at:]]))
+    block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])
+    return node.with_changes(body=block.with_changes(body=[*body[:at], line(text), *body[at:]]))
 
 
 @statement(cst.FunctionDef)

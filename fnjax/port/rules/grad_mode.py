@@ -23,7 +23,7 @@ from fnjax.port.records import nodes
 from fnjax.port.rules.loops import define
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
-from fnjax.port.walk import Statements, Stop, Term, Walk, line, names, parse
+from fnjax.port.walk import Statements, Stop, Term, Walk, line, lines_of, names, parse
 
 NO_GRAD = frozenset(
     {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
@@ -138,7 +138,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
     if kept:
         kept[-1] = kept[-1].with_changes(comma=node.items[-1].comma)
         return [node.with_changes(items=kept, body=body)]
-    made = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+    made = lines_of(body)
     if silent:
         for name in sorted(before):
             value = walk.state.variables.get(name, UNKNOWN)

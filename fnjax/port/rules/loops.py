@@ -24,7 +24,7 @@ from fnjax.port.rules.conditions import parted, placed
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.statements import bind_target, element_of
 from fnjax.port.rules.views import Views, counted, views_of
-from fnjax.port.walk import Statements, Term, Walk, line, names, parse
+from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 _NUMBERS = frozenset({"int", "float", "bool"})
@@ -140,12 +140,14 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
 def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) -> Statements:
     more, step, carry = map(walk.unused, ("more", "step", "carry"))
     condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
+    if test.value.is_tensor and test.value.rank != 0:  # of one entry
+        condition = f"({condition}).reshape(())"
     together = ", ".join(carried)
     single = len(carried) == 1
     parameter = together if single else carry
     opening: Statements = [] if single else [line(f"{together} = {carry}")]
     ends = [line(f"return {condition}"), line(f"return {together}")]
-    inner = list(body.body) if isinstance(body, cst.IndentedBlock) else [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+    inner = lines_of(body)
     made: Statements = [
         define(more, parameter, [*opening, ends[0]]),
         define(step, parameter, [*opening, *inner, ends[1]]),

@@ -114,10 +114,10 @@ class Facts(Context):
         name = value.name
         if name == "instance:torch.dtype":
             return "dtype"
-        if name == SIZE:
-            return "size"
-        if name == LIST or (value.kind == "static" and value.element is not None and value.parts is None):
-            return "list"
+        if name in {LIST, SIZE}:
+            return "list" if name == LIST else "size"
+        if value.kind == "static" and value.element is not None and value.parts is None:
+            return "sequence"
         if value.is_number and value.dtype == "int":
             return "int"
         return "device" if name == "instance:torch.device" else super().role(node)

@@ -55,10 +55,8 @@ def others(walk: Walk, node: cst.Call) -> Term:
 
 def _effect(walk: Walk, node: cst.Call) -> None:
     """A call whose result nobody takes has an effect on its object, or writes to an array that it is given."""
-    line = walk.current
-    alone = isinstance(line, cst.SimpleStatementLine) and any(
-        isinstance(s, cst.Expr) and s.value is node for s in line.body
-    )
+    lines = walk.current.body if isinstance(walk.current, cst.SimpleStatementLine) else [walk.current]
+    alone = any(isinstance(s, cst.Expr) and s.value is node for s in lines)
     if not alone or walk.routine.role == "module":
         return
     for arg in node.args:

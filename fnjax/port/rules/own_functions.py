@@ -101,7 +101,7 @@ def _returned(
         )
         if place is None:
             continue
-        seen = [n for n in holding(walk, place) if walk.live(n) and n not in _bound_by(walk, node)]
+        seen = [n for n in holding(walk, place) if walk.live(n, node) and n not in _bound_by(walk, node)]
         seen += [n for n, v in walk.state.variables.items() if v.place is None and _holds(walk, n, v, place)]
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
@@ -121,7 +121,7 @@ def _returned(
 
 def _bound_by(walk: Walk, node: cst.Call) -> list[str]:
     """The variables that take a call's result."""
-    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
+    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     if not isinstance(small, cst.Assign) or small.value is not node:
         return []
     return [name for t in small.targets for name in targets(t.target)]

@@ -20,7 +20,7 @@ from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
 from fnjax.port.rules.loops import carries, define, written_in
-from fnjax.port.walk import Statements, Term, Walk, line, names, parse
+from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 
 
 def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
@@ -174,7 +174,7 @@ def _in_shape(
     walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
 ) -> list[cst.BaseSuite | None]:
     """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
-    bound = [[walk.program.bound_in(s) for s in _lines(b)] if b else [] for b in (*blocks, None)]
+    bound = [[walk.program.bound_in(s) for s in lines_of(b)] if b else [] for b in (*blocks, None)]
     made = []
     for side, block in enumerate(blocks):
         other = {n for names_ in bound[1 - side] for n in names_}
@@ -183,7 +183,7 @@ def _in_shape(
             for n, end in ends[side].items()
             if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and scalar_for(end, start[n])
         }
-        lines = [_with_shapes(walk, s, scalars) for s in _lines(block)] if block and scalars else []
+        lines = [_with_shapes(walk, s, scalars) for s in lines_of(block)] if block and scalars else []
         made.append(cst.IndentedBlock(lines) if lines else block)
     return made
 
@@ -223,6 +223,13 @@ def shaped(
     )
 
 
+def predicate(test: Term) -> str:
+    """A condition for jax.lax.cond, which takes no array of one entry."""
+    if test.value.rank == 0 or not test.value.is_tensor:
+        return code(fit(test.node, 1))
+    return f"{code(fit(test.node))}.reshape(())"
+
+
 def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     only = body.body[0] if len(body.body) == 1 else None
     small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
@@ -248,8 +255,8 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         walk.state = after
         walk.sink.imports.add("jax")
         yes, no = (code(fit(r, 1)) for r in returns if r is not None)
-        return [line(f"return jax.lax.cond({code(fit(test.node, 1))}, lambda: {yes}, lambda: {no})")]
-    if any(s is None for s in sides) or test.value.rank not in {0, None}:
+        return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
+    if any(s is None for s in sides):
         walk.state = start
         return None
     changed = sorted({n for s in sides if s for n in s})
@@ -289,7 +296,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     for side in sides:
         values = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
         lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
-    return [line(f"{', '.join(changed)} = jax.lax.cond({code(fit(test.node, 1))}, {lambdas[0]}, {lambdas[1]})")]
+    return [line(f"{', '.join(changed)} = jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})")]
 
 
 def _widened(a: Value, b: Value) -> bool:
@@ -318,7 +325,7 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
     after = walk.state
     walk.state = start
-    bodies = [_lines(b) for b in _in_shape(walk, made, start.variables, ends) if b is not None]
+    bodies = [lines_of(b) for b in _in_shape(walk, made, start.variables, ends) if b is not None]
     returns = [last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
@@ -359,7 +366,7 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
         define(name, ", ".join(given), [*block, line(f"return {result}")])
         for name, block, result in zip(("positive", "negative"), [*bodies, []], results, strict=False)
     ]
-    arguments = ", ".join([code(fit(test.node, 1)), "positive", "negative", *given])
+    arguments = ", ".join([predicate(test), "positive", "negative", *given])
     last = line(f"{taken} jax.lax.cond({arguments})")
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
@@ -379,13 +386,6 @@ def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bo
         if first is not None and (name not in bound or name in names(small.value)):  # type: ignore[union-attr] # an Assign
             return False
     return True
-
-
-def _lines(body: cst.BaseSuite) -> Statements:
-    """The statements of a block."""
-    if isinstance(body, cst.IndentedBlock):
-        return list(body.body)
-    return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
 
 
 def last_return(block: Statements) -> cst.BaseExpression | None:

@@ -13,6 +13,7 @@ since.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import libcst as cst
@@ -55,6 +56,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         )
     if not holders or place is None:
         return Term(new, value)
+    _read_before(walk, node, holders)
     if walk.conditional:
         raise Stop(
             node,
@@ -67,7 +69,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         if owner and owner.place and owner.place.certain:
             place = replace(place, certain=True)
     if not (place.certain or place.choice) and own not in holders:
-        live = [n for n in holders if walk.live(n)]
+        live = [n for n in holders if walk.live(n, node)]
         if live:
             raise Stop(
                 node,
@@ -99,6 +101,25 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+def _read_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
+    """What an expression computes of the memory before it writes to it would see the write, which goes to the front."""
+    position = walk.program.source.position
+    if not isinstance(node, cst.Call) or not isinstance(
+        walk.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)
+    ):
+        return
+    for part in nodes(walk.current):
+        computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
+        if not computed or position(part) >= position(node) or any(n is node for n in nodes(part)):
+            continue
+        read = {n.value for n in nodes(part) if isinstance(n, cst.Name)} & set(holders)
+        if read and walk.expr(part).value.kind != "static":  # type: ignore[arg-type] # an expression
+            name = min(read)
+            raise Stop(
+                part, "alias", f"this reads {name!r} before the same statement writes to it; give it a name first"
+            )
 
 
 def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
@@ -152,7 +173,7 @@ def holding(walk: Walk, place: Place) -> dict[str, Place]:
 
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
-    doubtful = [n for n, p in holders.items() if n != first and not p.tells_of(place) and walk.live(n)]
+    doubtful = [n for n, p in holders.items() if n != first and not p.tells_of(place) and walk.live(n, node)]
     if doubtful:
         raise Stop(
             node,
@@ -163,7 +184,7 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         if name in holders or value.place or name == SAVED:
             continue
         shared = any(p.storage & place.storage for p in places(value))
-        if shared and walk.live(name) and not unpacked(walk, name, value) and not _spent(walk, name):
+        if shared and walk.live(name, node) and not unpacked(walk, name, value) and not _spent(walk, name):
             raise Stop(
                 node,
                 "alias",
@@ -226,7 +247,7 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     source = holders[first]
     done = {first: source}
     saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    others = {n: p for n, p in holders.items() if n != first and (walk.live(n) or n in saved)}
+    others = {n: p for n, p in holders.items() if n != first and (walk.live(n, node) or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(
         (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
