@@ -264,7 +264,8 @@ class Walk:
             elif not small and around:
                 return True
             elif small:
-                again = any(name not in self.program.rebound_in(loop) for loop in around)  # in the next round
+                rounds = (loop for loop in around if not _by_rows(loop, behind))
+                again = any(name not in self.program.rebound_in(loop) for loop in rounds)
                 within = behind is not None and id(n) in self.routine.nodes_in(behind)
                 later = behind is not None and not within and position(n) > position(behind)
                 if again or later:
@@ -476,6 +477,14 @@ def leaves(body: cst.BaseSuite) -> bool:
             return leaves(last.body) and leaves(orelse.body)
         return isinstance(orelse, cst.If) and leaves(last.body) and leaves(cst.IndentedBlock([orelse]))
     return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+
+
+def _by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
+    """Whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
+    if node is None or not isinstance(loop, cst.For):
+        return False
+    rows = {code(n.slice[0].slice) for n in nodes(node) if isinstance(n, cst.Subscript)}
+    return rows == {code(loop.target)}
 
 
 __all__ = [

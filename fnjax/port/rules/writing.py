@@ -114,12 +114,25 @@ def _read_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) ->
         computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
         if not computed or position(part) >= position(node) or any(n is node for n in nodes(part)):
             continue
-        read = {n.value for n in nodes(part) if isinstance(n, cst.Name)} & set(holders)
-        if read and walk.expr(part).value.kind != "static":  # type: ignore[arg-type] # an expression
-            name = min(read)
-            raise Stop(
-                part, "alias", f"this reads {name!r} before the same statement writes to it; give it a name first"
-            )
+        read = _reads(walk, part) & set(holders)
+        if read:
+            message = f"this reads {min(read)!r} before the same statement writes to it; give it a name first"
+            raise Stop(part, "alias", message)
+
+
+def _reads(walk: Walk, node: cst.CSTNode) -> set[str]:
+    """The variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, (cst.Call, cst.Attribute)) and walk.expr(node).value.kind == "static":
+        return set()
+    parts = list(node.children)
+    if isinstance(node, cst.Call):
+        func = node.func.value if isinstance(node.func, cst.Attribute) else node.func
+        parts = [func, *(a.value for a in node.args)]
+    elif isinstance(node, cst.Attribute):
+        parts = [node.value]
+    return {name for part in parts for name in _reads(walk, part)}
 
 
 def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
