@@ -1,11 +1,13 @@
 """Python that branches on a tensor's value.
 
 What: `if` on a tensor becomes jax.lax.cond where its branches only give variables new values, or both return; checks
-that raise run where the value is known, that is outside jit; conditional expressions become jnp.where or jax.lax.cond.
+that raise run where the value is known, that is outside jit; conditional expressions become jnp.where or jax.lax.cond;
+a `try` around a matrix that PyTorch may refuse (cholesky, inv, solve) asks whether the result is finite.
 Before: `if x.sum() > 0: x = x * 2`
 After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
 Safety: only where both branches give the same variables tensors; branches on Python values stay as they are.
-Limits: branches of which one returns and the other does not, or that keep something on ctx, run un-jitted only.
+Limits: branches of which one returns and the other does not, or that keep something on ctx, run un-jitted only; a `try`
+of another form around such a matrix is a finding, for JAX gives NaN where PyTorch raises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Boolean masks become jnp.where.
 
 What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`, and
-with a mask among slices and numbers: `x[m, 0] = s`.
+with a mask among slices and numbers: `x[m, 0] = s`; in `x[m] = y[m] * v` the values of v go to the places that m selects.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
