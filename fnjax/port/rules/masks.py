@@ -1,13 +1,12 @@
 """Boolean masks become jnp.where.
 
 What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`, and
-with a mask among slices and numbers: `x[m, 0] = s`; in `x[m] = y[m] * v` the values of v go to the places that m selects.
+with a mask among slices and numbers: `x[m, 0] = s`; in `x[m] = y[m] * v` the values of v go to the places that m takes.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
-and
-the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]` take
-`where=m`.
+and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]`
+take `where=m`.
 Limits: entries at which f is not defined are computed too, and not taken; where JAX may differentiate the code, f gets
 others there: `jnp.where(m, 1 / jnp.where(m, y, 1), x)`.
 """
