@@ -125,6 +125,8 @@ REWRITES = {
         "z = y[0]\nf = lambda: y.sum()\nz.mul_(2)\nw = f()",
         "z = y[0]\nf = lambda: jnp.sum(y)\nz = z * 2\ny = y.at[0].set(z)\nw = f()",
     ),
+    "a copy of what a view would show": ("z = torch.t_copy(y)\nz.mul_(2)", "z = y.T\nz = z * 2"),
+    "the same array under another name": ("z = torch.positive(y)\nz.mul_(2)\nw = y", "z = y\nz = z * 2\ny = z\nw = y"),
     "a condition of one entry": (
         "if torch.rand(1) < 0.5: x = -x",
         "x = jax.lax.cond((jax.random.uniform(key, 1) < 0.5).reshape(()), lambda: -x, lambda: x)",
@@ -376,6 +378,8 @@ FINDINGS = {
     "draws that would share a key": ("z = [torch.rand_like(x) for _ in range(2)]", "random"),
     "draws of a lambda": ("f = lambda: torch.rand_like(x)\nz = f() - f()", "random"),
     "a read before a write in one statement": ("z = (y + 0) * y.add_(1)", "alias"),
+    "a write through other bits": ("z = y.view(torch.int32)\nz[0] = 0\nw = y", "alias"),
+    "out= of a pair": ("a, b = x[0], y[0]\ntorch.max(x, 1, out=(a, b))", "operation"),
     "a dtype by PyTorch's name": ("z = str(x.dtype) == 'torch.float16'", "operation"),
     "a handler for what JAX does not raise": (
         "try:\n    z = torch.linalg.cholesky(x) @ y\nexcept RuntimeError:\n    z = x",

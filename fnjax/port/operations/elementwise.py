@@ -26,7 +26,7 @@ lines("""
 *atanh *arctanh | input | jnp.arctanh(input) | float
 *abs +absolute .absolute_ | input | jnp.abs(input) | same
 *neg *negative | input | -input | same
-+positive | input | input | same
++positive | input | input | same view
 ~sign ~sgn | input | jnp.sign(input) | same
 *square | input | jnp.square(input) | same
 *reciprocal | input | 1 / input | float

@@ -64,8 +64,13 @@ def operation(
 ) -> None:
     """Enter a line; for a name that is in the table already, one more overload.
 
-    A name that ends in `_` is an in-place method, or function, of the operation.
+    A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
     """
+    copies = [name for name in names.split() if name.endswith("_copy")]
+    if copies and alias != "new":
+        given = {"fields": fields, "parts": parts, "random": random, "traced": traced, "called": called}
+        operation(" ".join(copies), signature, template, result, **given)  # type: ignore[arg-type] # as above
+        names = " ".join(name for name in names.split() if name not in copies)
     overload = Overload(parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias)
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))

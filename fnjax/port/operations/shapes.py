@@ -75,8 +75,11 @@ torch.flip | input, dims | jnp.flip(input, axis=(dims)) | same
 torch.cartesian_prod | *tensors | _cartesian_prod(*tensors) | same
 torch.combinations | input, r=2, with_replacement=False | _combinations(input, r=(r), with_replacement=with_replacement) | same
 torch.block_diag | *tensors | jax.scipy.linalg.block_diag(*tensors) | same
+torch.atleast_1d | input | jnp.atleast_1d(input) | same view
 torch.atleast_1d | *tensors | jnp.atleast_1d(*tensors) | same view
+torch.atleast_2d | input | jnp.atleast_2d(input) | same view
 torch.atleast_2d | *tensors | jnp.atleast_2d(*tensors) | same view
+torch.atleast_3d | input | _atleast_3d(input) | same view
 torch.atleast_3d | *tensors | _atleast_3d(*tensors) | same view
 .unfold torch.unfold_copy | input, dimension, size, step | _windows(input, dimension, size, step) | same view
 torch.pixel_shuffle F.pixel_shuffle | input, upscale_factor | _pixel_shuffle(input, upscale_factor) | same

@@ -212,6 +212,8 @@ def operate(
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
     if bound.out is not None:
         target = walk.expr(bound.out)
+        if target.value.parts is not None:
+            raise Stop(node, "operation", "out= with several arrays: give the results names")
         never_owned(node, target)
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     if bound.overwrites:

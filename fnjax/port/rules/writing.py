@@ -26,7 +26,7 @@ from fnjax.port.walk import Stop, Term, Walk, assign, names, parse
 
 SAVED = "ctx.save_for_backward()"
 _OWNED = " of an object"
-_NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj")  # views whose entries are not those of the memory
+_NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views whose entries are not those of the memory
 
 
 def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
