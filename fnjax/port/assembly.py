@@ -28,8 +28,8 @@ def assembled(program: Program, units: Sequence[Any]) -> str:
     order = {node: i for i, node in enumerate(program.source.tree.body)}
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
-    helpers, _ = support({n for u in units for n in u.sink.needs})
     written = cst.Module([_spaced(s) for s in body]).code.strip("\n")
+    helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
     text = "\n\n\n".join([*helpers.values(), written])
     head = _head(program, text, "\n".join(helpers.values()))
     docstring = program.source.tree.get_docstring(clean=False)

@@ -59,6 +59,8 @@ CASES = [
     ("F.dropout(m, training=True)", 2.0, 2.0, "float32"),
     ("F.dropout(m, training=False)", 2.0, 0.0, "float32"),
     ("torch.dropout(m, 0.5, True)", 2.0, 2.0, "float32"),
+    ("torch.dropout(m, 0.5, train=True)", 2.0, 2.0, "float32"),
+    ("torch.bernoulli(m, 0.25)", 0.25, (3 / 16) ** 0.5, "float32"),
     ("torch.multinomial(w, 1)", 1.5, 0.75**0.5, "int32"),
     ("w.multinomial(4, True)", 1.5, 0.75**0.5, int),
     ("torch.multinomial(w, 2)", 1.0, 1.0, "int32"),

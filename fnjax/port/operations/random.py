@@ -10,7 +10,7 @@ torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float 
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
 +bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random
-.bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
++bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
 .bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
 torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random
 torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random
@@ -75,21 +75,24 @@ operation(
 )
 
 
-def _dropped(draw: str) -> Template:
+def _dropped(draw: str, flag: str) -> Template:
     def build(call: Bound) -> str:
-        training = call.literal("training")
+        training = call.literal(flag)
         if training is False:
             return "input"
-        return draw if training is True else f"{draw} if training else input"
+        return draw if training is True else f"{draw} if {flag} else input"
 
     return build
 
 
-for _names, _draw in {
-    "F.dropout torch.dropout torch.dropout_": "_dropout(key, input, p)",
-    "F.dropout1d F.dropout2d F.dropout3d torch.feature_dropout torch.feature_dropout_": "_dropout_channels(key, input, p)",
-}.items():
-    operation(_names, "input, p=0.5, training=True, inplace=False", _dropped(_draw), "float", random=True)
+for _name, _layers, _draw in (
+    ("dropout", "F.dropout", "_dropout(key, input, p)"),
+    ("feature_dropout", "F.dropout1d F.dropout2d F.dropout3d", "_dropout_channels(key, input, p)"),
+):
+    _signature = "input, p=0.5, training=True, inplace=False"
+    operation(_layers, _signature, _dropped(_draw, "training"), "float", random=True)
+    _names = f"torch.{_name} torch.{_name}_"
+    operation(_names, "input, p, train", _dropped(_draw, "train"), "float", random=True)
 
 
 def _multinomial(call: Bound) -> str:
