@@ -105,6 +105,13 @@ REWRITES = {
             "z = jax.lax.cond(~jnp.all(jnp.isfinite(z)), lambda: x, lambda: z)"
         ),
     ),
+    "a handler that leaves what was there": (
+        "z = x * 2\ntry:\n    z = torch.linalg.inv(x)\nexcept RuntimeError:\n    pass\nw = z",
+        (
+            "z = x * 2\nfound = jnp.linalg.inv(x)\n"
+            "z = jax.lax.cond(jnp.all(jnp.isfinite(found)), lambda: found, lambda: z)\nw = z"
+        ),
+    ),
     "a loop in a branch": (
         "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
         (

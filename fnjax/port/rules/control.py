@@ -311,7 +311,7 @@ def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
     blocks = isinstance(node.body, cst.IndentedBlock) and isinstance(handler.body, cst.IndentedBlock)
     if node.orelse is not None or node.finalbody is not None or _method(calls[0]) not in _REFUSING or not blocks:
         return None
-    if not isinstance(target, cst.Name):
+    if not isinstance(target, cst.Name) or target.value in walk.state.variables:  # what the handler leaves as it was
         target = cst.Name(walk.unused("found"))
         rest.insert(0, cst.SimpleStatementLine([small.with_changes(value=target)]))
         first = cst.SimpleStatementLine([small.with_changes(targets=[cst.AssignTarget(target)])])
