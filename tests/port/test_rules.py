@@ -134,6 +134,10 @@ REWRITES = {
     ),
     "a copy of what a view would show": ("z = torch.t_copy(y)\nz.mul_(2)", "z = y.T\nz = z * 2"),
     "the same array under another name": ("z = torch.positive(y)\nz.mul_(2)\nw = y", "z = y\nz = z * 2\ny = z\nw = y"),
+    "whether each of several inputs needs a gradient": (
+        "z = [i for i, v in enumerate((x, y)) if v.requires_grad]",
+        ("z = [i for (i, v), needed in zip(enumerate((x, y)), [True, ctx.needs_input_grad[1]]) if needed]"),
+    ),
     "a condition of one entry": (
         "if torch.rand(1) < 0.5: x = -x",
         "x = jax.lax.cond((jax.random.uniform(key, 1) < 0.5).reshape(()), lambda: -x, lambda: x)",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 
 from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value, common_dtype, each_of, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
@@ -345,6 +346,8 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
 
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
         return _unrolled(walk, node, written)
+    if (asked := _with_answers(walk, node)) is not None:
+        return walk.expr(asked)
     outer = walk.state.copy()
     with walk.perhaps(repeated=True):
         made_for = _comp_for(walk, node.for_in, bind_target, element_of)
@@ -361,6 +364,25 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     walk.state = outer
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
+
+
+def _with_answers(walk: Walk, node: cst.BaseComp) -> Any:
+    """`[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
+    loop: Any = node.for_in
+    source, variable = loop.iter, loop.target
+    if isinstance(source, cst.Call) and code(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
+        source, variable = source.args[0].value, variable.elements[-1].value
+    asks = matchers.Attribute(value=matchers.Name(code(variable)), attr=matchers.Name("requires_grad"))
+    plain = isinstance(source, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in source.elements)
+    if not plain or not isinstance(variable, cst.Name) or not matchers.findall(node, asks):
+        return None
+    needed = walk.unused("needed")
+    answers = ", ".join(f"{code(e.value)}.requires_grad" for e in source.elements)
+    target = code(loop.target) if loop.target is variable else f"({code(loop.target).strip('()')})"
+    head: Any = parse(f"[0 for {target}, {needed} in zip({code(loop.iter)}, [{answers}])]")
+    made: Any = matchers.replace(node, asks, cst.Name(needed))
+    loop = made.for_in.with_changes(target=head.for_in.target, iter=head.for_in.iter)
+    return placed(walk, made.with_changes(for_in=loop), node)
 
 
 def _written_names(node: cst.BaseSimpleComp) -> list[str]:
