@@ -138,6 +138,10 @@ REWRITES = {
         "z = [i for i, v in enumerate((x, y)) if v.requires_grad]",
         ("z = [i for (i, v), needed in zip(enumerate((x, y)), [True, ctx.needs_input_grad[1]]) if needed]"),
     ),
+    "what is kept only for a gradient": (
+        "if y.requires_grad:\n    ctx.n = 3",
+        "if ctx.needs_input_grad[1]:\n    ctx.n = 3",
+    ),
     "a condition of one entry": (
         "if torch.rand(1) < 0.5: x = -x",
         "x = jax.lax.cond((jax.random.uniform(key, 1) < 0.5).reshape(()), lambda: -x, lambda: x)",
@@ -391,6 +395,7 @@ FINDINGS = {
     "a read before a write in one statement": ("z = (y + 0) * y.add_(1)", "alias"),
     "a write through other bits": ("z = y.view(torch.int32)\nz[0] = 0\nw = y", "alias"),
     "out= of a pair": ("a, b = x[0], y[0]\ntorch.max(x, 1, out=(a, b))", "operation"),
+    "a result that asks who differentiates": ("if y.requires_grad:\n    x = x * 2", "requires-grad"),
     "a dtype by PyTorch's name": ("z = str(x.dtype) == 'torch.float16'", "operation"),
     "a handler for what JAX does not raise": (
         "try:\n    z = torch.linalg.cholesky(x) @ y\nexcept RuntimeError:\n    z = x",
@@ -700,3 +705,33 @@ def test_only_what_the_class_reads_is_brought_along():
     ported = port_source(text)
     assert "__main__" not in ported.code
     assert not ported.findings
+
+
+def test_what_was_saved_is_seen_by_backward():
+    """A helper that perhaps writes to an input after it was saved: backward would see the old entries."""
+    text = (
+        "import torch\n"
+        "def kept(t, inplace):\n    if inplace:\n        t.clamp_(0, 1)\n        return t\n"
+        "    return torch.clamp(t, 0, 1)\n"
+        "class C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, inplace):\n"
+        "        {}\n        return kept({}, inplace)\n    @staticmethod\n    def backward(ctx, g):\n"
+        "        x, = ctx.saved_tensors\n        return g * (x > 0), None\n"
+    )
+    findings = port_source(text.format("ctx.save_for_backward(x)", "x")).findings
+    assert [f.code for f in findings if f.severity == "error"] == ["alias"]
+    findings = port_source(text.format("ctx.save_for_backward(x)", "x.clone()")).findings
+    assert not [f for f in findings if f.severity == "error"]
+
+
+def test_variables_have_no_history():
+    """In backward, whose second derivatives do not go through them."""
+    text = (
+        "import torch\nfrom torch.autograd import Variable\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x):\n        ctx.save_for_backward(x)\n        return x ** 3\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        x, = ctx.saved_tensors\n        return g * 3 * Variable(x * x)\n"
+    )
+    names = {}
+    exec(port_source(text).code, names)
+    slope = jax.grad(names["C"].apply)
+    assert slope(2.0) == 12
+    assert jax.grad(slope)(2.0) == 0

@@ -12,10 +12,12 @@ findings.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
+from fnjax.port.naming import targets
 from fnjax.port.operations import code, literal
 from fnjax.port.program import FUNCTION_BASES
 from fnjax.port.records import nodes
@@ -117,6 +119,9 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     ):
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
         if ctx:
+            if _decides(walk, node):
+                message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
+                walk.report(node, "requires-grad", message)
             return Term(parse(f"{ctx}.needs_input_grad[{index}]"), Value("static", "bool"))
     if walk.routine.role in {"backward", "jvp", "vjp"}:
         owner = walk.routine.owner
@@ -128,6 +133,26 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
         return Term(parse("True"), Value("static", "bool", literal=True))
     walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
     return Term(parse("True"), Value("static", "bool", literal=True))
+
+
+def _decides(walk: Walk, node: cst.Attribute) -> bool:
+    """Whether what forward returns depends on a condition, and not only what it keeps on ctx."""
+    within = list(nodes(walk.routine.node.body))
+    returns = [n for n in within if isinstance(n, cst.Return) and n.value]
+    given = {n.value for r in returns for n in nodes(r) if isinstance(n, cst.Name)}
+    for choice in within:
+        if not isinstance(choice, (cst.If, cst.IfExp)) or not any(n is node for n in nodes(choice.test)):
+            continue
+        blocks: list[Any] = [choice.body, choice.orelse]
+        if isinstance(choice, cst.IfExp):
+            small = (n for n in within if isinstance(n, (cst.Return, cst.Assign)))
+            blocks = [n for n in small if any(c is choice for c in nodes(n))]
+        chosen = [n for block in blocks if block for n in nodes(block)]
+        bound = {t for n in chosen if isinstance(n, cst.AssignTarget) for t in targets(n.target)}
+        differ = isinstance(choice, cst.IfExp) or len({code(r) for r in returns}) > 1
+        if bound & given or (differ and any(isinstance(n, cst.Return) for n in chosen)):
+            return True
+    return False
 
 
 @expression(cst.Comparison)

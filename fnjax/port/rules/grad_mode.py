@@ -20,6 +20,7 @@ import libcst as cst
 from fnjax.port.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.operations import code, fit
 from fnjax.port.records import nodes
+from fnjax.port.rules.conditions import placed
 from fnjax.port.rules.loops import define
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
@@ -172,7 +173,11 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
         enabled = name not in _FALSE and (walk.grad_enabled or walk.differentiated)
         return Term(parse(str(enabled)), Value("static", "bool", literal=enabled))
     if name == "torch.autograd.Variable" and node.args:
-        return walk.expr(node.args[0].value)
+        of = node.args[0].value
+        leaf = any(a.keyword and a.keyword.value == "requires_grad" and code(a.value) == "True" for a in node.args)
+        if not walk.derived or leaf or isinstance(of, cst.Call) or not walk.expr(of).value.is_tensor:
+            return walk.expr(of)
+        return walk.expr(placed(walk, cst.Call(cst.Attribute(fit(of), cst.Name("detach"))), node))
     if name in {"torch.enable_grad", "torch.no_grad"}:
         raise Stop(node, "autograd", f"{name} as a value has no meaning in JAX")
     return None

@@ -216,6 +216,8 @@ def _spent(walk: Walk, name: str) -> bool:
 
 def unpacked(walk: Walk, name: str, value: Value) -> bool:
     """Whether a container is one that variables were unpacked from and is not read again, as `ctx.saved_tensors`."""
+    if name == SAVED:  # backward reads it
+        return False
     attributes = {name.removeprefix("ctx.")} | ({"saved_tensors", "saved_variables"} if name == "ctx.saved" else set())
     here = walk.program.source.position(walk.current)
     looped = {id(n) for loop in walk.loops for n in nodes(loop)}
