@@ -5,7 +5,8 @@ ctx keeps is followed from forward into backward, so that tensors are known ther
 Before: `ctx.save_for_backward(x) if x.requires_grad else None`
 After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
 Safety: an attribute that several methods write has what holds of all of them.
-Limits: `requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
+Limits: an output that depends on `requires_grad` is a finding: nobody differentiates a plain call in JAX.
+`requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
 findings.
 """
 
