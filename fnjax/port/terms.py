@@ -43,6 +43,10 @@ class Sink:
     keys: int = 0
 
 
+# The sign in `f(key=None)`, without the blanks that libcst puts around it.
+EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+
+
 def lines_of(body: cst.BaseSuite) -> Statements:
     """The statements of a block."""
     if isinstance(body, cst.IndentedBlock):

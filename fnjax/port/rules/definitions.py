@@ -23,6 +23,7 @@ from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING
 from fnjax.port.rules.registry import statement
+from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, lines_of, raising
 
 
@@ -193,7 +194,7 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
         )
         return made
     default = cst.Name("None") if any(p.default for p in params.params) else None
-    last = cst.Param(cst.Name(key), default=default)
+    last = cst.Param(cst.Name(key), default=default, equal=EQUAL if default else cst.MaybeSentinel.DEFAULT)
     space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     old = list(params.params)
     if old and isinstance(old[-1].comma, cst.Comma):

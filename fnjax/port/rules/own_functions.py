@@ -21,6 +21,7 @@ from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import holding, unpacked, write
+from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Stop, Term, Walk, assign
 
 
@@ -78,7 +79,7 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
 def _with_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
     """The call of what draws random numbers."""
     walk.sink.imports.add("jax")
-    key = cst.Arg(fresh_key(walk, node), keyword=cst.Name(walk.program.key_name))
+    key = cst.Arg(fresh_key(walk, node), keyword=cst.Name(walk.program.key_name), equal=EQUAL)
     return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])
 
 
