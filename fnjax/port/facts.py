@@ -61,6 +61,11 @@ class Place:
                 return a.reads == b.reads and _differs(a.text, b.text)
         return False
 
+    @classmethod
+    def among(cls, *places: Place) -> Place:
+        """The place of what may be a view of any of these."""
+        return cls(frozenset().union(*(p.storage for p in places)), certain=False)
+
     @property
     def doubtful(self) -> Place:
         """The place of what may be this."""
@@ -195,6 +200,7 @@ def common_dtype(values: list[Value]) -> str:
 UNKNOWN = Value()
 STATIC = Value("static")
 TENSOR = Value("tensor")
+PASSED = Place(frozenset({"passed"}))  # of what a lambda is called with
 
 
 def join_values(a: Value, b: Value) -> Value:
@@ -274,7 +280,7 @@ def _join_places(a: Place | None, b: Place | None) -> Place | None:
         return one and one.doubtful
     if a.storage == b.storage and a.same(b):
         return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
-    return Place(a.storage | b.storage, (), certain=False)
+    return Place.among(a, b)
 
 
 @dataclass(slots=True)

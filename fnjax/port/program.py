@@ -196,19 +196,12 @@ class Program:
 
     def bound_in(self, node: cst.CSTNode) -> set[str]:
         """The variables that a statement binds."""
-        found: set[str] = set()
-        for n in nodes(node):
-            if isinstance(n, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.NamedExpr, cst.CompFor)):
-                found.update(targets(n.target))
-        return found
+        return self.rebound_in(node, cst.AugAssign, cst.CompFor)
 
-    def rebound_in(self, node: cst.CSTNode) -> set[str]:
+    def rebound_in(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
         """The variables to which a statement gives other objects, `x += y` left out."""
-        found: set[str] = set()
-        for n in nodes(node):
-            if isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr)):
-                found.update(targets(n.target))
-        return found
+        kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
+        return {name for n in nodes(node) if isinstance(n, kinds) for name in targets(n.target)}
 
     # ------------------------------------------------------------------------------------------- routines
 

@@ -948,7 +948,9 @@ torch.linalg.cholesky(S)
 torch.linalg.cholesky(S, upper=True)
 torch.linalg.cholesky_ex(S)
 torch.linalg.cholesky_ex(-S)[1] > 0
-torch.linalg.inv_ex(0 * S)[1] > 0
+torch.linalg.inv_ex(0 * S)[1]
+torch.linalg.inv_ex(A * torch.tensor([1.0, 0.0, 1.0]))[1]
+torch.linalg.inv_ex(B * 0.0).info
 torch.linalg.eigh(S)[0]
 torch.linalg.eigh(S, "U")[0]
 torch.linalg.eigh(S)[1].abs()
@@ -979,10 +981,12 @@ torch.linalg.solve(A, r)
 torch.linalg.solve(B, C)
 torch.linalg.solve(B, C[..., 0])
 torch.linalg.solve_ex(A, x)
+torch.linalg.solve_ex(A * torch.tensor([1.0, 0.0, 1.0]), x)[1]
 torch.linalg.lstsq(x.T, y.T).solution
 torch.linalg.lstsq(x.T, y.T)[1]
 torch.linalg.lu_factor(A)
 torch.linalg.lu_factor_ex(A)
+torch.linalg.lu_factor_ex(A * torch.tensor([1.0, 0.0, 1.0])).info
 torch.linalg.lu(A)
 torch.lu(A)
 torch.linalg.lu_solve(torch.linalg.lu_factor(A)[0], torch.linalg.lu_factor(A)[1], x)

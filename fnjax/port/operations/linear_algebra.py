@@ -25,7 +25,7 @@ linalg.matrix_power | A, n | jnp.linalg.matrix_power(A, n) | same
 +matrix_exp linalg.matrix_exp | input | jax.scipy.linalg.expm(input) | float
 +inverse | input | jnp.linalg.inv(input) | float
 linalg.inv | A | jnp.linalg.inv(A) | float
-linalg.inv_ex | A, *, check_errors=False | _with_info(jnp.linalg.inv(A), A) | pair fields=inverse,info
+linalg.inv_ex | A, *, check_errors=False | (jnp.linalg.inv(A), _zero_pivot(A)) | pair fields=inverse,info
 +det | input | jnp.linalg.det(input) | float
 linalg.det | A | jnp.linalg.det(A) | float
 +logdet | input | _logdet(input) | float
@@ -43,7 +43,7 @@ linalg.matrix_rank | A, tol, hermitian=False | jnp.linalg.matrix_rank(A, rtol=to
 linalg.cond | A, p=None | jnp.linalg.cond(A, p=p) | float
 linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fields=solution,residuals,rank,singular_values
 linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
-linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), jnp.zeros(A.shape[:-2], dtype=jnp.int32)) | pair fields=LU,pivots,info
+linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), _zero_pivot(A)) | pair fields=LU,pivots,info
 linalg.lu | A, *, pivot=True | _lu(A) | pair fields=P,L,U
 torch.lu .lu | A, pivot=True, get_infos=False | _lu_factor(A) | pair fields=LU,pivots
 +cross | input, other, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
@@ -105,7 +105,7 @@ operation("linalg.cholesky", "A, *, upper=False", _cholesky, "float")
 operation(
     "linalg.cholesky_ex",
     "A, *, upper=False, check_errors=False",
-    lambda call: f"_with_info({_cholesky(call)}, A)",
+    lambda call: f"_with_info({_cholesky(call)})",
     "pair",
     fields="L info",
 )
@@ -217,7 +217,7 @@ operation("linalg.solve", "A, B, *, left=True", _solve, "float")
 operation(
     "linalg.solve_ex",
     "A, B, *, left=True, check_errors=False",
-    lambda c: f"_with_info({_solve(c)}, A)",
+    lambda c: f"({_solve(c)}, _zero_pivot(A))",
     "pair",
     fields="result info",
 )

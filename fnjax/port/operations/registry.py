@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fnjax.port.operations.record import Absent, Operation, Overload, Template
 from fnjax.port.operations.signature import parse
@@ -66,19 +67,15 @@ def operation(
 
     A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
     """
-    copies = [name for name in names.split() if name.endswith("_copy")]
-    if copies and alias != "new":
-        given = {"fields": fields, "parts": parts, "random": random, "traced": traced, "called": called}
-        operation(" ".join(copies), signature, template, result, **given)  # type: ignore[arg-type] # as above
-        names = " ".join(name for name in names.split() if name not in copies)
     overload = Overload(parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias)
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))
     found = TABLE.get((plain or full)[0])
     before = found.overloads if isinstance(found, Operation) else ()
     record = Operation(plain or tuple(full), (*before, overload), called)
+    copying = replace(record, overloads=tuple(replace(o, alias="new") for o in record.overloads))
     for name in plain:
-        TABLE[name] = record
+        TABLE[name] = copying if name.endswith("_copy") else record
     for name in full:
         if _in_place(name):
             TABLE[name] = Operation((name,), record.overloads, called, inplace=record)

@@ -50,10 +50,15 @@ def _svd(x, full_matrices=False):
     return u, s, jnp.conj(vh.mT)
 
 
-def _with_info(result, x):
-    """The result, and 0 for each matrix, or 1 where there is none: JAX's entries are not finite then."""
-    finite = jnp.isfinite(result).all(tuple(range(x.ndim - 2, result.ndim)))
-    return result, 1 - finite.astype(jnp.int32)
+def _with_info(factor):
+    """Cholesky's factor, and 0 for each matrix, or 1 where there is none: JAX's entries are not finite then."""
+    return factor, 1 - jnp.isfinite(factor).all((-2, -1)).astype(jnp.int32)
+
+
+def _zero_pivot(x):
+    """Counted from 1, the first pivot of each matrix that is 0, or 0 where none is: what PyTorch calls info."""
+    zero = jnp.diagonal(jax.scipy.linalg.lu_factor(x)[0], axis1=-2, axis2=-1) == 0
+    return jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
 
 
 def _lu_factor(x):

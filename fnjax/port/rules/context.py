@@ -51,6 +51,9 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return Term(node, Value("static", element=Value("static", "bool")))
     if key not in walk.state.variables and _is_set_nowhere(walk, node.attr.value):
         walk.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
+    if key not in walk.state.variables and _is_set_by_init(walk, node.attr.value):
+        message = f"apply runs no __init__, which alone sets {node.attr.value!r}; make that an argument of forward"
+        walk.report(node, "unknown", message)
     return Term(node, walk.state.variables.get(key, UNKNOWN))
 
 
@@ -70,6 +73,25 @@ def _is_set_nowhere(walk: Walk, name: str) -> bool:
         if called or passed or stored or kept:
             return False
     return not any(name in c.methods or f"{name} =" in code(c.node) for c in program.ancestors(owner))
+
+
+def _is_set_by_init(walk: Walk, name: str) -> bool:
+    """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
+    classes = walk.program.ancestors(walk.routine.owner) if walk.routine.owner else []
+    setting = {
+        method
+        for c in classes
+        for method, node in c.methods.items()
+        for n in nodes(node)
+        if isinstance(n, (cst.AssignTarget, cst.AnnAssign)) and _named(n.target, name)
+    }
+    return setting == {"__init__"}
+
+
+def _named(node: cst.BaseExpression, name: str) -> bool:
+    """Whether this is an attribute of that name, or a tuple with one."""
+    parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
+    return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
 def keep(walk: Walk, key: str, value: Value) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value, common_dtype, each_of, join_values, widens
+from fnjax.port.facts import LIST, NUMBER, PASSED, UNKNOWN, Value, common_dtype, each_of, join_values, widens
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import nodes
@@ -324,7 +324,7 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
     """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
     outer = walk.state.copy()
     for param in node.params.params:
-        walk.state.variables[param.name.value] = UNKNOWN
+        walk.state.variables[param.name.value] = replace(UNKNOWN, place=PASSED)
     with walk.perhaps(repeated=True):
         body = walk.expr(node.body)
     walk.state = outer

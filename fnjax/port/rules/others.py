@@ -16,13 +16,14 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, UNKNOWN, Value
+from fnjax.port.facts import PASSED, STATIC, UNKNOWN, Place, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
 from fnjax.port.records import nodes
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
+from fnjax.port.rules.writing import holding
 from fnjax.port.walk import Term, Walk
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
@@ -40,7 +41,9 @@ def others(walk: Walk, node: cst.Call) -> Term:
     made = walk.rebuilt(node)
     func = walk.expr(node.func).value if not name else UNKNOWN
     if func.kind == "object" and func.element is not None:
-        return Term(made, replace(func.element, place=walk.fresh(node), number="", mask=""))
+        return Term(
+            made, replace(func.element, place=_given(walk, node, func.element.place, values), number="", mask="")
+        )
     if name in {"types.SimpleNamespace", "argparse.Namespace"}:
         return Term(made, Value("object"))
     root = name.split(".")[0]
@@ -51,6 +54,13 @@ def others(walk: Walk, node: cst.Call) -> Term:
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Term(made, STATIC)
     return Term(made, UNKNOWN)
+
+
+def _given(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
+    """The memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
+    passed = [v.place for v in values if v.place and place and place.storage & PASSED.storage]
+    around = [place] if place and holding(walk, place) else []
+    return Place.among(*passed, *around) if passed or around else walk.fresh(node)
 
 
 def _effect(walk: Walk, node: cst.Call) -> None:

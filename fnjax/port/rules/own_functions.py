@@ -159,10 +159,11 @@ def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Ar
         storages = {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
         froms = [walk.expr(taken[s].value).value.place for s in sorted(storages) if s in taken]
         known = [p for p in froms if p is not None]
+        known += [replace(place, storage=frozenset({s[6:]})) for s in sorted(place.storage) if s.startswith("outer ")]
         if len(known) == 1 and len(place.storage) == 1 and place.certain and not place.steps:
             place = known[0]
         elif known:
-            place = Place(frozenset().union(*(p.storage for p in known)), (), certain=False)
+            place = Place.among(*known)
         else:
             place = walk.fresh(node, part)
     return replace(value, place=place, parts=parts, number="", like="", mask="")

@@ -267,9 +267,8 @@ def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
 
 
 ACCUMULATING = frozenset({"sum", "prod", "cumsum", "cumprod"})  # whole numbers of any kind give large ones
-_FLOATS = frozenset(
-    {"ones", "zeros", "empty", "eye", "linspace", "rand", "randn"}
-)  # of float32 where no dtype is given
+# Of float32 where no dtype is given.
+_FLOATS = frozenset({"ones", "zeros", "empty", "eye", "linspace", "rand", "randn"})
 _CASTS = {
     "float": "float32",
     "double": "float",
