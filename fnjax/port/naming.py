@@ -113,8 +113,12 @@ class Source:
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(wrapper.module, positions)
         source = cls(filename, tree, positions)
-        for statement in source.tree.body:
-            for name, definition in _bindings(statement):
+        for script in (False, True):
+            known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
+            bindings = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in _bindings(s)]
+            for statement, name, definition in bindings:
+                if name in known:
+                    continue
                 source.definitions.setdefault(name, []).append(definition)
                 providers = source.providers.setdefault(name, [])
                 if statement not in providers:
@@ -143,6 +147,11 @@ class Source:
         """What a name means when the file has run, compound statements taken branch after branch."""
         found = self.definitions.get(name)
         return found[-1] if found else None
+
+
+def _is_script(node: cst.CSTNode) -> bool:
+    """Whether this is `if __name__ == "__main__":`."""
+    return isinstance(node, cst.If) and code(node.test).replace("'", '"') == '__name__ == "__main__"'
 
 
 def _bound(node: cst.CSTNode) -> set[str]:

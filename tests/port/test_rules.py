@@ -112,6 +112,10 @@ REWRITES = {
             "z = jax.lax.cond(jnp.all(jnp.isfinite(found)), lambda: found, lambda: z)\nw = z"
         ),
     ),
+    "a write to what a lambda makes": (
+        "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
+        "f = lambda t: t * 3\nz = f(x)\nz = z * 2",
+    ),
     "a loop in a branch": (
         "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
         (
@@ -364,6 +368,10 @@ def test_no_ops(reason):
 
 
 FINDINGS = {
+    "a write to what a lambda gives back": ("f = lambda t: t[0]\nz = f(x)\nz.mul_(2)", "alias"),
+    "a write to a row that a lambda takes": ("f = lambda: x[0]\nf().mul_(2)", "alias"),
+    "a write to a row that a function takes": ("def f():\n    return x[0]\nf().mul_(2)", "alias"),
+    "a write to what an unknown function gives back": ("n(x).mul_(2)", "alias"),
     "unknown name": ("z = mystery(x)", "unknown"),
     "another module": ("z = kernel(x)", "supply"),
     "SciPy whose result has no known shape": ("z = special.airy(x.numpy())", "numpy"),
@@ -697,14 +705,25 @@ def test_a_buffer_that_backward_writes_to_is_a_finding():
 def test_only_what_the_class_reads_is_brought_along():
     """A script at the end of the file, whose variables have the names of the class's own."""
     text = (
-        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
-        "    def forward(ctx, x):\n        y = x * 2\n        return y\n    @staticmethod\n"
+        "import torch\nscale = 2\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x):\n        y = x * scale\n        return y\n    @staticmethod\n"
         "    def backward(ctx, g):\n        return 2 * g\n"
-        "if __name__ == '__main__':\n    x = torch.randn(3)\n    y = torch.autograd.gradcheck(C.apply, x)\n"
+        "if __name__ == '__main__':\n    x = torch.randn(3)\n    y = torch.autograd.gradcheck(C.apply, x)\n    scale = 3\n"
     )
     ported = port_source(text)
     assert "__main__" not in ported.code
+    assert "scale = 2" in ported.code
     assert not ported.findings
+
+
+def test_what_only_an_instance_has_is_a_finding():
+    """Functions of PyTorch's first versions were made with arguments; apply makes no instance."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    def __init__(self, k):\n        self.k = k\n"
+        "    def forward(self, x):\n        {}\n        return x * self.k\n    def backward(self, g):\n        return g * self.k\n"
+    )
+    assert [f.code for f in port_source(text.format("pass")).findings] == ["unknown", "unknown"]
+    assert not port_source(text.format("self.k = 2")).findings
 
 
 def test_what_was_saved_is_seen_by_backward():

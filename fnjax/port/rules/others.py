@@ -53,7 +53,8 @@ def others(walk: Walk, node: cst.Call) -> Term:
         walk.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Term(made, STATIC)
-    return Term(made, UNKNOWN)
+    given = [v.place for v in values if v.place]
+    return Term(made, replace(UNKNOWN, place=Place.among(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN)
 
 
 def _given(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
