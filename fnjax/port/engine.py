@@ -21,6 +21,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     augmented,
     choices,
     conditions,
+    constants,
     control,
     definitions,
     distributions,

@@ -112,6 +112,14 @@ REWRITES = {
             "z = jax.lax.cond(jnp.all(jnp.isfinite(found)), lambda: found, lambda: z)\nw = z"
         ),
     ),
+    "entries that are known before the trace": (
+        "m = torch.eye(n) > 0\ni = m.nonzero()\nz = torch.nonzero(torch.ones(n, 2).tril(-1))",
+        (
+            "m = jnp.eye(n) > 0\ni = jnp.array(np.argwhere(np.eye(n) > 0))\n"
+            "z = jnp.array(np.argwhere(np.tril(np.ones((n, 2)), k=-1)))"
+        ),
+    ),
+    "a storage that is freed": ("z = x * 2\ny.storage().resize_(0)\ny.untyped_storage().resize_(4)", "z = x * 2"),
     "a write to what a lambda makes": (
         "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
         "f = lambda t: t * 3\nz = f(x)\nz = z * 2",
@@ -368,6 +376,8 @@ def test_no_ops(reason):
 
 
 FINDINGS = {
+    "entries of an array that is written to": ("m = torch.eye(n)\nm[0] = 0\ni = m.nonzero()", "untraced"),
+    "entries of an array of values": ("i = (x > 0).nonzero()", "untraced"),
     "a write to what a lambda gives back": ("f = lambda t: t[0]\nz = f(x)\nz.mul_(2)", "alias"),
     "a write to a row that a lambda takes": ("f = lambda: x[0]\nf().mul_(2)", "alias"),
     "a write to a row that a function takes": ("def f():\n    return x[0]\nf().mul_(2)", "alias"),
@@ -708,7 +718,8 @@ def test_only_what_the_class_reads_is_brought_along():
         "import torch\nscale = 2\nclass C(torch.autograd.Function):\n    @staticmethod\n"
         "    def forward(ctx, x):\n        y = x * scale\n        return y\n    @staticmethod\n"
         "    def backward(ctx, g):\n        return 2 * g\n"
-        "if __name__ == '__main__':\n    x = torch.randn(3)\n    y = torch.autograd.gradcheck(C.apply, x)\n    scale = 3\n"
+        "if __name__ == '__main__':\n    x = torch.randn(3)\n    y = torch.autograd.gradcheck(C.apply, x)\n"
+        "    scale = 3\n"
     )
     ported = port_source(text)
     assert "__main__" not in ported.code
@@ -720,7 +731,8 @@ def test_what_only_an_instance_has_is_a_finding():
     """Functions of PyTorch's first versions were made with arguments; apply makes no instance."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    def __init__(self, k):\n        self.k = k\n"
-        "    def forward(self, x):\n        {}\n        return x * self.k\n    def backward(self, g):\n        return g * self.k\n"
+        "    def forward(self, x):\n        {}\n        return x * self.k\n"
+        "    def backward(self, g):\n        return g * self.k\n"
     )
     assert [f.code for f in port_source(text.format("pass")).findings] == ["unknown", "unknown"]
     assert not port_source(text.format("self.k = 2")).findings

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.operations import code, fit
@@ -103,6 +104,11 @@ _SILENT = frozenset(
 )
 
 
+# What frees memory, or takes it again: entries are read after a write only.
+_STORAGE = matchers.Attribute(attr=matchers.Name("storage") | matchers.Name("untyped_storage"))
+_RESIZED = matchers.Call(matchers.Attribute(matchers.Call(_STORAGE, []), matchers.Name("resize_")))
+
+
 @statement(cst.With)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
@@ -151,9 +157,11 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
 
 @statement(cst.Expr)
 def silent(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`torch.cuda.synchronize()`."""
+    """`torch.cuda.synchronize()`, `x.storage().resize_(0)`."""
     name = walk.name_of(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if name not in _SILENT:
+    if matchers.matches(node.value, _RESIZED):
+        name = code(node.value.func)  # type: ignore[attr-defined] # a call
+    elif name not in _SILENT:
         return None
     walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []

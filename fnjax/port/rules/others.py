@@ -3,8 +3,8 @@
 What: calls of the user's own objects, of functions that are arguments, and of the standard library.
 Before: `y = activation(x)`
 After: `y = activation(x)`
-Safety: nothing is assumed of the result. A call that stands alone is there for its effect: under jit that happens once,
-while tracing, as a note says.
+Safety: nothing is assumed of the result, which may be a view of what the function is given. A call that stands alone is
+there for its effect: under jit that happens once, while tracing, as a note says.
 Limits: see foreign; `decimal.Decimal(t)` and its like run un-jitted only; a call that fills an empty array is a
 finding.
 """
@@ -54,7 +54,9 @@ def others(walk: Walk, node: cst.Call) -> Term:
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Term(made, STATIC)
     given = [v.place for v in values if v.place]
-    return Term(made, replace(UNKNOWN, place=Place.among(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN)
+    return Term(
+        made, replace(UNKNOWN, place=Place.among(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN
+    )
 
 
 def _given(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:

@@ -14,6 +14,7 @@ import libcst as cst
 ORDER = (
     "context",
     "versions",
+    "constants",
     "einops_calls",
     "choices",
     "passed_functions",
