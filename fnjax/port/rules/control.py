@@ -22,6 +22,7 @@ from fnjax.port.facts import UNKNOWN, Value, decided, join_values, merged
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import placed, split, split_expression, split_return, without_continue
+from fnjax.port.rules.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rules.loops import ONLY
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
@@ -38,7 +39,7 @@ from fnjax.port.rules.traced_branches import (
     shaped,
     traced_branch,
 )
-from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, parse
+from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, names, parse
 
 _SINGLES = (None, True, False)
 
@@ -108,7 +109,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if test.value.mask:
         raise Uncompressed
     if test.value.traced:
-        made = traced_branch(walk, node, test)
+        made = traced_branch(walk, node, test) or _keeping(walk, node, test)
         if made is not None:
             return made
         walk.report(node.test, "untraced", f"this `if` {ONLY}")
@@ -133,6 +134,18 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
     return [node.with_changes(test=fit(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
+
+
+def _keeping(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+    """An `if` on a tensor whose branches keep something on ctx."""
+    found = kept_behind(walk, node)
+    if found is None:
+        return None
+    choice, behind, own = found
+    walk.waiting |= own
+    made = traced_branch(walk, choice, test) if choice else []
+    walk.waiting -= own
+    return None if made is None else [*made, *walk.block(behind)]
 
 
 def _decided(walk: Walk, node: cst.If, answer: bool) -> Statements:
@@ -220,6 +233,8 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
         return _return_behind(walk, first, rest)
     if last_return(list(first.body.body)) is None:
         return None
+    if (zeros := zeros_for_none(walk, first, rest)) is not None:
+        return walk.block(zeros), 1 + len(rest)
     guarded = split_return(walk, first, rest)
     if guarded is not None:
         return walk.block(guarded), 1 + len(rest)
@@ -303,7 +318,7 @@ def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
     first = node.body.body[0]
     rest: list[Any] = list(node.body.body[1:])
     small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
-    handler = node.handlers[0] if len(node.handlers) == 1 and node.handlers[0].name is None else None
+    handler = node.handlers[0] if len(node.handlers) == 1 else None
     calls = [n for n in nodes(node.body) if isinstance(n, cst.Call) and _method(n) in _REFUSING | _FAILING]
     if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:
         return None
@@ -320,6 +335,8 @@ def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
         only = s.body[0] if isinstance(s, cst.SimpleStatementLine) else s
         if is_message(only):
             walk.note(only, "dropped", DROPPED)
+        elif handler.name is not None and code(handler.name.name) in names(only):
+            return None
         elif not isinstance(only, cst.Pass):
             left.append(s)
     test = f"{target.value}.isfinite().all()"
