@@ -124,6 +124,10 @@ REWRITES = {
         "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
         "f = lambda t: t * 3\nz = f(x)\nz = z * 2",
     ),
+    "a number or what a chain of branches finds": (
+        "s = x.max()\nif s < 1:\n    z = 1.0\nelif s > n:\n    z = 10.0\nelse:\n    z = s",
+        "s = jnp.max(x)\nz = jnp.where(s < 1, 1.0, jnp.where(s > n, 10.0, s))",
+    ),
     "a loop in a branch": (
         "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
         (
@@ -698,6 +702,33 @@ def test_forward_and_backward_draw_different_numbers():
     x = jnp.ones(5)
     y, pullback = jax.vjp(lambda x: names["C"].apply(x, jax.random.key(0)), x)
     assert not jnp.isclose(y, pullback(x)[0]).any()
+
+
+def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
+    """PyTorch takes fewer gradients where the last inputs are left to their defaults."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, x, noise=False, unused=None):\n"
+        "        return x + torch.rand_like(x) if noise else x * 2\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return {}\n"
+    )
+    for returned in ("g, None", "g", "(g, *(None,))"):
+        names = {}
+        exec(port_source(text.format(returned)).code, names)
+        assert jax.grad(lambda x, f=names["C"].apply: f(x, True, key=jax.random.key(0)))(3.0) == 1
+
+
+def test_a_copy_in_backward_has_no_history():
+    """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.save_for_backward(x)\n        return x * 1\n    @staticmethod\n    def backward(ctx, g):\n"
+        "        x, = ctx.saved_tensors\n        return g * {}\n"
+    )
+    for copy, expected in (("torch.tensor(x)", 0), ("g.new_tensor(x)", 0), ("torch.as_tensor(x)", 1)):
+        names = {}
+        exec(port_source(text.format(copy)).code, names)
+        assert jax.grad(jax.grad(names["C"].apply))(3.0) == expected
 
 
 def test_a_buffer_that_backward_writes_to_is_a_finding():

@@ -30,7 +30,7 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
     walk.returns.append(term.value)
     made = term.node
     if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
-        made = _one_more(made, term.value)
+        made = _one_more(made, term.value, _inputs(walk))
     if walk.stop_gradients and walk.routine.role in {"backward", "vjp", "jvp"} and term.value.kind != "object":
         walk.sink.imports.add("jax")
         made = _stopped(made, term.value)
@@ -40,17 +40,24 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
     return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
 
 
-def _one_more(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
-    """One more None at the end of what backward returns, for the key."""
+def _inputs(walk: Walk) -> int:
+    """How many inputs forward has, without the key."""
+    owner = walk.routine.owner
+    forward = walk.program.method(owner, "forward") if owner else None
+    return len(forward.parameters[forward.first :]) if forward else 0
+
+
+def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
+    """One more None at the end of what backward returns, for the key; and one for each input that it leaves out."""
+    known = len(value.parts) if value.parts is not None else inputs
+    nothing = max(inputs - known, 0) + 1
     if isinstance(node, cst.Tuple):
-        last = [
-            *(e.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for e in node.elements),
-            cst.Element(cst.Name("None")),
-        ]
-        return node.with_changes(elements=last)
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        elements = [e.with_changes(comma=comma) for e in node.elements]
+        return node.with_changes(elements=[*elements, *[cst.Element(cst.Name("None"))] * nothing])
     if value.parts is not None or value.element is not None or value.kind == "static":
-        return parse(f"(*{code(fit(node))}, None)")
-    return parse(f"{code(fit(node, 1))}, None")
+        return parse(f"(*{code(fit(node))}, {', '.join(['None'] * nothing)})")
+    return parse(f"{code(fit(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
 
 
 def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:

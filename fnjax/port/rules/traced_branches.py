@@ -239,7 +239,7 @@ def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
 def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
     orelse = node.orelse
     if isinstance(orelse, cst.If):
-        return None
+        orelse = cst.Else(cst.IndentedBlock([orelse]))
     start = walk.state.copy()
     before = list(walk.before)
     with walk.rehearsal():
