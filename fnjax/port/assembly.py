@@ -28,7 +28,7 @@ def assembled(program: Program, units: Sequence[Any]) -> str:
     order = {node: i for i, node in enumerate(program.source.tree.body)}
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
-    written = cst.Module([_spaced(s) for s in body]).code.strip("\n")
+    written = cst.Module([_spaced(s) for s in body], default_indent=program.source.tree.default_indent).code.strip("\n")
     helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
     text = "\n\n\n".join([*helpers.values(), written])
     head = _head(program, text, "\n".join(helpers.values()))

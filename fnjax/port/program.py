@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import libcst as cst
 
 from fnjax.port.annotations import Annotation
 from fnjax.port.evidence import gradients, left_out, parameter
-from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values
+from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values, places
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
 from fnjax.port.operations import MISSING, Operation, find
 from fnjax.port.records import METHODS, Class, Routine, decorators, nodes
@@ -286,8 +287,11 @@ class Program:
             if len(open_) == 1 and not any(state.variables[n].is_tensor for n in given):  # it has a tensor to work on
                 state.variables[open_[0]] = replace(state.variables[open_[0]], kind="tensor")
         if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
-            for key, value in self.context_facts(routine.owner).items():
-                state.variables[key] = _lying(value, f"kept:{key}")
+            facts = self.context_facts(routine.owner)
+            held = Counter(s for value in facts.values() for place in places(value) for s in place.storage)
+            shared = frozenset(s for s, times in held.items() if times > 1)
+            for key, value in facts.items():
+                state.variables[key] = _lying(value, f"kept:{key}", shared)
         return state
 
     def _gradient(self, routine: Routine, index: int) -> Value:
@@ -366,9 +370,11 @@ class Program:
         return found
 
 
-def _lying(value: Value, where: str) -> Value:
-    parts = None if value.parts is None else tuple(_lying(p, f"{where}.{i}") for i, p in enumerate(value.parts))
-    place = Place(frozenset({where})) if value.kind in {"tensor", "unknown"} else None
+def _lying(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
+    """What another method has made; two things in one memory (`shared`) have entries in common, or have not."""
+    parts = value.parts and tuple(_lying(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
+    also = value.place.storage & shared if value.place else frozenset()
+    place = Place(frozenset({where, *also}), certain=not also) if value.kind in {"tensor", "unknown"} else None
     like = f"kept {value.like}" if value.like else where if place else ""
     exact = f"?{where}" if value.exact.startswith("?") else value.exact
     return replace(value, place=place, parts=parts, number="", mask="", like=like, exact=exact)

@@ -85,6 +85,13 @@ class Walk:
         once = any("once_differentiable" in d for d in decorators(self.routine.node))
         return self.differentiated or self.routine.derived or (backward and not once)
 
+    def constant(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """What has no history in PyTorch, as `x.item()`: where JAX differentiates, no gradient goes through it."""
+        if not self.differentiated:
+            return node
+        self.sink.imports.add("jax")
+        return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
+
     @contextlib.contextmanager
     def perhaps(self, repeated: bool = False) -> Iterator[None]:
         """What is walked here may not be evaluated, or (`repeated`) more than once."""

@@ -294,3 +294,48 @@ class LossBesideGradient(Function):
 """,
     ),
 }
+
+# Expressions of x through which PyTorch lets no gradient, in a forward that backward computes again.
+_CONSTANT = (
+    "x.sum().item()",
+    "float(x.sum())",
+    "x.sum().data",
+    "x.data.clone()",
+    "torch.tensor(x.sum())",
+    "x.new_tensor(x)",
+    "torch.Tensor([x[0], 2.0, x[1]])",
+    "max(x.tolist())",
+    "torch.autograd.Variable(x.sum())",
+    "unrecorded(x)",
+    "decorated(x)",
+    "torch.round(x) + (x - x * 3).data",
+    "torch.Tensor(x)",
+    "torch.as_tensor(x)",
+)
+_CUT = """
+def unrecorded(x):
+    with torch.set_grad_enabled(False):
+        s = x.sum()
+    return s
+
+
+@torch.no_grad()
+def decorated(x):
+    return x.abs().max()
+
+
+class Cut{i}(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * ({text})
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = x * ({text})
+        return torch.autograd.grad(y, x, g)[0]
+"""
+CASES |= {f"Cut{i}": ("randn(3)", _CUT.format(i=i, text=text)) for i, text in enumerate(_CONSTANT)}

@@ -108,6 +108,7 @@ def test_ported_whole(name, tmp_path):
     ("name", "dtype"), [(n, d) for n in CASES for d in ("float32", "float64") if (n, d) not in ROUNDED]
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.cuda.amp.custom_fwd
+@pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")  # torch.tensor(t)
 @pytest.mark.filterwarnings("ignore:This overload of:UserWarning")  # scales by position
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script, saved_variables
 def test_numbers(name, dtype, tmp_path):

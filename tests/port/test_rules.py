@@ -732,15 +732,42 @@ def test_a_copy_in_backward_has_no_history():
 
 
 def test_a_buffer_that_backward_writes_to_is_a_finding():
-    """What backward leaves in a buffer for the caller would be lost; scratch work in a saved input is not."""
+    """What backward leaves in a buffer for the caller would be lost, whether backward reads it again or not."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
         "    def forward(ctx, x, memory):\n        ctx.save_for_backward(x, memory)\n        return x @ memory\n"
         "    @staticmethod\n    def backward(ctx, g):\n        x, memory = ctx.saved_tensors\n"
         "        gx = g @ memory.t()\n        memory.{}\n        return {}gx, None\n"
     )
-    assert [f.code for f in port_source(text.format("mul_(0.5)", "")).findings] == ["in-place"]
-    assert not port_source(text.format("mul_(0.5)", "memory.sum() * ")).findings
+    for written, read in (("mul_(0.5)", ""), ("mul_(0.5)", "memory.sum() * ")):
+        assert [f.code for f in port_source(text.format(written, read)).findings] == ["in-place"]
+    assert not port_source(text.format("clone().mul_(0.5)", "")).findings
+
+
+@pytest.mark.parametrize(
+    "kept", ["ctx.a = ctx.b = y", "ctx.a, ctx.b = y, y[0]", "ctx.save_for_backward(y)\n        ctx.b = y"]
+)
+def test_what_shares_memory_on_ctx_is_a_finding_where_it_is_written_to(kept):
+    """Backward would read the old entries of the one after it has written to the other."""
+    read = "ctx.saved_tensors[0]" if "save" in kept else "ctx.a"
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        f"        y = x * x\n        {kept}\n        return x + 1\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        a = {read}\n        {{}}\n        return g * a\n"
+    )
+    assert [f.code for f in port_source(text.format("ctx.b.mul_(2)")).findings] == ["alias"]
+    assert not port_source(text.format("b = ctx.b * 2")).findings
+
+
+@pytest.mark.parametrize("indent", ["  ", "\t"])
+def test_the_indentation_is_that_of_the_file(indent):
+    """Docstrings stay where they are, so the code around them does, too."""
+    text = (
+        'import torch\n\n\nclass C(torch.autograd.Function):\n    """One.\n\n    Two.\n    """\n\n    @staticmethod\n'
+        "    def forward(ctx, x):\n        if x.dim() > 1:\n            x = x.exp()\n        return x\n"
+    ).replace("    ", indent)
+    expected = text.replace("import torch", "import fnjax\nimport jax.numpy as jnp").replace("torch.autograd", "fnjax")
+    assert port_source(text).code == expected.replace("x.dim()", "x.ndim").replace("x.exp()", "jnp.exp(x)")
 
 
 def test_only_what_the_class_reads_is_brought_along():

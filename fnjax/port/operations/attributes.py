@@ -21,7 +21,6 @@ lines("""
 .nbytes | input | input.nbytes | static attribute
 .T | input | input.T | same attribute view
 .mT | input | input.mT | same attribute view
-.data | input | input | same attribute view
 .real | input | input.real | same attribute view
 torch.real | input | input.real | same view
 .imag | input | input.imag | same attribute view
@@ -128,6 +127,13 @@ def conjugated(template: str) -> Callable[[Bound], str]:
     return build
 
 
+operation(
+    ".data",
+    "input",
+    lambda call: "jax.lax.stop_gradient(input)" if call.context.differentiated else "input",
+    called=False,
+    alias="view",
+)
 operation(".H", "input", conjugated("input.T"), called=False, alias="view")
 operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
 operation("+adjoint", "input", conjugated("input.mT"), alias="view")

@@ -21,7 +21,7 @@ from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
 from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
-from fnjax.port.rules.grad_mode import ENABLING
+from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD
 from fnjax.port.rules.registry import statement
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Sink, Statements, Stop, Uncompressed, Walk, line, lines_of, raising
@@ -48,6 +48,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     params = _parameters(outer, node.params)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
     walk.grad_enabled = any(outer.name_of(d) in ENABLING for d in decorators)
+    walk.stop_gradients = walk.differentiated and any(outer.name_of(d) in NO_GRAD for d in decorators)
     body = walk.body(node.body)
     walk.called |= outer.called
     for value in walk.returns:

@@ -116,6 +116,8 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
     for item in node.items:
         call = item.item
         name = walk.name_of(call.func) if isinstance(call, cst.Call) else walk.name_of(call)
+        if name in ENABLING and isinstance(call, cst.Call) and [code(a.value) for a in call.args] == ["False"]:
+            name = "torch.no_grad"
         if name in NO_GRAD | _PLAIN:
             gone.append(name)
             if "autocast" in name:
@@ -136,7 +138,8 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
             if item.asname is not None:
                 for bound in walk.program.bound_in(item):
                     walk.bind(bound, UNKNOWN, item)
-    silent = any(g in NO_GRAD for g in gone) and walk.routine.role in {"backward", "vjp", "jvp"}
+    derived = walk.differentiated or walk.routine.role in {"backward", "vjp", "jvp"}
+    silent = any(g in NO_GRAD for g in gone) and derived
     before = set(walk.program.bound_in(node.body))
     outer = walk.stop_gradients, walk.grad_enabled
     walk.stop_gradients, walk.grad_enabled = walk.stop_gradients or silent, bool(ENABLING.intersection(gone))
@@ -152,6 +155,10 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
             if value.is_tensor and walk.live(name):
                 walk.sink.imports.add("jax")
                 made.append(line(f"{name} = jax.lax.stop_gradient({name})"))
+        written = walk.program.bound_in(cst.IndentedBlock(made)) - before
+        if walk.differentiated and any(walk.live(name) for name in written):
+            message = "this writes under no_grad, in a forward that backward computes again; write to a copy"
+            raise Stop(node, "autograd", message)
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
 
 
@@ -183,7 +190,8 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and code(a.value) == "True" for a in node.args)
-        if not walk.derived or leaf or isinstance(of, cst.Call) or not walk.expr(of).value.is_tensor:
+        made = isinstance(of, cst.Call) and not walk.differentiated
+        if not walk.derived or leaf or made or not walk.expr(of).value.is_tensor:
             return walk.expr(of)
         return walk.expr(placed(walk, cst.Call(cst.Attribute(fit(of), cst.Name("detach"))), node))
     if name in {"torch.enable_grad", "torch.no_grad"}:

@@ -37,7 +37,8 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
         if type(value := literal(number)) in {int, bool}:
             return Term(number, Value("static", type(value).__name__, literal=value))
     made = term.node if term.value.rank == 0 else parse(f"{code(fit(term.node))}.reshape(())")
-    return Term(made, replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node)))
+    value = replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node))
+    return Term(walk.constant(made), value)
 
 
 @expression(cst.Call)
@@ -72,6 +73,6 @@ def tolist(walk: Walk, node: cst.Call) -> Term | None:
         walk.sink.imports.add("np")
         return Term(parse(f"{code(term.node).replace('jnp.', 'np.')}.tolist()"), Value("static", element=STATIC))
     if term.value.rank == 0:
-        return Term(term.node, replace(term.value, place=walk.fresh(node)))
+        return Term(walk.constant(term.node), replace(term.value, place=walk.fresh(node)))
     element = Value("tensor", term.value.dtype, 0, place=walk.fresh(node), exact=term.value.exact)
-    return Term(parse(f"list({code(term.node)})"), Value("static", element=element))
+    return Term(parse(f"list({code(walk.constant(term.node))})"), Value("static", element=element))

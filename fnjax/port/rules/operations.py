@@ -210,9 +210,10 @@ def operate(
     expression_ = rendered.expression
     if short in ELEMENTWISE and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
-    if short in {"tensor", "new_tensor"} and walk.derived and _holds_tensor(walk.expr(bound.values["data"]).value):
-        walk.sink.imports.add("jax")
-        expression_ = parse(f"jax.lax.stop_gradient({code(fit(expression_, 1))})")  # a copy without history
+    data = walk.expr(bound.values["data"]).value if walk.derived and "data" in bound.values else STATIC
+    if _holds_tensor(data) and (short in {"tensor", "new_tensor"} or not data.is_tensor):  # a copy without history
+        with walk.differentiating():  # for second derivatives too
+            expression_ = walk.constant(expression_)
     if bound.out is not None:
         target = walk.expr(bound.out)
         if target.value.parts is not None:

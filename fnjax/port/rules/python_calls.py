@@ -150,7 +150,8 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
-        return Term(walk.expr(node.args[0].value).node, replace(first, kind="tensor", rank=0, python=True))
+        number = walk.constant(walk.expr(node.args[0].value).node)
+        return Term(number, replace(first, kind="tensor", rank=0, python=True))
     if name in {"int", "bool"} and first.traced:
         return _python_number(walk, node, name, first)
     if (name == "range" and tensors) or (name == "slice" and tensors):

@@ -31,7 +31,7 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
     made = term.node
     if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
         made = _one_more(made, term.value, _inputs(walk))
-    if walk.stop_gradients and walk.routine.role in {"backward", "vjp", "jvp"} and term.value.kind != "object":
+    if walk.stop_gradients and term.value.kind != "object":
         walk.sink.imports.add("jax")
         made = _stopped(made, term.value)
     if made is node.value:

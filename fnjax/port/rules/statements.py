@@ -310,6 +310,7 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         base = walk.expr(target.value)
         if base.value.kind in {"static", "object"}:
             return None
+        base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
         return []
     assert isinstance(target, cst.Subscript)

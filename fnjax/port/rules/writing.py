@@ -38,6 +38,9 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     place = target.value.place
     value = replace(value, place=place, number="")
     holders = holding(walk, place) if place else {}
+    if walk.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
+        message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
+        raise Stop(node, "autograd", message)
     if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
         raise Stop(
             node,
@@ -145,7 +148,7 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
     for storage in old.place.storage if old.place else ():
         if storage.startswith("arg:"):
             walk.routine.writes |= {storage.removeprefix("arg:")}
-    if walk.routine.role == "backward" and (name.startswith("ctx.") or not walk.live(name)):
+    if walk.routine.role == "backward":
         _lost(walk, node, name, old)
 
 
