@@ -172,8 +172,14 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
 - A tensor without dimensions widens no other's dtype in PyTorch; a JAX array without dimensions does, unless it was made of a
   Python number. The port casts back where it knows that there are none.
 - `torch.tensor(0.0)` that gets dimensions afterwards is float32 in PyTorch; in JAX it stays open to the other's dtype.
-- `jnp.sign` of NaN is NaN, where PyTorch gives 0; a product of booleans with infinity or NaN is 0 in JAX where they are False, and
-  NaN in PyTorch.
+- With `jax_enable_x64` what names no dtype (`torch.zeros(3)`, `torch.tensor([0.0, 1.0])`) has 64 bits, as if
+  `torch.set_default_dtype(torch.float64)` had been called.
+- What `.item()`, `float(t)` and Python's `max` make of a tensor stays in its dtype: of float16 it has 16 bits, where PyTorch goes on
+  with a Python number of 64. A Python number that meets a float16 array is rounded to 16 bits first.
+- `jnp.sign` of NaN is NaN, where PyTorch gives 0; a product of a mask with infinity or NaN is 0 in JAX where the mask is False, and
+  NaN in PyTorch: of booleans always, of `(x > 0).float()` under jit.
+- `x / 0.9` is `x * (1 / 0.9)` to XLA, so its last digit may be another, and `floor`, `round` or `trunc` of it another whole number.
+- For a matrix that is not positive definite `torch.linalg.cholesky_ex` leaves what it has computed so far; JAX's factor is NaN.
 - Sums of squares of float16 overflow in JAX's norms, as PyTorch adds them up in float32; what lies beyond the range of
   `float8_e4m3fn` is NaN in JAX, and the largest number in PyTorch.
 '''  # noqa: E501 - a table
