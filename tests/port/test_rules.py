@@ -128,6 +128,14 @@ REWRITES = {
         "s = x.max()\nif s < 1:\n    z = 1.0\nelif s > n:\n    z = 10.0\nelse:\n    z = s",
         "s = jnp.max(x)\nz = jnp.where(s < 1, 1.0, jnp.where(s > n, 10.0, s))",
     ),
+    "the last axes, unpacked": (
+        "i = torch.triu_indices(*x.shape[-2:], 1)",
+        "i = jnp.stack(jnp.triu_indices(x.shape[-2], 1, x.shape[-1]))",
+    ),
+    "messages beside the work of a branch": (
+        "if x.sum() > 0:\n    print('large', x.sum())\n    x = x * 2\nelse:\n    print('small')",
+        "x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)",
+    ),
     "a loop in a branch": (
         "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
         (

@@ -13,6 +13,7 @@ only, and say so.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import libcst as cst
@@ -268,6 +269,10 @@ def _opened(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
     """`*options` as the arguments that it stands for, where their number is known."""
     if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
+    if arg.star == "*" and isinstance(arg.value, cst.Subscript) and walk.expr(arg.value.value).value.name == SIZE:
+        ahead = re.fullmatch(r"-(\d):", code(arg.value.slice[0]))
+        last = range(-int(ahead[1]) if ahead else 0, 0)
+        return [cst.Arg(parse(f"{code(arg.value.value)}[{i}]")) for i in last] or [arg]
     parts = walk.expr(arg.value).value.parts
     if arg.star != "*" or not parts or not isinstance(arg.value, (cst.Name, cst.Attribute)):
         return [arg]

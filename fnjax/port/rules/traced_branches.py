@@ -11,6 +11,7 @@ Limits: see the rules of conditions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import libcst as cst
 
@@ -38,7 +39,27 @@ def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         if made is not None:
             return made
         walk.state, walk.sink.findings = start, found
-    return None
+    said = [s for block in _blocks(node) for s in lines_of(block) if _says(s)]
+    made = traced_branch(walk, _without(node, said), test) if said else None
+    for statement in said if made is not None else ():
+        walk.note(statement, "dropped", DROPPED)
+    return made
+
+
+def _blocks(node: cst.If) -> list[cst.BaseSuite]:
+    return [node.body, node.orelse.body] if isinstance(node.orelse, cst.Else) else [node.body]
+
+
+def _says(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.SimpleStatementLine) and all(is_message(small) for small in node.body)
+
+
+def _without(node: cst.If, said: list[Any]) -> cst.If:
+    """The same `if` without these statements."""
+    first, *second = (
+        cst.IndentedBlock([s for s in lines_of(block) if s not in said] or [line("pass")]) for block in _blocks(node)
+    )
+    return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
 
 
 Ends = list[dict[str, Value]]
