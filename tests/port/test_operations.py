@@ -18,6 +18,7 @@ from tests.port.operations_translate import Names, Translated, dotted, respelled
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs beside PyTorch")
 # Only a machine with such a device can run them.
 ELSEWHERE = {f"torch.Tensor.{name}" for name in ("cuda", "xpu", "mtia", "ipu", "pin_memory")}
+ELSEWHERE |= {"torch.symeig", "torch.Tensor.symeig"}  # test_symeig
 # Keywords and methods that the table takes though this release of PyTorch refuses them.
 LENIENT = re.compile(
     r"\(2(\.5)?\)\.pow|where\(x > 0, input=|std(_mean)?\(x, dim=False|swapaxes\(C, dim0|unsafe_split"
@@ -125,6 +126,19 @@ def test_rendered_code_runs(start):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # 64-bit dtypes that a case names
             Translated(text, named(text)).run(in_jax(text))
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_symeig(upper):
+    """What PyTorch has no more is NumPy's eigh of the triangle that it read."""
+    A = INPUTS["A"]
+    expected, columns = np.linalg.eigh(A, UPLO="U" if upper else "L")
+    text = f"torch.symeig(A, eigenvectors=True, upper={upper})"
+    values, vectors = Translated(text, ["A"]).run(in_jax(text))
+    only = f"A.symeig(upper={upper})[0]"
+    np.testing.assert_allclose(Translated(only, ["A"]).run(in_jax(only)), expected, rtol=1e-5)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    np.testing.assert_allclose(np.abs(vectors), np.abs(columns), atol=1e-5)
 
 
 @pytest.mark.parity

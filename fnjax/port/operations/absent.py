@@ -140,8 +140,8 @@ absent(
 absent(
     """
     torch.geqrf torch.hash_tensor torch.lobpcg torch.lstsq torch.lu_unpack torch.matrix_rank torch.ormqr
-    torch.pca_lowrank torch.range torch.solve torch.svd_lowrank torch.eig torch.symeig linalg.ldl_factor linalg.ldl_factor_ex
-    linalg.ldl_solve .apply_ .chalf .eig .geqrf .hash_tensor .index .lstsq .map2_ .map_ .ormqr .solve .symeig
+    torch.pca_lowrank torch.range torch.solve torch.svd_lowrank torch.eig linalg.ldl_factor linalg.ldl_factor_ex
+    linalg.ldl_solve .apply_ .chalf .eig .geqrf .hash_tensor .index .lstsq .map2_ .map_ .ormqr .solve
     """,
     "is deprecated, internal, or an algorithm that JAX has not",
     "use torch.linalg's newer functions, or write it with jax.numpy",

@@ -139,6 +139,20 @@ def _svd(call: Bound) -> str:
 operation("+svd", "input, some=True, compute_uv=True", _svd, "pair", fields="U S V")
 
 
+def _symeig(call: Bound) -> str:
+    """Of PyTorch before 2.0, which read the upper triangle."""
+    half = {True: '"U"', False: '"L"'}.get(call.literal("upper"), '"U" if upper else "L"')
+    options = f"input, UPLO={half}, symmetrize_input=False"
+    return (
+        f"jnp.linalg.eigh({options})"
+        if flag(call, "eigenvectors")
+        else f"(jnp.linalg.eigvalsh({options}), jnp.zeros(0))"
+    )
+
+
+operation("+symeig", "input, eigenvectors=False, upper=True", _symeig, "pair", fields="eigenvalues eigenvectors")
+
+
 def _pinv(call: Bound) -> str:
     if call.given("atol"):
         raise Refuse("atol has no counterpart in JAX; use rtol")
