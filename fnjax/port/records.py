@@ -46,6 +46,7 @@ class Routine:
         result: what it returns.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
+        flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
         gives: those of them that the port returns, where the source returns nothing.
     """
 
@@ -58,6 +59,7 @@ class Routine:
     draws: bool = False
     draws_often: bool = False
     writes: frozenset[str] = frozenset()
+    flags: dict[str, str] = field(default_factory=dict)
     gives: tuple[str, ...] = ()
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)

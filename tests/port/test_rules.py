@@ -726,6 +726,28 @@ def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
         assert jax.grad(lambda x, f=names["C"].apply: f(x, True, key=jax.random.key(0)))(3.0) == 1
 
 
+@pytest.mark.parametrize(
+    ("helper", "call", "found"),
+    [
+        ("if flag:\n        t.mul_(2)\n        return t\n    return t * 2", "h(x, flag=False)", []),
+        ("if flag:\n        t.mul_(2)\n        return t\n    return t * 2", "h(x)", []),
+        ("if flag:\n        t.mul_(2)\n        return t\n    return t * 2", "h(x, True)", ["alias"]),
+        ("if flag:\n        t.mul_(2)\n        return t\n    return t * 2", "h(x, n)", ["alias"]),
+        ("if flag:\n        t.mul_(2)\n    t.add_(1)\n    return t * 2", "h(x)", ["alias"]),
+        ("flag = not flag\n    if flag:\n        t.mul_(2)\n        return t\n    return t * 2", "h(x)", ["alias"]),
+    ],
+)
+def test_a_helper_writes_where_its_flag_says_so(helper, call, found):
+    """`inplace=False` at the call, or as the default, leaves the argument as it is."""
+    text = (
+        f"import torch\ndef h(t, flag=False):\n    {helper}\n"
+        "class C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, n):\n"
+        f"        y = {call}\n        return y + x\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
+    )
+    assert [f.code for f in port_source(text).findings] == found
+
+
 def test_a_copy_in_backward_has_no_history():
     """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
     text = (

@@ -15,12 +15,12 @@ import libcst as cst
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Place, Value, join_values, places
 from fnjax.port.naming import targets
-from fnjax.port.operations import MISSING, code
+from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import Class, Routine
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import holding, unpacked, write
+from fnjax.port.rules.writing import holding, unpacked, write, writes_to
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Stop, Term, Walk, assign
 
@@ -87,7 +87,7 @@ def _returned(
     walk: Walk, node: cst.Call, made: cst.Call, routine: Routine, result: Value, taken: dict[str, cst.Arg]
 ) -> Term:
     """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
-    writes = routine.writes
+    writes = {name for name in routine.writes if routine.gives or not _switched_off(walk, routine, name, taken)}
     value = _relocated(walk, node, result, taken)
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
@@ -112,12 +112,24 @@ def _returned(
                 "alias",
                 f"{code(node.func)} writes to its argument {name!r} without returning it; let it return the new array",
             )
-        walk.routine.writes |= {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
+        for storage in place.storage:
+            if storage.startswith("arg:"):
+                writes_to(walk, storage.removeprefix("arg:"))
         if result.kind == "static" and result.literal is None:
             walk.note(
                 node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
     return Term(made, value)
+
+
+def _switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
+    """Whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
+    flag = next((p for p in routine.parameters if p.name.value == routine.flags.get(name)), None)
+    if flag is None:
+        return False
+    if flag.name.value in taken:
+        return walk.expr(taken[flag.name.value].value).value.literal is False
+    return flag.default is not None and literal(flag.default) is False
 
 
 def _bound_by(walk: Walk, node: cst.Call) -> list[str]:

@@ -147,9 +147,19 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
     )
     for storage in old.place.storage if old.place else ():
         if storage.startswith("arg:"):
-            walk.routine.writes |= {storage.removeprefix("arg:")}
+            writes_to(walk, storage.removeprefix("arg:"))
     if walk.routine.role == "backward":
         _lost(walk, node, name, old)
+
+
+def writes_to(walk: Walk, name: str) -> None:
+    """The present statement writes to a parameter, perhaps where a flag says so."""
+    routine, current = walk.routine, walk.current
+    given = {p.name.value for p in routine.parameters} - walk.program.bound_in(routine.node.body)
+    asked = (n for n in nodes(routine.node) if isinstance(n, cst.If) and code(n.test) in given)
+    flag = next((code(n.test) for n in asked if any(inner is current for inner in nodes(n.body))), "")
+    routine.flags[name] = flag if routine.flags.get(name, flag) == flag else ""
+    routine.writes |= {name}
 
 
 def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
