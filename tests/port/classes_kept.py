@@ -54,7 +54,7 @@ class {name}(Function):
 _RETURNS = """
 class {name}(Function):
     @staticmethod
-    def forward(ctx, x, y):
+    def forward(ctx, x, y, k):
         if (x < 0).any():
             ctx.empty = True
             ctx.bound = x.max()
@@ -67,9 +67,9 @@ class {name}(Function):
     @staticmethod
     def backward(ctx, g):
         if ctx.empty:
-            return None, None
+            return None, None, None
         x, y = ctx.saved_tensors
-        return g * y * ctx.bound, g * x
+        return g * y * ctx.bound, g * x, None
 """
 CASES = {
     name: (given, body.format(name=name))
@@ -78,7 +78,7 @@ CASES = {
         ("SolverThatIsRefused", "array([[1.0, 3.0], [3.0, 1.0]]), randn(2, 1)", _SOLVER),
         ("AnswersAbove", "array([1.0, 2.0]), array([1.0, -0.5])", _ANSWERS),
         ("AnswersBelow", "array([-1.0, -2.0]), array([-1.0, 0.5])", _ANSWERS),
-        ("ReturnsNothing", "array([1.0, -2.0]), randn(2)", _RETURNS),
-        ("ReturnsAProduct", "array([1.0, 2.0]), randn(2)", _RETURNS),
+        ("ReturnsNothing", "array([1.0, -2.0]), randn(2), 3", _RETURNS),
+        ("ReturnsAProduct", "array([1.0, 2.0]), randn(2), 3", _RETURNS),
     )
 }

@@ -119,11 +119,13 @@ def zeros_for_none(walk: Walk, first: cst.If, rest: list[Any]) -> list[Any] | No
     ends, walk.state, walk.memo = walk.returns[known:], start, {}
     del walk.returns[known:]
     values = [v for end in ends for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
-    if len(values) != len(gradients) or any(not v.is_tensor or v.optional for v in values):
+    if len(values) != len(gradients):
+        return None
+    if any(v.optional or not (v.is_tensor or code(g) == "None") for v, g in zip(values, gradients, strict=True)):
         return None
     test, opening = first.test, []
     if not isinstance(test, cst.Name):
         test = cst.Name(walk.unused("skipped"))
         opening = [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(test)], first.test)])]
-    made = [f"{code(fit(g))}.masked_fill({code(test)}, 0)" for g in gradients]
+    made = [code(g) if code(g) == "None" else f"{code(fit(g))}.masked_fill({code(test)}, 0)" for g in gradients]
     return [placed(walk, s, first) for s in [*opening, *rest[:-1], line(f"return {', '.join(made)}")]]
