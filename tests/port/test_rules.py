@@ -748,6 +748,18 @@ def test_a_helper_writes_where_its_flag_says_so(helper, call, found):
     assert [f.code for f in port_source(text).findings] == found
 
 
+@pytest.mark.parametrize("unpacked", ["w, k = inputs", "w, k = inputs[0], inputs[1]", "w = inputs[0]; k = inputs[1]"])
+def test_what_is_unpacked_is_known_by_its_use(unpacked):
+    """Also of `*inputs`: a saved one is a tensor, and a size is none."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, *inputs):\n"
+        f"        {unpacked}\n        ctx.save_for_backward(w)\n        if w > 0:\n            w = w * 2\n"
+        "        return w + torch.zeros(k)\n    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
+    )
+    assert "jax.lax.cond" in port_source(text).code
+    assert not port_source(text).findings
+
+
 def test_a_copy_in_backward_has_no_history():
     """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
     text = (

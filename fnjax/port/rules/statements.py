@@ -16,6 +16,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.evidence import parameter
 from fnjax.port.facts import UNKNOWN, Value, each_of, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
@@ -125,6 +126,7 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return []
     for target in node.targets:
         bind_target(walk, target.target, value, node)
+    _known_by_use(walk, node)
     targets = [_retarget(walk, t) for t in node.targets]
     if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
         targets = [_with_key(walk, node, t) for t in targets]
@@ -133,6 +135,20 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
+
+
+def _known_by_use(walk: Walk, node: cst.Assign) -> None:
+    """What is unpacked from `*inputs` is known by its use, as a parameter is."""
+    star = walk.routine.node.params.star_arg
+    parts = _elements(node.value) or [node.value]
+    roots = {code(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
+    if not isinstance(star, cst.Param) or roots != {star.name.value}:
+        return
+    for name in walk.program.bound_in(node):
+        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.resolve).kind
+        value = walk.state.variables.get(name)
+        if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
+            walk.state.variables[name] = replace(value, kind=kind)
 
 
 def _assigned(node: cst.Assign, term: Term) -> cst.SimpleStatementLine:
