@@ -91,6 +91,7 @@ STRATA = [
     "port.operations.__init__",
     "port.result",
     "port.facts",
+    "port.located",
     "port.backward_calls",
     "port.naming",
     "port.evidence",

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fnjax.port.located import Located, Positions, below
 from fnjax.port.operations import code
-
-Positions = dict[cst.CSTNode, tuple[int, int]]
 
 
 def without_backward_calls(tree: cst.Module, positions: Positions) -> cst.Module:
@@ -26,35 +25,19 @@ def without_backward_calls(tree: cst.Module, positions: Positions) -> cst.Module
     return made
 
 
-class _Located(cst.CSTTransformer):
-    """New nodes stand where the old ones stood."""
-
-    def __init__(self, positions: Positions) -> None:
-        super().__init__()
-        self.positions = positions
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # no flattening here
-        made = super().on_leave(original_node, updated_node)
-        assert isinstance(made, cst.CSTNode)
-        if made is not original_node and original_node in self.positions:
-            for node in _below(made):
-                self.positions.setdefault(node, self.positions[original_node])
-        return made
-
-
-class _Functions(_Located):
+class _Functions(Located):
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return True
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        calls = {n: found for n in _below(original_node.body) if (found := _backward(n)) is not None}
-        reads = [n for n in _below(original_node.body) if _is_grad(n)]
+        calls = {n: found for n in below(original_node.body) if (found := _backward(n)) is not None}
+        reads = [n for n in below(original_node.body) if _is_grad(n)]
         if not calls or not reads:
             return updated_node
         wanted = self._wanted(original_node, list(calls), reads)
         if wanted is None:
             return updated_node
-        taken = {n.value for n in _below(original_node) if isinstance(n, cst.Name)}
+        taken = {n.value for n in below(original_node) if isinstance(n, cst.Name)}
         names = {
             x: f"{x}_grad" if f"{x}_grad" not in taken else f"gradient_of_{x}" for xs in wanted.values() for x in xs
         }
@@ -68,7 +51,7 @@ class _Functions(_Located):
         """The tensors whose gradients each call gives."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
-        for node in _below(function.body):
+        for node in below(function.body):
             for name in _asking(node):
                 asked.setdefault(name, at[node])
         wanted: dict[cst.CSTNode, list[str]] = {call: [] for call in calls}
@@ -83,7 +66,7 @@ class _Functions(_Located):
         return wanted if all(wanted.values()) else None
 
 
-class _Rewrite(_Located):
+class _Rewrite(Located):
     def __init__(
         self,
         positions: Positions,
@@ -111,12 +94,6 @@ class _Rewrite(_Located):
         if not _is_grad(original_node):
             return updated_node
         return cst.Name(self.names[code(original_node.value)], lpar=updated_node.lpar, rpar=updated_node.rpar)
-
-
-def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _below(child)
 
 
 def _is_grad(node: cst.CSTNode) -> bool:

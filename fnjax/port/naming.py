@@ -10,6 +10,7 @@ from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.backward_calls import without_backward_calls
+from fnjax.port.located import spaced
 from fnjax.port.operations import Operation, code, find
 
 # Names under which torch's own code, and Python's, may be met, and the names of the table.
@@ -111,7 +112,7 @@ class Source:
         wrapper = MetadataWrapper(cst.parse_module(text))
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
-        tree = without_backward_calls(wrapper.module, positions)
+        tree = without_backward_calls(spaced(wrapper.module, positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them

@@ -128,6 +128,18 @@ REWRITES = {
         "s = x.max()\nif s < 1:\n    z = 1.0\nelif s > n:\n    z = 10.0\nelse:\n    z = s",
         "s = jnp.max(x)\nz = jnp.where(s < 1, 1.0, jnp.where(s > n, 10.0, s))",
     ),
+    "keywords that touch brackets": (
+        (
+            "assert(x.is_same_size(y))\nz = (x.exp())if(x.dim())else(y.log())\n"
+            "w = [(v.exp())for v in(x.unbind())if(v.dim())]\nb = n in(x.dim(), 2)or(x.numel())and not(x.dim()is(n))\n"
+            "for i in(x.unbind()): z = z + i\nif(x.dim() > n): z = y.exp()"
+        ),
+        (
+            "assert x.shape == y.shape\nz = jnp.exp(x) if x.ndim else jnp.log(y)\n"
+            "w = [jnp.exp(v) for v in tuple(x) if v.ndim]\nb = n in (x.ndim, 2) or x.size and not (x.ndim is (n))\n"
+            "for i in tuple(x): z = z + i\nif (x.ndim > n): z = jnp.exp(y)"
+        ),
+    ),
     "the last axes, unpacked": (
         "i = torch.triu_indices(*x.shape[-2:], 1)",
         "i = jnp.stack(jnp.triu_indices(x.shape[-2], 1, x.shape[-1]))",

@@ -1,0 +1,67 @@
+"""The tree of a file with a blank beside each keyword: `if(a)` is `if (a)`, as the parentheses may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+
+import libcst as cst
+
+Positions = dict[cst.CSTNode, tuple[int, int]]
+_KEYWORDS = (
+    *(cst.And, cst.Assert, cst.Await, cst.CompFor, cst.CompIf, cst.Del, cst.ExceptHandler, cst.For, cst.From, cst.If),
+    *(cst.IfExp, cst.In, cst.Is, cst.IsNot, cst.Not, cst.NotIn, cst.Or, cst.While, cst.With),
+)
+
+
+def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all in it."""
+    yield node
+    for child in node.children:
+        yield from below(child)
+
+
+class Located(cst.CSTTransformer):
+    """New nodes stand where the old ones stood."""
+
+    def __init__(self, positions: Positions) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # no flattening here
+        """The position of the old node is that of the new one, and of what is new in it."""
+        made = super().on_leave(original_node, updated_node)
+        assert isinstance(made, cst.CSTNode)
+        if made is not original_node and original_node in self.positions:
+            for node in below(made):
+                self.positions.setdefault(node, self.positions[original_node])
+        return made
+
+
+def spaced(tree: cst.Module, positions: Positions) -> cst.Module:
+    """The module with a blank wherever a keyword touches a bracket."""
+    if not any(_missing(node) for node in below(tree)):
+        return tree
+    made = tree.visit(_Spaced(positions))
+    assert isinstance(made, cst.Module)
+    return made
+
+
+class _Spaced(Located):
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
+        return super().on_leave(original_node, updated_node.with_changes(**_missing(updated_node)))
+
+
+def _missing(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
+    """The blanks that one would expect around a node's keywords and that are not there."""
+    if isinstance(node, cst.Yield):
+        return {"whitespace_after_yield": cst.SimpleWhitespace(" ")} if _empty(node.whitespace_after_yield) else {}
+    if not isinstance(node, _KEYWORDS):
+        return {}
+    usual = {f.name: f.default_factory() for f in fields(node) if f.default_factory is not MISSING}
+    blanks = {name: blank for name, blank in usual.items() if isinstance(blank, cst.SimpleWhitespace)}
+    return {name: blank for name, blank in blanks.items() if not blank.empty and _empty(getattr(node, name))}
+
+
+def _empty(node: object) -> bool:
+    return isinstance(node, cst.SimpleWhitespace) and node.empty
