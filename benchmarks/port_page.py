@@ -179,7 +179,8 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
 - `jnp.sign` of NaN is NaN, where PyTorch gives 0; a product of a mask with infinity or NaN is 0 in JAX where the mask is False, and
   NaN in PyTorch: of booleans always, of `(x > 0).float()` under jit.
 - XLA divides an array by one number as `x * (1 / 0.9)`, so the last digit may be another, and `floor`, `round` or `trunc` of it
-  another whole number. Under jit it takes `exp(x) ** a` for `exp(a * x)`, also where `exp(x)` alone would be 0 or infinite.
+  another whole number. So may that of `127 / x`, which PyTorch takes for `127 * (1 / x)` and JAX divides. Under jit XLA takes
+  `exp(x) ** a` for `exp(a * x)`, also where `exp(x)` alone would be 0 or infinite.
 - Singular and eigenvectors may have the other sign, as both libraries leave it open.
 - For a matrix that is not positive definite `torch.linalg.cholesky_ex` leaves what it has computed so far; JAX's factor is NaN.
 - Sums of squares of float16 overflow in JAX's norms, as PyTorch adds them up in float32; what lies beyond the range of

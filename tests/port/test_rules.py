@@ -772,6 +772,25 @@ def test_what_is_unpacked_is_known_by_its_use(unpacked):
     assert not port_source(text).findings
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("x * 2", "False"),
+        ("torch.zeros_like(x) if s is None else s.float()", "ctx.needs_input_grad[1]"),
+        ("x if s is None else s", "(ctx.needs_input_grad[0] or ctx.needs_input_grad[1])"),
+        ("x.contiguous()", "ctx.needs_input_grad[0]"),
+    ],
+)
+def test_forward_runs_without_gradients(made, expected):
+    """What it computes asks for none, and what may be an input asks as the input does."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, s=None):\n"
+        f"        t = {made}\n        ctx.want = t.requires_grad\n        return x * 1\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g, g if ctx.want else None\n"
+    )
+    assert f"ctx.want = {expected}\n" in port_source(text).code
+
+
 def test_a_copy_in_backward_has_no_history():
     """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
     text = (

@@ -12,6 +12,7 @@ findings.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -134,18 +135,20 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     inputs = {f"arg:{n}": i for i, n in enumerate(names)}
     term = walk.expr(node.value)
     place = term.value.place
+    given = sorted(inputs[s] for s in place.storage if s in inputs) if place and not place.steps else []
+    asking = re.search(r"requires_grad(_\(|\s*=\s*True)|enable_grad", code(walk.routine.node))
     if (
-        place
-        and len(place.storage) == 1
-        and (index := inputs.get(next(iter(place.storage)))) is not None
-        and walk.routine.role == "forward"
-    ):
+        walk.routine.role == "forward" and term.value.is_tensor and not given and not asking
+    ):  # it runs without gradients
+        return Term(parse("False"), Value("static", "bool", literal=False))
+    if walk.routine.role == "forward" and given:
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
         if ctx:
             if _decides(walk, node):
                 message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
                 walk.report(node, "requires-grad", message)
-            return Term(parse(f"{ctx}.needs_input_grad[{index}]"), Value("static", "bool"))
+            asked = " or ".join(f"{ctx}.needs_input_grad[{i}]" for i in given)
+            return Term(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
     if walk.routine.role in {"backward", "jvp", "vjp"}:
         owner = walk.routine.owner
         saved = walk.program.input_saved(owner, place) if owner and place else None
