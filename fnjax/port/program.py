@@ -274,7 +274,8 @@ class Program:
                 else:
                     value = replace(value, left_out=said.left_out)
                 if param is star or param is routine.node.params.star_kwarg:
-                    value = Value("static", element=UNKNOWN) if not value.element else value
+                    one = replace(UNKNOWN, place=Place(frozenset({f"arg:{name}"}), certain=False))
+                    value = Value("static", element=one) if not value.element else value
             if routine.role == "setup_context" and i >= routine.first:
                 value = self._setup_parameter(routine, i - routine.first)
             if value.kind in {"tensor", "unknown"}:

@@ -791,6 +791,23 @@ def test_forward_runs_without_gradients(made, expected):
     assert f"ctx.want = {expected}\n" in port_source(text).code
 
 
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("x = args[0]\n        x[x > 0] = 2\n        return x * 1", ["in-place"]),
+        ("x, k = args\n        ctx.save_for_backward(*args)\n        x.mul_(3)\n        return x * k", ["alias"]),
+        ("x, k = args\n        y = x.clone()\n        y.mul_(k)\n        return y", []),
+    ],
+)
+def test_what_is_taken_out_of_args_is_an_input(body, found):
+    """A write to it is one that the caller, and backward, would see."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, *args):\n"
+        f"        {body}\n    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
+    )
+    assert [f.code for f in port_source(text).findings] == found
+
+
 def test_a_copy_in_backward_has_no_history():
     """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
     text = (

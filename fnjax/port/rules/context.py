@@ -114,7 +114,9 @@ def call(walk: Walk, node: cst.Call) -> Term | None:
         if any(v.mask for v in values):
             raise Uncompressed
         starred = any(a.star for a in node.args)
-        saved = Value("static", element=TENSOR) if starred else Value("static", parts=tuple(values))
+        lying = next((v.element.place for v in values if v.element is not None), None)
+        one = replace(TENSOR, place=lying)
+        saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
         keep(walk, "ctx.saved", saved)
         walk.state.variables[SAVED] = saved
         walk.saves.append(made)
@@ -131,15 +133,16 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
         walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
         return Term(parse("True"), Value("static", "bool", literal=True))
     first = walk.routine.first
-    names = [p.name.value for p in walk.routine.parameters[first:]]
+    star = walk.routine.node.params.star_arg
+    names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]
     inputs = {f"arg:{n}": i for i, n in enumerate(names)}
     term = walk.expr(node.value)
     place = term.value.place
-    given = sorted(inputs[s] for s in place.storage if s in inputs) if place and not place.steps else []
+    perhaps = {s for s in place.storage if s.startswith("arg:")} if place and not place.steps else set()
+    given = sorted(inputs[s] for s in perhaps if s in inputs)
     asking = re.search(r"requires_grad(_\(|\s*=\s*True)|enable_grad", code(walk.routine.node))
-    if (
-        walk.routine.role == "forward" and term.value.is_tensor and not given and not asking
-    ):  # it runs without gradients
+    computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
+    if computed and not asking:  # forward runs without gradients
         return Term(parse("False"), Value("static", "bool", literal=False))
     if walk.routine.role == "forward" and given:
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
