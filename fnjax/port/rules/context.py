@@ -27,6 +27,7 @@ from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import SAVED
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
+_ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
 _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
 
 
@@ -140,9 +141,8 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     place = term.value.place
     perhaps = {s for s in place.storage if s.startswith("arg:")} if place and not place.steps else set()
     given = sorted(inputs[s] for s in perhaps if s in inputs)
-    asking = re.search(r"requires_grad(_\(|\s*=\s*True)|enable_grad", code(walk.routine.node))
     computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
-    if computed and not asking:  # forward runs without gradients
+    if computed and not _ASKING.search(code(walk.routine.node)):  # forward runs without gradients
         return Term(parse("False"), Value("static", "bool", literal=False))
     if walk.routine.role == "forward" and given:
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""

@@ -84,9 +84,14 @@ def _answers(walk: Walk, node: cst.If, blocks: list[list[Any]]) -> dict[str, cst
     return {name: tests[pair] for name, pair in pairs.items() if pair in tests}
 
 
+def _small(statement: cst.CSTNode) -> cst.BaseSmallStatement | None:
+    """The one small statement of a line."""
+    return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+
+
 def _attribute(walk: Walk, statement: cst.CSTNode) -> str:
     """The attribute of ctx that a statement sets."""
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    small = _small(statement)
     target = small.targets[0].target if isinstance(small, cst.Assign) and len(small.targets) == 1 else None
     return code(target) if isinstance(target, cst.Attribute) and is_ctx(walk, target.value) else ""
 
@@ -98,7 +103,7 @@ def _renamed(statement: Any, name: str) -> Any:
 
 
 def _saves(walk: Walk, statement: cst.CSTNode) -> bool:
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    small = _small(statement)
     func = small.value.func if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
     return isinstance(func, cst.Attribute) and func.attr.value == "save_for_backward" and is_ctx(walk, func.value)
 

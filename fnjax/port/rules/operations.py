@@ -211,7 +211,7 @@ def operate(
     expression_ = rendered.expression
     if short in ELEMENTWISE and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
-    data = walk.expr(bound.values["data"]).value if walk.derived and "data" in bound.values else STATIC
+    data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
     if _holds_tensor(data) and (short in {"tensor", "new_tensor"} or not data.is_tensor):  # a copy without history
         with walk.differentiating():  # for second derivatives too
             expression_ = walk.constant(expression_)
