@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.located import Located, Positions, below
+from fnjax.port.located import Located, Positions, nodes
 from fnjax.port.operations import code
 
 
@@ -30,14 +30,14 @@ class _Functions(Located):
         return True
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        calls = {n: found for n in below(original_node.body) if (found := _backward(n)) is not None}
-        reads = [n for n in below(original_node.body) if _is_grad(n)]
+        calls = {n: found for n in nodes(original_node.body) if (found := _backward(n)) is not None}
+        reads = [n for n in nodes(original_node.body) if _is_grad(n)]
         if not calls or not reads:
             return updated_node
         wanted = self._wanted(original_node, list(calls), reads)
         if wanted is None:
             return updated_node
-        taken = {n.value for n in below(original_node) if isinstance(n, cst.Name)}
+        taken = {n.value for n in nodes(original_node) if isinstance(n, cst.Name)}
         names = {
             x: f"{x}_grad" if f"{x}_grad" not in taken else f"gradient_of_{x}" for xs in wanted.values() for x in xs
         }
@@ -51,7 +51,7 @@ class _Functions(Located):
         """The tensors whose gradients each call gives."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
-        for node in below(function.body):
+        for node in nodes(function.body):
             for name in _asking(node):
                 asked.setdefault(name, at[node])
         wanted: dict[cst.CSTNode, list[str]] = {call: [] for call in calls}

@@ -14,11 +14,11 @@ _KEYWORDS = (
 )
 
 
-def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all in it."""
+def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all below it."""
     yield node
     for child in node.children:
-        yield from below(child)
+        yield from nodes(child)
 
 
 class Located(cst.CSTTransformer):
@@ -33,14 +33,14 @@ class Located(cst.CSTTransformer):
         made = super().on_leave(original_node, updated_node)
         assert isinstance(made, cst.CSTNode)
         if made is not original_node and original_node in self.positions:
-            for node in below(made):
+            for node in nodes(made):
                 self.positions.setdefault(node, self.positions[original_node])
         return made
 
 
 def spaced(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with a blank wherever a keyword touches a bracket."""
-    if not any(_missing(node) for node in below(tree)):
+    if not any(_missing(node) for node in nodes(tree)):
         return tree
     made = tree.visit(_Spaced(positions))
     assert isinstance(made, cst.Module)

@@ -13,9 +13,10 @@ import libcst as cst
 from fnjax.port.annotations import Annotation
 from fnjax.port.evidence import gradients, left_out, parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values, places
+from fnjax.port.located import nodes
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
 from fnjax.port.operations import MISSING, Operation, find
-from fnjax.port.records import METHODS, Class, Routine, decorators, nodes
+from fnjax.port.records import METHODS, Class, Routine, decorators
 
 FUNCTION_BASES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from fnjax.port.evidence import parameters
 from fnjax.port.facts import State, Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
 
@@ -106,13 +106,6 @@ class Routine:
     def has_setup(self) -> bool:
         """Whether the class has setup_context, so that forward sees no ctx."""
         return self.owner is not None and "setup_context" in self.owner.methods
-
-
-def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it."""
-    yield node
-    for child in node.children:
-        yield from nodes(child)
 
 
 def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, renamed
+from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.records import decorators, nodes
+from fnjax.port.records import decorators
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
 from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, lines_of, names, parse, raising

@@ -15,9 +15,9 @@ import ast
 import libcst as cst
 
 from fnjax.port.facts import Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
-from fnjax.port.records import nodes
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Walk, parse
 

@@ -19,10 +19,10 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Value, join_values
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, literal
 from fnjax.port.program import FUNCTION_BASES
-from fnjax.port.records import nodes
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import SAVED
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse

@@ -19,8 +19,8 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value, decided, join_values, merged
+from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
-from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import placed, split, split_expression, split_return, without_continue
 from fnjax.port.rules.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rules.loops import ONLY

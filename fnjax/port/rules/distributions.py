@@ -18,10 +18,10 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.located import nodes
 from fnjax.port.operations import TABLE, Operation, code, find, fit
 from fnjax.port.operations.distributions import HOME, PARAMETERS, arguments, parameters
 from fnjax.port.operations.signature import parse as signature
-from fnjax.port.records import nodes
 from fnjax.port.rules.operations import operate
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse

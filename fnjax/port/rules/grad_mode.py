@@ -19,8 +19,8 @@ import libcst as cst
 from libcst import matchers
 
 from fnjax.port.facts import TENSOR, UNKNOWN, Value
+from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
-from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import placed
 from fnjax.port.rules.loops import define
 from fnjax.port.rules.registry import expression, statement

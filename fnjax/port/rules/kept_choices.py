@@ -15,8 +15,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
-from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import negated, placed
 from fnjax.port.rules.context import is_ctx
 from fnjax.port.rules.traced_branches import last_return

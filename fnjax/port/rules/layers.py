@@ -12,9 +12,9 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.facts import Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, Operation, find, literal
-from fnjax.port.records import nodes
 from fnjax.port.rules.operations import operate
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.walk import Statements, Term, Walk

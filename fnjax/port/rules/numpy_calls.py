@@ -17,6 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import LIST, NUMBER, UNKNOWN, Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.operations.expressions import Fill
@@ -36,7 +37,6 @@ from fnjax.port.operations.numpy_functions import (
     SUMS,
     UFUNCS,
 )
-from fnjax.port.records import nodes
 from fnjax.port.rules.python_calls import contained, values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression

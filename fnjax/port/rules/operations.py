@@ -19,6 +19,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import LIST, SIZE, STATIC, Value, places, widens
+from fnjax.port.located import nodes
 from fnjax.port.naming import canonical, targets
 from fnjax.port.operations import (
     MISSING,
@@ -35,7 +36,6 @@ from fnjax.port.operations import (
     literal,
 )
 from fnjax.port.operations.record import VANISH
-from fnjax.port.records import nodes
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.masks import spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed

@@ -16,9 +16,9 @@ import libcst as cst
 from libcst import matchers
 
 from fnjax.port.facts import LIST, NUMBER, PASSED, UNKNOWN, Value, common_dtype, each_of, join_values, widens
+from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.records import nodes
 from fnjax.port.rules.conditions import chain, negated, placed
 from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.masks import spread_values, without_poles

@@ -17,9 +17,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import PASSED, STATIC, UNKNOWN, Place, Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
-from fnjax.port.records import nodes
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression

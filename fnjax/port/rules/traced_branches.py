@@ -16,10 +16,10 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.records import nodes
 from fnjax.port.rules.loops import carries, define, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 

@@ -19,9 +19,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import HOLE, Place, Step, Value, places
+from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.records import nodes
 from fnjax.port.walk import Stop, Term, Walk, assign, names, parse
 
 SAVED = "ctx.save_for_backward()"

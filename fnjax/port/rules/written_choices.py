@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fnjax.port.records import nodes
+from fnjax.port.located import nodes
 from fnjax.port.rules.conditions import placed
 from fnjax.port.walk import Statements, Walk
 
