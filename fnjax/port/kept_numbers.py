@@ -137,7 +137,8 @@ def _unpacked(node: cst.SimpleStatementLine) -> list[str]:
 
 _SIZE = r"\w+(?:\.shape\[-?\d+\]|\.size\(-?\d+\))?|len\(\w+\)"
 _SHAPE = r"\w+\.(?:shape|size\(\))(?:\[-?\d*:-?\d*\])?"
-_ROW = rf"\[(?:{_SIZE})(?:, (?:{_SIZE}))*\]|\((?:{_SIZE})(?:, (?:{_SIZE}))+\)"
+_ENTRY = rf"(?:{_SIZE}|\w+\[-?\d+\]|\w+ is(?: not)? None|\w+ [!=]= \d+)"
+_ROW = rf"\[{_ENTRY}(?:, {_ENTRY})*\]|\({_ENTRY}(?:, {_ENTRY})+\)"
 _WHOLE = frozenset({"torch.long", "torch.int64", "torch.int32", "torch.int"})
 
 
@@ -148,10 +149,10 @@ def _numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:
             n.value for n in nodes(forward) if isinstance(n, cst.Assign) and code(n.targets[0].target) == node.value
         ]
         node = made[0] if len(made) == 1 and len(_uses(forward, node.value)) == 2 else node
-    if not isinstance(node, cst.Call) or code(node.func) not in {"torch.tensor", "torch.as_tensor"}:
+    if not isinstance(node, cst.Call) or not re.fullmatch(r"\w+\.(as_)?tensor", code(node.func)):
         return ""
     first, *options = node.args
-    text = code(first.value)
+    text = re.sub(r",\s+", ", ", code(first.value))
     given = {o.keyword.value: code(o.value) for o in options if o.keyword is not None}
     whole = bool(re.fullmatch(_SHAPE, text)) and given.get("dtype") in _WHOLE
     plain = first.keyword is None and len(given) == len(options) and given.keys() <= {"device", "dtype"}
@@ -207,6 +208,8 @@ def _taken_apart(function: cst.FunctionDef, name: str) -> bool:
         unpacked = isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Tuple)
         if starred or listed or unpacked or isinstance(n, cst.Subscript):
             apart.add(n.value)  # type: ignore[attr-defined] # each of them has one
+        if isinstance(n, cst.CompFor) and isinstance(n.target, cst.Name):
+            apart |= {n.iter} if f"int({n.target.value})" in code(function) else set()
     return len([n for n in _uses(function, name) if n not in apart]) == 1  # where it is unpacked
 
 

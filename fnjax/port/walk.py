@@ -282,7 +282,8 @@ class Walk:
             if id(n) in self.routine.captured:  # a function in this one may be called at any time
                 return True
             if id(n) not in inside:
-                if around or position(n) > position(self.current):
+                again = bool(around) and not self._anew(around[-1], n, name)
+                if again or position(n) > position(self.current):
                     return True
             elif not small and around:
                 return True
@@ -293,6 +294,20 @@ class Walk:
                 later = behind is not None and not within and position(n) > position(behind)
                 if again or later:
                     return True
+        return False
+
+    def _anew(self, loop: cst.CSTNode, read: cst.CSTNode, name: str) -> bool:
+        """Whether each round of a loop gives a variable a new value before it reads it here."""
+        within = self.routine.nodes_in
+        for block in (n for n in nodes(loop) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
+            for statement in block.body:
+                small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+                given = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
+                here = id(read) in within(statement)
+                if any(target is read if here else code(target) == name for target in given):
+                    return True
+                if here:
+                    break
         return False
 
     # ------------------------------------------------------------------------------------------ statements

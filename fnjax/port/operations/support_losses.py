@@ -61,8 +61,24 @@ def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="me
 
 
 def _binary_cross_entropy(p, target, weight=None, reduction="mean"):
-    """Cross entropy of probabilities, its logarithms no less than -100 as in PyTorch."""
-    loss = -(target * jnp.maximum(jnp.log(p), -100) + (1 - target) * jnp.maximum(jnp.log1p(-p), -100))
+    """Cross entropy of probabilities, as in PyTorch: logarithms of at least -100, and a finite slope at 0 and 1."""
+
+    def logarithms(p):
+        return jnp.maximum(jnp.log(p), -100), jnp.maximum(jnp.log1p(-p), -100)
+
+    @jax.custom_jvp
+    def entropy(p, target):
+        yes, no = logarithms(p)
+        return -(target * yes + (1 - target) * no)
+
+    @entropy.defjvp
+    def slope(primals, tangents):
+        p, target = primals
+        yes, no = logarithms(p)
+        along = (p - target) / jnp.maximum((1 - p) * p, 1e-12)
+        return entropy(p, target), along * tangents[0] + (no - yes) * tangents[1]
+
+    loss = entropy(*jnp.broadcast_arrays(p, target))
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 

@@ -48,6 +48,8 @@ def _spread(values, mask, x=None):
     """What stands beside the entries of x that a mask selects, one value for each or one for all, at their places."""
     if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:
         return values
+    if not len(values):  # none is selected
+        return jnp.zeros((), values.dtype)
     order = jnp.cumsum(mask.ravel()) - 1
     return values[jnp.clip(order, 0, len(values) - 1)].reshape(mask.shape + values.shape[1:])
 

@@ -95,6 +95,35 @@ def _named(node: cst.BaseExpression, name: str) -> bool:
     return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
+_OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})
+_ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builtins.enumerate", "builtins.filter"})
+
+
+def hides(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
+    made: list[cst.CSTNode] = [node]
+    if isinstance(node, cst.Name):
+        inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
+        made = [*walk.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
+    return any(_hides(walk, n) for n in made)
+
+
+def _hides(walk: Walk, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Call):
+        name = walk.name_of(node.func)
+        own = walk.program.classes.get(name.removeprefix("file:"))
+        plain = own is not None and not any("NamedTuple" in b or "namedtuple" in b for b in own.bases)
+        if not plain and name not in _OBJECTS | _ITERATORS:
+            return False
+        given = [walk.expr(a.value).value for a in node.args]
+        return any(part.is_tensor for v in given for part in (v, v.element or v, *(v.parts or ())))
+    if not isinstance(node, (cst.Lambda, cst.FunctionDef, cst.GeneratorExp)):
+        return False
+    used = {n.value for n in nodes(node) if isinstance(n, cst.Name)} - set(walk.program.bound_in(node))
+    own_names = {n.name.value for n in nodes(node) if isinstance(n, cst.Param)}
+    return any(walk.state.variables[n].is_tensor for n in used - own_names if n in walk.state.variables)
+
+
 def keep(walk: Walk, key: str, value: Value) -> None:
     """A method leaves something on ctx."""
     walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value

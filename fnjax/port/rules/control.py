@@ -389,6 +389,12 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
 _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})
 
 
+def _only_tells(block: cst.BaseSuite) -> bool:
+    """Whether a handler prints and raises, and does nothing else."""
+    small = [x for s in lines_of(block) for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    return isinstance(small[-1], cst.Raise) and all(is_message(x) for x in small[:-1])
+
+
 def _method(node: cst.Call) -> str:
     return code(node.func).rpartition(".")[2]
 
@@ -403,7 +409,9 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     if node.handlers:
         _unfailing(walk, node)
     start = walk.state.copy()
-    body = walk.body(node.body)
+    telling = [h.body for h in node.handlers if _only_tells(h.body)]
+    with walk.taking(node.body, telling):
+        body = walk.body(node.body)
     ends = [walk.state.copy()] if not leaves(node.body) else []
     handlers = []
     start.join(walk.state)

@@ -389,6 +389,9 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         if cls.is_function and node.name.value == "symbolic":
             walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
+        if cls.is_function and node.name.value == "jvp" and _only_asks_base(walk, node):
+            walk.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
+            return []
         routine = program.routine(node, f"{cls.name}.{node.name.value}", cls)
         routine.closure = closure
         made, sink, inner = port_routine(program, routine)
@@ -415,6 +418,13 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         lines = [line(f"{name} = None") for name in sorted(_bound(node))]
     _take(walk, inner_walk.sink, inner_walk)
     return lines
+
+
+def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:
+    """Whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
+    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
+    asks = len(calls) == 1 and walk.name_of(calls[0].func) == "torch.autograd.Function.jvp"
+    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(node.body.body)
 
 
 def _bound(node: cst.CSTNode) -> set[str]:

@@ -338,6 +338,7 @@ def apart(walk: Walk, node: cst.Subscript) -> cst.Subscript:
     values = [None if i is None else walk.expr(i).value for i in indices]
     numbers = {k for k, i in enumerate(indices) if i and not isinstance(i, cst.Ellipsis) and _plain(walk, i)}
     arrays = {k for k, v in enumerate(values) if v and v.is_tensor and v.rank != 0 and v.dtype != "bool"}
+    arrays |= {k for k, v in enumerate(values) if v and v.kind == v.dtype == "unknown"}  # for a number it is the same
     arrays |= {k for k, i in enumerate(indices) if isinstance(i, cst.List)}
     places = sorted(numbers | arrays)
     if not numbers or not arrays or places == list(range(places[0], places[-1] + 1)):

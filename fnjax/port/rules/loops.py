@@ -11,6 +11,7 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -108,14 +109,20 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
     start = walk.state.copy()
     if node.orelse is not None:
         return None
+
+    def alone() -> None:
+        for name in walk.state.variables.keys() - start.variables.keys():  # what a round makes stays in it
+            del walk.state.variables[name]
+
     with walk.rehearsal():
-        rehearsed = walk.loop(node, lambda: None, node.body)
+        rehearsed = walk.loop(node, alone, node.body)
     walk.state = start.copy()
     written = written_in(rehearsed)
     if written is None:
         return None
     carried = [n for n in start.variables if n in written]
-    if not carried or any(walk.live(n) for n in written - set(carried)):
+    new = sorted(n for n in written - set(carried) if walk.live(n))  # the first round gives them their shapes
+    if not carried or not all(n in _given_always(rehearsed) for n in new):
         return None
     if not all(carries(start.variables[n]) for n in carried):
         return None
@@ -126,18 +133,28 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
     tests: list[Term] = []
 
     def enter() -> None:
+        alone()
         walk.memo.clear()
         tests.append(walk.expr(node.test))
 
     keys, before = walk.sink.keys, len(walk.before)
     body = walk.loop(node, enter, node.body)
-    if walk.sink.keys != keys or len(walk.before) != before or written_in(body) != written:
+    last = written_in(body)
+    if walk.sink.keys != keys or len(walk.before) != before or last is None or not last <= written:
+        return None
+    if not all(n in walk.state.variables and carries(walk.state.variables[n]) for n in new):
         return None
     walk.sink.imports.add("jax")
-    return _emitted(walk, tests[-1], body, carried)
+    return _emitted(walk, tests[-1], body, carried, new)
 
 
-def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) -> Statements:
+def _given_always(body: cst.BaseSuite) -> set[str]:
+    """The variables that each round gives a value, whatever its tests say."""
+    small = (x for s in body.body if isinstance(s, cst.SimpleStatementLine) for x in s.body)
+    return {n for x in small if isinstance(x, cst.Assign) for t in x.targets for n in targets(t.target)}
+
+
+def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str], new: list[str]) -> Statements:
     if walk.differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
@@ -145,8 +162,8 @@ def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) ->
     condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
     if test.value.is_tensor and test.value.rank != 0:  # of one entry
         condition = f"({condition}).reshape(())"
-    together = ", ".join(carried)
-    single = len(carried) == 1
+    together = ", ".join([*carried, *new])
+    single = len(carried + new) == 1
     parameter = together if single else carry
     opening: Statements = [] if single else [line(f"{together} = {carry}")]
     ends = [line(f"return {condition}"), line(f"return {together}")]
@@ -156,6 +173,8 @@ def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str]) ->
         define(step, parameter, [*opening, *inner, ends[1]]),
     ]
     initial = together if single else f"({together})"
+    if new:
+        initial = f"{step}(({', '.join([*carried, *('None' for _ in new)])}))"
     last = line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
     return [*made, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
@@ -282,12 +301,13 @@ def _guarded(walk: Walk, node: cst.While) -> Statements | None:
 
 def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
     """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
-    block = node.body.body
-    branches = [s for s in block if isinstance(s, cst.If) and _breaks(s)]
-    leaving = [n for s in block for n in nodes(s) if isinstance(n, (cst.Break, cst.Continue, cst.Return))]
-    if not branches or len(leaving) != len(branches):
+    around = [n for s in node.body.body for n in _of_loop(s) if isinstance(n, (cst.If, cst.With))]
+    around = [n for n in around if any(isinstance(inner, cst.Break) for inner in _of_loop(n))]
+    leaving = [n for s in node.body.body for n in nodes(s) if isinstance(n, cst.Return)]
+    leaving += [n for s in node.body.body for n in _of_loop(s) if isinstance(n, cst.Continue)]
+    if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return None
-    here = {walk.program.source.position(n) for b in branches for n in nodes(b.test)}
+    here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
     start = walk.state.copy()
     with walk.rehearsal():
         walk.loop(node, enter, node.body)
@@ -296,15 +316,34 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
     return (start, walk.unused("done")) if traced else None
 
 
+def _of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes of a statement that belong to the loop that it stands in, not to one of its own."""
+    yield node
+    if not isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Lambda)):
+        for child in node.children:
+            yield from _of_loop(child)
+
+
 def _until(done: str, block: list[Any]) -> Statements:
     """The statements of a round, with a variable that says whether one of its tests has ended the loop."""
-    first = next((i for i, s in enumerate(block) if _breaks(s)), None)
+    first = next((i for i, s in enumerate(block) if any(isinstance(n, cst.Break) for n in _of_loop(s))), None)
     if first is None:
         return block
-    branch = block[first]
+    branch, after = block[first], _until(done, block[first + 1 :])
+    if isinstance(branch, cst.SimpleStatementLine):
+        return [*block[:first], line(f"{done} = True")]
+    if not _breaks(branch):
+        return [*block[:first], _ending(done, branch), *_rest(done, [], after)]
     test = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], branch.test)])
-    after = _until(done, block[first + 1 :])
     return [*block[:first], test, *_rest(done, list(branch.body.body)[:-1], after)]
+
+
+def _ending(done: str, node: Any) -> Any:
+    """An `if` or `with` whose blocks set the variable where they ended the loop."""
+    changes: dict[str, Any] = {"body": node.body.with_changes(body=_until(done, list(node.body.body)))}
+    if isinstance(node, cst.If) and node.orelse is not None:
+        changes["orelse"] = _ending(done, node.orelse)
+    return node.with_changes(**changes)
 
 
 def _rest(done: str, at_end: Statements, after: Statements) -> Statements:

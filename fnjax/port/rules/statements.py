@@ -21,7 +21,7 @@ from fnjax.port.evidence import parameter
 from fnjax.port.facts import UNKNOWN, Value, each_of, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
-from fnjax.port.rules.context import is_ctx, keep, path
+from fnjax.port.rules.context import hides, is_ctx, keep, path
 from fnjax.port.rules.indexing import (
     apart,
     elements,
@@ -130,6 +130,10 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     for target in node.targets:
         bind_target(walk, target.target, value, node)
     _known_by_use(walk, node)
+    if any(path(walk, t.target) for t in node.targets) and hides(walk, node.value):
+        what = code(node.targets[0].target)
+        message = f"JAX cannot see the arrays inside {what}: this runs un-jitted only; keep the arrays on ctx themselves"
+        walk.report(node, "untraced", message)
     targets = [_retarget(walk, t) for t in node.targets]
     if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
         targets = [_with_key(walk, node, t) for t in targets]

@@ -412,13 +412,18 @@ def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bo
         return False
     for block in blocks:
         first = next(
-            (s for s in block.body if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None
+            (s for s in _flat(block) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None
         )
         small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
         bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
         if first is not None and (name not in bound or name in names(small.value)):  # type: ignore[union-attr] # an Assign
             return False
     return True
+
+
+def _flat(block: cst.BaseSuite) -> list[cst.CSTNode]:
+    """The statements of a block, those of a `with` among them."""
+    return [inner for s in block.body for inner in (_flat(s.body) if isinstance(s, cst.With) else [s])]
 
 
 def last_return(block: Statements) -> cst.BaseExpression | None:
