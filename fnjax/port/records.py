@@ -45,6 +45,7 @@ class Routine:
         arguments: what call sites say of its parameters.
         said: what they have said of them in the round before.
         result: what it returns.
+        views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
@@ -58,6 +59,7 @@ class Routine:
     arguments: dict[str, Value] = field(default_factory=dict)
     said: dict[str, Value] = field(default_factory=dict)
     result: Value | None = None
+    views: str = ""
     draws: bool = False
     draws_often: bool = False
     writes: frozenset[str] = frozenset()

@@ -53,6 +53,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.called |= outer.called
     for value in walk.returns:
         routine.result = value if routine.result is None else join_values(routine.result, value)
+    routine.views = _viewed(walk.returns)
     if routine.owner is not None and walk.kept:
         for key, value in walk.kept.items():
             routine.owner.facts[key] = value
@@ -373,6 +374,14 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     result = node.with_changes(**changes) if changes else node
     program.ported[cls.name] = result
     return result
+
+
+def _viewed(returns: list[Value]) -> str:
+    """The parameter of which all that a function returns is a view."""
+    known = {p.storage for v in returns if (p := v.place) and p.certain and not any(s.assumed for s in p.steps)}
+    views = returns and len(known) == 1 and all(v.place and v.place.certain for v in returns)
+    only = next(iter(known)) if views else frozenset()
+    return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
 
 
 def _turn(node: cst.CSTNode) -> int:

@@ -14,7 +14,7 @@ from functools import reduce
 
 import libcst as cst
 
-from fnjax.port.facts import TENSOR, UNKNOWN, Place, Value, join_values, places
+from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, places
 from fnjax.port.located import nodes
 from fnjax.port.naming import PUTTING, targets
 from fnjax.port.operations import MISSING, code, literal
@@ -45,6 +45,8 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         raise Stop(node, "unknown", f"{code(node.func)} is called of the class, where it marks nothing: call it of ctx")
     if not name.startswith("file:"):
         return _of_derived_classes(walk, node)
+    if (again := _again_for_rows(walk, node, name)) is not None:
+        return again
     values_of(walk, node)
     made = walk.rebuilt(node).with_changes(func=node.func)
     routine = walk.program.called(name)
@@ -58,6 +60,22 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
     if routine.draws:
         made = _with_key(walk, node, made)
     return _returned(walk, node, made, routine, routine.result or UNKNOWN, taken)
+
+
+def _again_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
+    """A function that calls itself for the rows that a mask selects: what it gives for a row is that row's alone."""
+    values = [walk.expr(a.value).value for a in node.args]
+    selected = [v for v in values if v.mask]
+    if len(selected) != 1 or walk.program.called(name) is not walk.routine:
+        return None
+    row = Value("tensor", mask=selected[0].mask, place=walk.fresh(node))
+    made = walk.rebuilt(node).with_changes(func=node.func)
+    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
+    if isinstance(target, cst.Tuple):
+        parts = [replace(row, place=walk.fresh(node, f" {i}")) for i in range(len(target.elements))]
+        return Term(made, Value("static", parts=tuple(parts)))
+    return Term(made, row)
 
 
 _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
@@ -144,6 +162,11 @@ def _returned(
     """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
     writes = {name for name in routine.writes if routine.gives or not _switched_off(walk, routine, name, taken)}
     value = _relocated(walk, node, result, taken)
+    owner = walk.expr(taken[routine.views].value).value.place if routine.views in taken and not writes else None
+    if owner is not None:
+        hole = [a.with_changes(value=cst.Name(HOLE)) if a is taken[routine.views] else b for a, b in zip(node.args, made.args, strict=True)]
+        step = Step.of(made.with_changes(args=hole), walk.reads(node) - walk.reads(taken[routine.views].value))
+        value = replace(value, place=replace(owner, steps=(*owner.steps, step)))
     if writes - taken.keys() and any(a.star for a in node.args):
         message = f"{routine.name} writes to an argument that * or ** may give it; call it with the arguments by name"
         raise Stop(node, "alias", message)
