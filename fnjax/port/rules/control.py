@@ -50,6 +50,8 @@ _SINGLES = (None, True, False)
 @expression(cst.IfExp)
 def conditional(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
+    if (copied := _copied(walk, node)) is not None:
+        return walk.expr(copied)
     guarded = split_expression(walk, node)
     if guarded is not None:
         made: Term = conditional(walk, guarded)
@@ -88,6 +90,22 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     if code(body.node) == code(orelse.node) and isinstance(node.test, (cst.Name, cst.Attribute)):
         return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Term(walk.rebuilt(node), replace(value, literal=MISSING))
+
+
+def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
+    """The copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
+    for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
+        if not isinstance(other, cst.Name) or code(copy) != f"{other.value}.clone()" or walk.loops:
+            continue
+        flag, read = code(node.test), walk.routine.reads.get(other.value, ())
+        chosen = [n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and code(n.test) == flag]
+        behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.nodes_in(b)}
+        behind |= {i for block in (node, *walk.untaken) for i in walk.routine.nodes_in(block)}
+        position = walk.program.source.position
+        once = isinstance(node.test, cst.Name) and len(walk.routine.given.get(flag, ())) <= 1
+        if once and all(id(n) in behind or position(n) < position(node) for n in read):
+            return copy
+    return None
 
 
 def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: tuple[str, Value, Value] | None, side: int) -> Term:

@@ -275,7 +275,9 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
             "alias",
             f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
         )
-    containers = [n for n in _containers(walk, node, place) if n not in holders and n != SAVED]
+    containers = [
+        n for n in _containers(walk, node, place) if n not in holders and n != SAVED and not _left_behind(walk, first, n)
+    ]
     if containers:
         raise Stop(
             node,
@@ -295,6 +297,24 @@ def _containers(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
         and not unpacked(walk, name, value)
         and not _spent(walk, name)
     ]
+
+
+def _left_behind(walk: Walk, name: str, container: str) -> bool:
+    """Whether each round of a loop puts a variable into a list, and gives it a new tensor before the next write."""
+    block = getattr(walk.loops[-1], "body", None) if walk.loops else None
+    given = walk.routine.given.get(container, ())
+    if not isinstance(block, cst.IndentedBlock) or [code(g) for g in given[:1]] != ["[]"]:
+        return False
+    position, here = walk.program.source.position, walk.program.source.position(walk.current)
+    puts = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and code(n) == f"{container}.append"]
+    lines = [s.body[0] for s in block.body if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
+    put = next((i for i, s in enumerate(lines) if code(s) == f"{container}.append({name})"), None)
+    if put is None or len(puts) != 1 or not position(block) <= here < position(lines[put]):
+        return False
+    return any(
+        isinstance(s, cst.Assign) and code(s.targets[0].target) == name and isinstance(s.value, cst.BinaryOperation)
+        for s in lines[put + 1 :]
+    )
 
 
 def _spent(walk: Walk, name: str) -> bool:
