@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -214,6 +216,11 @@ class Program:
         """The variables to which a statement gives other objects, `x += y` left out."""
         kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
         return {name for n in nodes(node) if isinstance(n, kinds) for name in targets(n.target)}
+
+    @functools.cached_property
+    def rounding(self) -> bool:
+        """Whether the file rounds numbers down or up."""
+        return re.search(r"\b(floor|ceil|trunc|fix|int|long|int32|int64|IntTensor)\b|//", self.source.tree.code) is not None
 
     # ------------------------------------------------------------------------------------------- routines
 

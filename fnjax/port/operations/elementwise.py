@@ -5,11 +5,9 @@ from fnjax.port.operations.registry import lines, operation
 
 lines("""
 *exp | input | jnp.exp(input) | float
-*exp2 special.exp2 | input | jnp.exp2(input) | float
+*exp2 special.exp2 | input | 2.0 ** input | float
 *expm1 special.expm1 | input | jnp.expm1(input) | float
 *log | input | jnp.log(input) | float
-*log2 | input | jnp.log2(input) | float
-*log10 | input | jnp.log10(input) | float
 *log1p special.log1p | input | jnp.log1p(input) | float
 *sqrt | input | jnp.sqrt(input) | float
 *sin | input | jnp.sin(input) | float
@@ -163,6 +161,20 @@ def _logit(call: Bound) -> str:
 
 
 operation("*logit special.logit", "input, eps=None", _logit, "float")
+
+
+def _whole(name: str) -> Template:
+    """A logarithm, exact for powers of its base where the file rounds numbers."""
+
+    def build(call: Bound) -> str:
+        base = name.removeprefix("log")
+        return f"_log(input, {base}.0)" if call.context.rounding else f"jnp.{name}(input)"
+
+    return build
+
+
+for _name in ("log2", "log10"):
+    operation(f"*{_name}", "input", _whole(_name), "float")
 
 
 def _add(call: Bound) -> str:

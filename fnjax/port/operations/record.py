@@ -140,6 +140,11 @@ class Context:
         """Whether the call stands in code that the port differentiates."""
         return False
 
+    @property
+    def rounding(self) -> bool:
+        """Whether the file makes whole numbers of others, so that the last digit before may matter."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Overload:

@@ -22,6 +22,20 @@ def _to(x, target):
     return x.astype(target.dtype if isinstance(target, jax.Array) else target)
 
 
+def _difference(a, b):
+    """a - b, and 0 where both are the same: under jit XLA may round a product otherwise than its difference."""
+    found = a - b
+    return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
+
+
+def _log(x, base):
+    """The logarithm to base 2.0 or 10.0, exact for the base's whole powers."""
+    found = jnp.log2(x) if base == 2 else jnp.log10(x)
+    whole = jnp.round(found)
+    exact = jnp.isfinite(found) & (base**whole == x)
+    return found + jax.lax.stop_gradient(jnp.where(exact, whole - found, 0))
+
+
 def _floor_divide(x, y):
     """The quotient rounded down; for floats as PyTorch does it, infinite where y is zero."""
     if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):

@@ -14,6 +14,8 @@ def _index(index):
     """An index as PyTorch takes it: a list or a range is an array, of booleans one that jit has to know."""
     if not isinstance(index, (list, range)):
         return index
+    if any(isinstance(i, (jax.Array, slice)) for i in index):  # one index for each axis
+        return tuple(index)
     masked = len(index) > 0 and all(isinstance(i, bool) for i in index)
     return np.asarray(index) if masked else jnp.asarray(index, int)
 

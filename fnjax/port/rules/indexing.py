@@ -165,7 +165,15 @@ def hashed(walk: Walk, term: Term) -> cst.BaseExpression:
 
 def _index(walk: Walk, term: Term) -> cst.BaseExpression:
     node = hashed(walk, term)
-    if isinstance(node, (cst.List, cst.ListComp)) or (term.value.name == LIST and not _of_tensors(term.value)):
+    made_list = isinstance(node, cst.Call) and code(node.func) == "list"
+    listed = isinstance(node, (cst.List, cst.ListComp)) or term.value.name == LIST or made_list
+    if listed and _of_tensors(term.value):  # one index for each axis
+        return parse(f"({code(node)[1:-1]},)" if isinstance(node, cst.List) else f"tuple({code(node)})")
+    entries = (*(term.value.parts or ()), *([term.value.element] if term.value.element else []))
+    if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
+        walk.sink.needs.add("_index")
+        return parse(f"_index({code(node)})")
+    if listed:
         kinds = {v.dtype for v in (*(term.value.parts or ()), term.value.element or UNKNOWN)}
         root = "np" if "bool" in kinds else "jnp"  # a mask has to be known under jit
         walk.sink.imports.add(root)

@@ -47,6 +47,8 @@ _SCALARS = frozenset(
     {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
     | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"}
 )
+# Where the last digit of JAX's own may differ for whole powers.
+_POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
 _CREATING = frozenset({"zeros", "ones", "empty", "full"})
 
 
@@ -98,12 +100,18 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     keywords = {_keyword(a) for a in node.args} - {""}
     if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
         raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
+    if short in _POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
+        walk.sink.needs |= {"_log"} if short != "exp2" else set()
+        made = parse(_POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
+        return Term(made, _result(walk, node, "entry", values, tensors))
     if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
         result, target = JAX[name]
         return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
     if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
         walk.sink.needs.add("_on_host_entrywise")
-        return _host(walk, node, node, "_on_host_entrywise", "")
+        made = _host(walk, node, node, "_on_host_entrywise", "")
+        given = any(v.numpy is not False for v in tensors)  # of tensors these give tensors
+        return Term(made.node, replace(made.value, numpy=made.value.numpy if given else False))
     if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
         like = code(fit(walk.expr(node.args[LIKE[name]].value).node))
         refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]

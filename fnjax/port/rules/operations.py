@@ -137,6 +137,11 @@ class Facts(Context):
         """In a forward that backward computes again."""
         return self.walk.differentiated
 
+    @property
+    def rounding(self) -> bool:
+        """In a file with floor, ceil, int or their like."""
+        return self.walk.program.rounding
+
 
 def operate(
     walk: Walk,

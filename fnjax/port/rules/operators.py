@@ -155,6 +155,9 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
         made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
         value = replace(value, dtype="float")
+    if isinstance(node.operator, cst.Subtract) and _pairwise(walk, node):
+        walk.sink.needs.add("_difference")
+        made = parse(f"_difference({code(fit(made.left, 1))}, {code(fit(made.right, 1))})")
     new = narrowed(made, [left, right])
     if new is not made:
         walk.sink.imports.add("jnp")
@@ -162,6 +165,35 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if value.dtype == "bool":
         value = replace(value, number=walk.number(node))
     return Term(made, value)
+
+
+_PRODUCTS = frozenset({"pow", "square", "mul", "div", "multiply", "divide"})
+_TURNED = frozenset({"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes"})
+
+
+def _pairwise(walk: Walk, node: cst.BinaryOperation) -> bool:
+    """Whether this takes the entries of one array from each other, `s - s.T`, and these are products."""
+    of, other = _turned(node.left), _turned(node.right)
+    if code(of) != code(other) or code(node.left) == code(node.right):
+        return False
+    return any(
+        (isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Multiply, cst.Power, cst.Divide)))
+        or (isinstance(n, cst.Attribute) and n.attr.value.rstrip("_") in _PRODUCTS)
+        for made in (of, *walk.routine.given.get(code(of), ()))
+        for n in nodes(made)
+    )
+
+
+def _turned(node: cst.BaseExpression) -> cst.BaseExpression:
+    """What an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
+    while True:
+        called = node.func if isinstance(node, cst.Call) else node
+        if isinstance(called, cst.Attribute) and called.attr.value in _TURNED:
+            node = called.value
+        elif isinstance(node, cst.Subscript) and any(code(e.slice) == "None" for e in node.slice):
+            node = node.value
+        else:
+            return node
 
 
 def _list(value: Value) -> str:

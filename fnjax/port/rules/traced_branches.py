@@ -100,6 +100,12 @@ def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
     return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
 
 
+def _open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
+    """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
+    called = any(isinstance(n, cst.Call) and code(n.func) != "jnp.where" for g in given for n in nodes(g))
+    return not called and any(v.traced and w.kind == "unknown" for v, w in ((a, b), (b, a)))
+
+
 _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
 
 
@@ -281,7 +287,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         if any(chosen_number(a, b) and a.dtype != b.dtype for a, b in parts):
             walk.state = start
             return None
-        if chosen_number(first_value, second_value):
+        if chosen_number(first_value, second_value) or _open_number(first_value, second_value, *filter(None, returns)):
             walk.sink.imports.add("jnp")
             walk.returns[-2:] = [replace(chosen_value(first_value, second_value), place=walk.fresh(node))]
             return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
@@ -294,10 +300,10 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     if any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
         walk.state = start
         return None
-    numbers = any(chosen_number(ends[0][n], ends[1][n]) for n in changed)
-    if numbers and not all(
-        (ends[0][n].is_tensor and ends[1][n].is_tensor) or chosen_number(ends[0][n], ends[1][n]) for n in changed
-    ):
+    open_ = {n for n in changed if _open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
+    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n])} | open_
+    numbers = bool(chosen)
+    if numbers and not all((ends[0][n].is_tensor and ends[1][n].is_tensor) or n in chosen for n in changed):
         walk.state = start
         return None
     if not numbers and not all(
