@@ -220,7 +220,10 @@ class Program:
     @functools.cached_property
     def rounding(self) -> bool:
         """Whether the file rounds numbers down or up."""
-        return re.search(r"\b(floor|ceil|trunc|fix|int|long|int32|int64|IntTensor)\b|//", self.source.tree.code) is not None
+        return (
+            re.search(r"\b(floor|ceil|trunc|fix|int|long|int32|int64|IntTensor)\b|//", self.source.tree.code)
+            is not None
+        )
 
     # ------------------------------------------------------------------------------------------- routines
 

@@ -87,8 +87,8 @@ class Routine:
                 self.captured |= {id(n) for n in read}
             elif isinstance(node, cst.Assign):
                 for target in node.targets:
-                    if isinstance(target.target, cst.Name):
-                        self.given.setdefault(target.target.value, []).append(node.value)
+                    for name, value in _pairs(target.target, node.value):
+                        self.given.setdefault(name, []).append(value)
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
                 self.written_at |= {code(e) for e in node.target.slice}
 
@@ -121,6 +121,17 @@ class Routine:
     def has_setup(self) -> bool:
         """Whether the class has setup_context, so that forward sees no ctx."""
         return self.owner is not None and "setup_context" in self.owner.methods
+
+
+def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
+    """The variables of `a = x` and `a, b = x, y`, with what each is given."""
+    if isinstance(target, cst.Name):
+        return [(target.value, value)]
+    if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Tuple):
+        return []
+    pairs = list(zip(target.elements, value.elements, strict=False))
+    plain = len(target.elements) == len(value.elements) and all(isinstance(e, cst.Element) for p in pairs for e in p)
+    return [(e.value.value, v.value) for e, v in pairs if isinstance(e.value, cst.Name)] if plain else []
 
 
 def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:

@@ -11,6 +11,7 @@ from tests.port import (
     classes_conditions,
     classes_control,
     classes_dtypes,
+    classes_endings,
     classes_kept,
     classes_layers,
     classes_masks,
@@ -31,6 +32,7 @@ _FILES = (
     classes_conditions,
     classes_control,
     classes_dtypes,
+    classes_endings,
     classes_kept,
     classes_layers,
     classes_masks,
@@ -110,6 +112,7 @@ def test_ported_whole(name, tmp_path):
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.cuda.amp.custom_fwd
 @pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")  # torch.tensor(t)
 @pytest.mark.filterwarnings("ignore:This overload of:UserWarning")  # scales by position
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script, saved_variables
 def test_numbers(name, dtype, tmp_path):
     """The port gives PyTorch's outputs and gradients, eager and under jit."""

@@ -473,6 +473,13 @@ def test_no_ops(reason):
 
 
 FINDINGS = {
+    "arrays in a function on ctx": ("z = x.exp()\nctx.f = lambda t: t * z", "untraced"),
+    "arrays in an object on ctx": ("s = types.SimpleNamespace(a=x.exp())\nctx.s = s", "untraced"),
+    "arrays in an inner function on ctx": ("z = x.exp()\ndef f(t):\n    return t * z\nctx.f = f", "untraced"),
+    "a list that holds what the next round writes to": (
+        "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
+        "alias",
+    ),
     "entries of an array that is written to": ("m = torch.eye(n)\nm[0] = 0\ni = m.nonzero()", "untraced"),
     "entries of an array of values": ("i = (x > 0).nonzero()", "untraced"),
     "a write to what a lambda gives back": ("f = lambda t: t[0]\nz = f(x)\nz.mul_(2)", "alias"),

@@ -433,7 +433,9 @@ def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:
     """Whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
     calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
     asks = len(calls) == 1 and walk.name_of(calls[0].func) == "torch.autograd.Function.jvp"
-    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(node.body.body)
+    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(
+        node.body.body
+    )
 
 
 def _bound(node: cst.CSTNode) -> set[str]:

@@ -389,14 +389,15 @@ def _pullback(
         cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
     others = sorted(needed - {first})
     aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
-    made.append(define("recomputed", ", ".join(wanted), [*block, line(f"return {result}{aux}")]))
+    again, pullback = walk.unused("recomputed"), walk.unused("pullback")
+    made.append(define(again, ", ".join(wanted), [*block, line(f"return {result}{aux}")]))
     option = ", has_aux=True" if aux else ""
-    made.append(line(f"{first}, pullback{aux} = jax.vjp(recomputed, {', '.join(wanted)}{option})"))
+    made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(wanted)}{option})"))
     made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     made += followed
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
-    value: cst.BaseExpression = parse(f"pullback({cotangent})")
+    value: cst.BaseExpression = parse(f"{pullback}({cotangent})")
     tuple_value = Value("static", parts=(TENSOR,) * len(wanted))
     subscripted = isinstance(small.value, cst.Subscript)
     if container:  # one argument, whose gradient is a container as well
@@ -453,9 +454,10 @@ def _of_container(
     else:
         result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
     walk.sink.imports.add("jax")
-    function = define("recomputed", name, [*block, line(f"return {result}")])
-    pullback = line(f"_, pullback = jax.vjp(recomputed, {code(inputs)})")
-    made = statement.with_changes(value=parse(f"tuple(pullback(tuple({cotangent}))[0])"))
+    again, back = walk.unused("recomputed"), walk.unused("pullback")
+    function = define(again, name, [*block, line(f"return {result}")])
+    pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
+    made = statement.with_changes(value=parse(f"tuple({back}(tuple({cotangent}))[0])"))
     found = Value("static", element=TENSOR)
     if isinstance(statement, cst.Return):
         walk.returns.append(found)

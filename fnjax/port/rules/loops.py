@@ -303,8 +303,8 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
     """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
     around = [n for s in node.body.body for n in _of_loop(s) if isinstance(n, (cst.If, cst.With))]
     around = [n for n in around if any(isinstance(inner, cst.Break) for inner in _of_loop(n))]
-    leaving = [n for s in node.body.body for n in nodes(s) if isinstance(n, cst.Return)]
-    leaving += [n for s in node.body.body for n in _of_loop(s) if isinstance(n, cst.Continue)]
+    leaving = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
+    leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in _of_loop(s))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return None
     here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}

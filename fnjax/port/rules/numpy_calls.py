@@ -109,9 +109,9 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
         return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
     if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
         walk.sink.needs.add("_on_host_entrywise")
-        made = _host(walk, node, node, "_on_host_entrywise", "")
-        given = any(v.numpy is not False for v in tensors)  # of tensors these give tensors
-        return Term(made.node, replace(made.value, numpy=made.value.numpy if given else False))
+        term = _host(walk, node, node, "_on_host_entrywise", "")
+        of_tensors = all(v.numpy is False for v in tensors)  # of tensors these give tensors
+        return replace(term, value=replace(term.value, numpy=False)) if of_tensors else term
     if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
         like = code(fit(walk.expr(node.args[LIKE[name]].value).node))
         refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]

@@ -164,7 +164,10 @@ def _returned(
     value = _relocated(walk, node, result, taken)
     owner = walk.expr(taken[routine.views].value).value.place if routine.views in taken and not writes else None
     if owner is not None:
-        hole = [a.with_changes(value=cst.Name(HOLE)) if a is taken[routine.views] else b for a, b in zip(node.args, made.args, strict=True)]
+        hole = [
+            a.with_changes(value=cst.Name(HOLE)) if a is taken[routine.views] else b
+            for a, b in zip(node.args, made.args, strict=True)
+        ]
         step = Step.of(made.with_changes(args=hole), walk.reads(node) - walk.reads(taken[routine.views].value))
         value = replace(value, place=replace(owner, steps=(*owner.steps, step)))
     if writes - taken.keys() and any(a.star for a in node.args):

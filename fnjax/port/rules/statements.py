@@ -132,7 +132,9 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     _known_by_use(walk, node)
     if any(path(walk, t.target) for t in node.targets) and hides(walk, node.value):
         what = code(node.targets[0].target)
-        message = f"JAX cannot see the arrays inside {what}: this runs un-jitted only; keep the arrays on ctx themselves"
+        message = (
+            f"JAX cannot see the arrays inside {what}: this runs un-jitted only; keep the arrays on ctx themselves"
+        )
         walk.report(node, "untraced", message)
     targets = [_retarget(walk, t) for t in node.targets]
     if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):

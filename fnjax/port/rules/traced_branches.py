@@ -401,11 +401,12 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
                 after.variables[n] = walk.state.variables[n]
     walk.state = after
     walk.sink.imports.add("jax")
+    own_names = [walk.unused("positive"), walk.unused("negative")]
     functions = [
         define(name, ", ".join(given), [*block, line(f"return {result}")])
-        for name, block, result in zip(("positive", "negative"), [*bodies, []], results, strict=False)
+        for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
     ]
-    arguments = ", ".join([predicate(test), "positive", "negative", *given])
+    arguments = ", ".join([predicate(test), *own_names, *given])
     last = line(f"{taken} jax.lax.cond({arguments})")
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 

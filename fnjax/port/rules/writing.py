@@ -276,7 +276,9 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
             f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
         )
     containers = [
-        n for n in _containers(walk, node, place) if n not in holders and n != SAVED and not _left_behind(walk, first, n)
+        n
+        for n in _containers(walk, node, place)
+        if n not in holders and n != SAVED and not _left_behind(walk, first, n)
     ]
     if containers:
         raise Stop(

@@ -1,0 +1,341 @@
+"""Functions whose loops end inside blocks, and whose last digits and empty selections matter."""
+
+CASES = {
+    "Balanced": (  # breaks behind a counter and a context; what a round makes is read afterwards
+        "rand(4, 4) + 0.5, 50, 1e-4",
+        """
+class Balanced(Function):
+    @staticmethod
+    def forward(ctx, k, rounds, tol):
+        u = torch.ones(k.size(0), dtype=k.dtype)
+        for i in range(rounds):
+            v = 1 / (k.t() @ u)
+            u = 1 / (k @ v)
+            if i % 5 == 4:
+                with torch.no_grad():
+                    err = (v * (k.t() @ u) - 1).abs().sum()
+                    if err < tol:
+                        break
+            elif u.max() > 1e4:
+                u = u * 0
+                break
+        ctx.save_for_backward(u, v)
+        return u[:, None] * k * v
+
+    @staticmethod
+    def backward(ctx, g):
+        u, v = ctx.saved_tensors
+        return g * u[:, None] * v, None, None
+""",
+    ),
+    "Largest": (  # power iteration
+        "randn(3, 3), rand(3), 40, 1e-3",
+        """
+class Largest(Function):
+    @staticmethod
+    def forward(ctx, m, v, rounds, tol):
+        m = m @ m.t() + torch.eye(3)
+        old = 0.0
+        for _ in range(rounds):
+            w = m @ v
+            new = w.norm()
+            v = w / new
+            if (new - old).abs() < tol * new:
+                break
+            old = new
+        ctx.save_for_backward(v)
+        return new
+
+    @staticmethod
+    def backward(ctx, g):
+        v, = ctx.saved_tensors
+        return g * torch.outer(v, v), None, None, None
+""",
+    ),
+    "WithinLimits": (  # numbers of the caller's on one way
+        "randn(6), -1, 1, 4",
+        """
+class WithinLimits(Function):
+    @staticmethod
+    def forward(ctx, x, low, high, bits):
+        top = 2. ** bits - 1.
+        z = -x.min() * 3
+        if z < low:
+            z = low
+        elif z > high:
+            z = high
+        m = x.abs().max()
+        if m > high:
+            m = high
+        zero = 0.
+        if z < 0:
+            zero = 0.
+        elif z > top:
+            zero = top
+        else:
+            zero = z
+        return x / m + z + zero
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None, None
+""",
+    ),
+    "Kernel": (  # in place behind a flag
+        "randn(3, 2), randn(4, 2), rand(1) + 0.5, 1.5",
+        """
+def squares(a, b):
+    return (a[:, None] - b).pow(2).sum(-1)
+
+
+class Kernel(Function):
+    @staticmethod
+    def forward(ctx, a, b, scale, power):
+        needs = any(ctx.needs_input_grad)
+        dist = squares(a / scale, b / scale)
+        if power == 1.5:
+            dist_ = dist.clone() if needs else dist
+            k = dist_.div_(-2.0).exp_()
+            if needs:
+                ctx.save_for_backward(dist.mul_(k).div_(scale))
+        else:
+            k = dist.neg_().exp_()
+        return k
+
+    @staticmethod
+    def backward(ctx, g):
+        d, = ctx.saved_tensors
+        return None, None, (g * d).sum().view(1), None
+""",
+    ),
+    "Membrane": (  # a list holds what each round leaves behind
+        "randn(3, 6)",
+        """
+class Membrane(Function):
+    @staticmethod
+    def forward(ctx, x):
+        v = torch.zeros(x.size(0), dtype=x.dtype)
+        states, spikes = [], []
+        for t in range(x.size(1)):
+            v += x[:, t]
+            states.append(v)
+            s = (v > 0.5).float()
+            v = v * (1 - s)
+            spikes.append(s)
+        ctx.save_for_backward(torch.stack(states, 1))
+        return torch.stack(spikes, 1) + v[:, None]
+
+    @staticmethod
+    def backward(ctx, g):
+        v, = ctx.saved_tensors
+        return g / (1 + v.abs()) ** 2
+""",
+    ),
+    "PartialSort": (  # calls itself for the rows that are left, and writes through what a helper turns
+        "randn(4, 9), 1, 2",
+        """
+def last(x, dim):
+    if dim == x.dim() - 1:
+        return x
+    return x.transpose(dim, -1)
+
+
+def positive(x, dim, k):
+    size = x.size(dim)
+    top, _ = x.topk(min(k, size), dim=dim)
+    total = top.clamp(min=0).sum(dim, keepdim=True)
+    count = (top > 0).sum(dim, keepdim=True)
+    if k < size:
+        left = (count == k).squeeze(dim)
+        if left.any():
+            rows = last(x, dim)[left]
+            t, c = positive(rows, 1, 2 * k)
+            last(total, dim)[left] = t
+            last(count, dim)[left] = c
+    return total, count
+
+
+class PartialSort(Function):
+    @staticmethod
+    def forward(ctx, x, dim, k):
+        total, count = positive(x, dim, k)
+        ctx.save_for_backward(x, count)
+        return total / count.clamp(min=1)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, count = ctx.saved_tensors
+        return g * (x > 0) / count.clamp(min=1), None, None
+""",
+    ),
+    "ManyIndices": (  # a list of arrays is one index for each axis
+        "randn(4, 3), array([0, 2, 3]), array([1, 1, 0])",
+        """
+class ManyIndices(Function):
+    @staticmethod
+    def forward(ctx, x, i, j):
+        ctx.save_for_backward(i, j)
+        ctx.shape = x.shape
+        at = [i, j]
+        y = x.clone()
+        y[at] = 0
+        return y.sum() + x[[i, j]] * x[[0, 2]].sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        y = torch.zeros(ctx.shape)
+        y[list(ctx.saved_tensors)] = g
+        return y, None, None
+""",
+    ),
+    "Apart": (  # a number before a slice and an index of which nothing is known
+        "randn(2, 3, 4), array([0, 2])",
+        """
+def entries(x, i):
+    return x[0, :, i]
+
+
+class Apart(Function):
+    @staticmethod
+    def forward(ctx, x, i):
+        ctx.shape, ctx.i = x.shape, i
+        return entries(x, i)
+
+    @staticmethod
+    def backward(ctx, g):
+        y = torch.zeros(ctx.shape)
+        for b in range(2):
+            y[b, :, ctx.i] = g * (1 - b)
+        return y, None
+""",
+    ),
+    "WholePowers": (
+        "array([0.25, 8.0, 8192.0, 32768.0, 3.0, 1000.0]), array([13, 15, 3])",
+        """
+class WholePowers(Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        scale = 2 ** torch.floor(torch.log2(x))
+        ctx.save_for_backward(scale)
+        return torch.round(x / scale) * scale + torch.floor(torch.exp2(k * 1.0)).sum() + x.log10().floor()
+
+    @staticmethod
+    def backward(ctx, g):
+        scale, = ctx.saved_tensors
+        return g * scale, None
+""",
+    ),
+    "SingularVectors": (  # differences of products of which the same are 0, under jit too
+        "randn(4, 4)",
+        """
+class SingularVectors(Function):
+    @staticmethod
+    def forward(ctx, x):
+        u, s, v = torch.svd(x)
+        ctx.save_for_backward(u, s, v)
+        return u.abs(), s
+
+    @staticmethod
+    def backward(ctx, gu, gs):
+        u, s, v = ctx.saved_tensors
+        squares = (s ** 2).expand(u.size())
+        f = 1 / (squares - squares.t())
+        f[f.abs() == math.inf] = 0
+        e = s.pow(2)[:, None] - s.pow(2)
+        f = f + torch.where(e == 0, torch.zeros_like(e), 1 / e).t()
+        inner = (u.t() @ (gu * u.sign())) * f
+        return u @ ((inner + inner.t()) @ torch.diag(s) + torch.diag(gs)) @ v.t()
+""",
+    ),
+    "Settings": (  # a row of numbers that was saved as a tensor
+        "randn(2, 3, 8, 8), randn(4, 3, 1, 1), (2, 2), 2",
+        """
+class Settings(Function):
+    @staticmethod
+    def jvp(ctx, *tangents):
+        Function.jvp(ctx, *tangents)
+
+    @staticmethod
+    def forward(ctx, *args):
+        x, weight, stride, order = args
+        h, w = x.shape[-2:]
+        row = torch.tensor([weight is not None, order != 1, stride[0],
+                            h, w, order])
+        ctx.save_for_backward(x, weight, row)
+        return F.conv2d(x, weight, stride=stride)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        x, weight, row = ctx.saved_tensors
+        used, _, s,\\
+            h, w, order = [int(c) for c in row]
+        g, = grads
+        up = g.repeat_interleave(s, 2).repeat_interleave(s, 3)[..., :h, :w]
+        gw = torch.einsum("bohw,bihw->oi", g, F.avg_pool2d(x, order))[..., None, None] if used else None
+        return torch.einsum("bohw,oi->bihw", up, weight[..., 0, 0]) / order, gw, None, None
+""",
+    ),
+    "Saturated": (  # a finite slope where the probability is 0 or 1
+        "array([20.0, -3.0, -120.0, 0.3]), array([1.0, 1.0, 0.0, 0.4])",
+        """
+class Saturated(Function):
+    @staticmethod
+    def forward(ctx, x, t):
+        ctx.save_for_backward(x, t)
+        return F.binary_cross_entropy(torch.sigmoid(x), t)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, t = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            loss = F.binary_cross_entropy(torch.sigmoid(x), t)
+        gx, = torch.autograd.grad(loss, x, g)
+        return gx, None
+""",
+    ),
+    "OnlyTold": (  # a handler that prints and raises reads what was written to
+        "randn(5), 4",
+        """
+def shrunk(x, bits):
+    top = x.abs().max()
+    assert top != 0, "nothing there"
+    x /= 2. ** torch.round(torch.log2(top))
+    return torch.round(x * bits) / bits
+
+
+class OnlyTold(Function):
+    @staticmethod
+    def forward(ctx, x, bits):
+        ctx.bits = bits
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        try:
+            out = shrunk(g, ctx.bits)
+        except AssertionError as e:
+            print(g.max())
+            raise e
+        return out, None
+""",
+    ),
+    "BesselOfTensor": (  # SciPy's special functions give tensors for tensors
+        "rand(3) + 0.5",
+        """
+from scipy import special
+
+
+class BesselOfTensor(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return special.k0(x.detach().cpu()).to(x.device)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (-special.k1(x.detach().cpu())).to(g.device)
+""",
+    ),
+}
