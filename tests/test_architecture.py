@@ -137,6 +137,7 @@ STRATA = [
     "port.rules.messages",
     "port.rules.written_choices",
     "port.rules.places",
+    "port.rules.returning_loops",
     "port.rules.grad_mode",
     "port.rules.decorators",
     "port.rules.definitions",

@@ -47,6 +47,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
 )
 from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.rules.places import places_of_mask
+from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
@@ -187,7 +188,7 @@ def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], i
     """Rewrites of several statements at once: what they become, and how many they are."""
     first = recomputation(walk, body, index) or control.early_return(walk, body, index)
     second = first or control.early_continue(walk, body, index) or written_choice(walk, body, index)
-    return second or places_of_mask(walk, body, index)
+    return second or places_of_mask(walk, body, index) or returning_loop(walk, body, index)
 
 
 def _from_torch(program: Program, cls: Class) -> bool:

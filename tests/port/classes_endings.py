@@ -52,6 +52,52 @@ class Largest(Function):
         return g * torch.outer(v, v), None, None, None
 """,
     ),
+    "Halved": (  # a loop that returns what the function returns
+        "randn(4), 20",
+        """
+class Halved(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y = x
+        for i in range(n):
+            y = y / 2
+            if y.abs().max() < 0.1:
+                return y
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
+    "Bisection": (  # a loop that returns something else
+        "rand(4), 40, 1e-4",
+        """
+def root(x, n, tol):
+    low, high = torch.zeros_like(x), x + 1
+    for _ in range(n):
+        middle = (low + high) / 2
+        above = middle * middle > x
+        low = torch.where(above, low, middle)
+        high = torch.where(above, middle, high)
+        if (high - low).max() < tol:
+            return middle, 1
+    return high, 0
+
+
+class Bisection(Function):
+    @staticmethod
+    def forward(ctx, x, n, tol):
+        y, ended = root(x, n, tol)
+        ctx.save_for_backward(y)
+        return y * (ended + 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return g / (2 * y), None, None
+""",
+    ),
     "WithinLimits": (  # numbers of the caller's on one way
         "randn(6), -1, 1, 4",
         """

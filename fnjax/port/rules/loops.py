@@ -301,10 +301,10 @@ def _guarded(walk: Walk, node: cst.While) -> Statements | None:
 
 def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
     """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
-    around = [n for s in node.body.body for n in _of_loop(s) if isinstance(n, (cst.If, cst.With))]
-    around = [n for n in around if any(isinstance(inner, cst.Break) for inner in _of_loop(n))]
+    around = [n for s in node.body.body for n in of_loop(s) if isinstance(n, (cst.If, cst.With))]
+    around = [n for n in around if any(isinstance(inner, cst.Break) for inner in of_loop(n))]
     leaving = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
-    leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in _of_loop(s))
+    leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in of_loop(s))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return None
     here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
@@ -316,17 +316,17 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
     return (start, walk.unused("done")) if traced else None
 
 
-def _of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The nodes of a statement that belong to the loop that it stands in, not to one of its own."""
     yield node
     if not isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Lambda)):
         for child in node.children:
-            yield from _of_loop(child)
+            yield from of_loop(child)
 
 
 def _until(done: str, block: list[Any]) -> Statements:
     """The statements of a round, with a variable that says whether one of its tests has ended the loop."""
-    first = next((i for i, s in enumerate(block) if any(isinstance(n, cst.Break) for n in _of_loop(s))), None)
+    first = next((i for i, s in enumerate(block) if any(isinstance(n, cst.Break) for n in of_loop(s))), None)
     if first is None:
         return block
     branch, after = block[first], _until(done, block[first + 1 :])
