@@ -54,12 +54,15 @@ class _Functions(Located):
         for node in nodes(function.body):
             for name in _asking(node):
                 asked.setdefault(name, at[node])
+        loops = [n for n in nodes(function.body) if isinstance(n, (cst.For, cst.While))]
         wanted: dict[cst.CSTNode, list[str]] = {call: [] for call in calls}
         for read in reads:
             assert isinstance(read, cst.Attribute)
             name = code(read.value)
             before = [c for c in calls if name in asked and asked[name] < at[c] < at[read]]
             if len(before) != 1:
+                return None
+            if any(asked[name] < at[n] and any(c is before[0] for c in nodes(n)) for n in loops):  # rounds add up
                 return None
             if name not in wanted[before[0]]:
                 wanted[before[0]].append(name)

@@ -45,6 +45,7 @@ class Walk:
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
         self.repeated = 0  # inside one that is evaluated more than once
         self.loops: list[cst.CSTNode] = []
+        self.round = self.state  # at the end of the last round of the loop that was walked last
         self.filling: set[cst.CSTNode] = set()  # the loops around that become functions
         self.untaken: list[cst.CSTNode] = []  # blocks that do not run where the present one does
         self.current: cst.CSTNode = routine.node
@@ -485,6 +486,7 @@ class Walk:
         enter()
         made = self.body(body)
         self.loops.pop()
+        self.round = self.state.copy()
         self.state.join(start)
         return made
 

@@ -803,6 +803,14 @@ def test_a_partial_class_leaves_its_neighbours():
         names["C"].apply(2.0, 3.0, 1, True)
 
 
+def test_gradients_that_rounds_add_up():
+    """`.grad` of a tensor that asked for it before the loop is the sum of all rounds."""
+    _, findings = ported(
+        "z = x.detach().requires_grad_()\nfor i in range(n):\n    w = z * i\n    w.backward(y)\nx = z.grad"
+    )
+    assert [f.code for f in findings] == ["absent", "absent"]
+
+
 def test_a_sparse_matrix_is_a_finding():
     """SciPy's sparse matrices do not take JAX's arrays under jit."""
     result = port_source(

@@ -109,6 +109,8 @@ def hides(walk: Walk, node: cst.BaseExpression) -> bool:
 
 
 def _hides(walk: Walk, node: cst.CSTNode) -> bool:
+    if isinstance(node, (cst.List, cst.Tuple)):
+        return any(_hides(walk, e.value) for e in node.elements)
     if isinstance(node, cst.Call):
         name = walk.name_of(node.func)
         own = walk.program.classes.get(name.removeprefix("file:"))

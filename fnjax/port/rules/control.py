@@ -97,6 +97,9 @@ def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
     for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
         if not isinstance(other, cst.Name) or code(copy) != f"{other.value}.clone()" or walk.loops:
             continue
+        place = walk.lookup(other.value).place
+        if place is None or not place.local:  # the caller's
+            continue
         flag, read = code(node.test), walk.routine.reads.get(other.value, ())
         chosen = [n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and code(n.test) == flag]
         behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.nodes_in(b)}

@@ -11,13 +11,13 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, State, Value
+from fnjax.port.facts import STATIC, UNKNOWN, State, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
 from fnjax.port.program import nodes
@@ -106,9 +106,11 @@ def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
 
 def _traced(walk: Walk, node: cst.While) -> Statements | None:
     """The loop as jax.lax.while_loop; None where it is no such loop."""
-    start = walk.state.copy()
     if node.orelse is not None:
         return None
+    for name in _only_here(walk, node):  # known from an earlier round of a loop around this one
+        walk.state.variables.pop(name, None)
+    start = walk.state.copy()
 
     def alone() -> None:
         for name in walk.state.variables.keys() - start.variables.keys():  # what a round makes stays in it
@@ -116,20 +118,29 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
 
     with walk.rehearsal():
         rehearsed = walk.loop(node, alone, node.body)
-    walk.state = start.copy()
+    ends, walk.state = walk.round.variables, start.copy()
     written = written_in(rehearsed)
     if written is None:
         return None
-    carried = [n for n in start.variables if n in written]
-    new = sorted(n for n in written - set(carried) if walk.live(n))  # the first round gives them their shapes
+    carried = {n: n for n in start.variables if n in written}  # with what each begins
+    new = sorted(n for n in written - carried.keys() if walk.live(n))  # the first round gives them their shapes
     if not carried or not all(n in _given_always(rehearsed) for n in new):
         return None
     if not all(carries(start.variables[n]) for n in carried):
         return None
-    for name in carried:
-        value = start.variables[name]
-        kind = Value("tensor", value.dtype, 0) if value.kind == "static" else replace(value, kind="tensor")
-        walk.bind(name, replace(kind, number=""), node)
+
+    def end(name: str, value: Value) -> Value:
+        walk.bind(name, value, node)
+        with walk.rehearsal():
+            walk.loop(node, alone, node.body)
+        walk.state = start.copy()
+        return walk.round.variables.get(name, UNKNOWN)
+
+    firsts = {n: _first(n, start.variables, ends.get(n, UNKNOWN), end) for n in carried}
+    for name, (text, value) in firsts.items():
+        carried[name] = text
+        walk.sink.imports |= {"jnp"} if text.startswith("jnp.") else set()
+        walk.bind(name, replace(value, number=""), node)
     tests: list[Term] = []
 
     def enter() -> None:
@@ -148,13 +159,42 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
     return _emitted(walk, tests[-1], body, carried, new)
 
 
+def _only_here(walk: Walk, node: cst.While) -> set[str]:
+    """The variables of the source that only this loop gives values."""
+    kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, cst.CompFor)
+    inside = {id(n) for n in nodes(node)}
+    found: dict[bool, set[str]] = {True: set(), False: {p.name.value for p in walk.routine.parameters}}
+    for n in nodes(walk.routine.node.body):
+        if isinstance(n, kinds):
+            found[id(n) in inside] |= set(targets(n.target))
+    return found[True] - found[False]
+
+
+def _first(name: str, start: dict[str, Value], found: Value, end: Callable[[str, Value], Value]) -> tuple[str, Value]:
+    """What a variable begins with, an array of the dtype and shape that a round gives it, and what is known of it."""
+    value = start[name]
+    if value.kind != "static":
+        return name, replace(value, kind="tensor")
+    number = Value("tensor", value.dtype, 0)
+    if found.dtype == value.dtype and (found.kind == "static" or found.rank == 0):
+        return name, number
+    real = replace(number, dtype="float")
+    if value.dtype == "int" and (last := end(name, real)).rank == 0 and last.dtype == "float":  # `t = 1` and `t *= 0.5`
+        return f"float({name})", real
+    alike = {v.like: (n, v) for n, v in start.items() if v.like and v.is_tensor and n.isidentifier()}
+    for like, (other, shaped) in alike.items():  # `v = 0` and `v = v * decay + x`
+        if end(name, replace(shaped, place=None)).like == like:
+            return f"jnp.full_like({other}, {name})", replace(shaped, place=value.place)
+    return name, number
+
+
 def _given_always(body: cst.BaseSuite) -> set[str]:
     """The variables that each round gives a value, whatever its tests say."""
     small = (x for s in body.body if isinstance(s, cst.SimpleStatementLine) for x in s.body)
     return {n for x in small if isinstance(x, cst.Assign) for t in x.targets for n in targets(t.target)}
 
 
-def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str], new: list[str]) -> Statements:
+def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: dict[str, str], new: list[str]) -> Statements:
     if walk.differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
@@ -163,7 +203,7 @@ def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str], ne
     if test.value.is_tensor and test.value.rank != 0:  # of one entry
         condition = f"({condition}).reshape(())"
     together = ", ".join([*carried, *new])
-    single = len(carried + new) == 1
+    single = len(carried) + len(new) == 1
     parameter = together if single else carry
     opening: Statements = [] if single else [line(f"{together} = {carry}")]
     ends = [line(f"return {condition}"), line(f"return {together}")]
@@ -172,9 +212,9 @@ def _emitted(walk: Walk, test: Term, body: cst.BaseSuite, carried: list[str], ne
         define(more, parameter, [*opening, ends[0]]),
         define(step, parameter, [*opening, *inner, ends[1]]),
     ]
-    initial = together if single else f"({together})"
-    if new:
-        initial = f"{step}(({', '.join([*carried, *('None' for _ in new)])}))"
+    initial = ", ".join([*carried.values(), *("None" for _ in new)])
+    initial = initial if single else f"({initial})"
+    initial = f"{step}({initial})" if new else initial
     last = line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
     return [*made, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
@@ -334,7 +374,9 @@ def _until(done: str, block: list[Any]) -> Statements:
         return [*block[:first], line(f"{done} = True")]
     if not _breaks(branch):
         return [*block[:first], _ending(done, branch), *_rest(done, [], after)]
-    test = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], branch.test)])
+    plain = isinstance(branch.test, cst.Comparison)
+    asked = cst.Call(cst.Name("bool"), [cst.Arg(branch.test)]) if plain else branch.test
+    test = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], asked)])
     return [*block[:first], test, *_rest(done, list(branch.body.body)[:-1], after)]
 
 

@@ -155,7 +155,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
         made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
         value = replace(value, dtype="float")
-    if isinstance(node.operator, cst.Subtract) and _pairwise(walk, node):
+    if isinstance(node.operator, cst.Subtract) and _alike(walk, node):
         walk.sink.needs.add("_difference")
         made = parse(f"_difference({code(fit(made.left, 1))}, {code(fit(made.right, 1))})")
     new = narrowed(made, [left, right])
@@ -168,28 +168,67 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
 
 
 _PRODUCTS = frozenset({"pow", "square", "mul", "div", "multiply", "divide"})
-_TURNED = frozenset({"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes"})
+_TURNED = frozenset(
+    {"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes", "repeat", "clone"}
+    | {"contiguous", "expand_as", "view_as", "detach"}
+)
+_ASKING = frozenset(
+    {"isinf", "isnan", "isfinite", "floor", "ceil", "sign", "long", "int", "nonzero", "eq", "ne", "heaviside"}
+)
 
 
-def _pairwise(walk: Walk, node: cst.BinaryOperation) -> bool:
-    """Whether this takes the entries of one array from each other, `s - s.T`, and these are products."""
-    of, other = _turned(node.left), _turned(node.right)
-    if code(of) != code(other) or code(node.left) == code(node.right):
+def _alike(walk: Walk, node: cst.BinaryOperation) -> bool:
+    """Whether a difference of products is to be 0 where both are the same: of one array, `s - s.T`, or asked later."""
+    of, other = _turned(walk, node.left), _turned(walk, node.right)
+    if code(node.left) == code(node.right) or not (_product(walk, of) and _product(walk, other)):
         return False
+    return code(of) == code(other) or _asked(walk, node)
+
+
+def _product(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an expression multiplies, or what its variables were given does."""
+    given = [g for n in nodes(node) if isinstance(n, cst.Name) for g in walk.routine.given.get(n.value, ())]
     return any(
         (isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Multiply, cst.Power, cst.Divide)))
         or (isinstance(n, cst.Attribute) and n.attr.value.rstrip("_") in _PRODUCTS)
-        for made in (of, *walk.routine.given.get(code(of), ()))
+        for made in (node, *given)
         for n in nodes(made)
     )
 
 
-def _turned(node: cst.BaseExpression) -> cst.BaseExpression:
+def _asked(walk: Walk, node: cst.BinaryOperation) -> bool:
+    """Whether this, or what is made of it, is compared or rounded."""
+    asking = [
+        n
+        for n in nodes(walk.routine.node)
+        if isinstance(n, cst.Comparison)
+        or (isinstance(n, cst.Call) and code(n.func).rpartition(".")[2].rstrip("_") in _ASKING)
+    ]
+    known = {n.value for a in asking for n in nodes(a) if isinstance(n, cst.Name)}
+    while (
+        more := {
+            n.value
+            for name in known
+            for given in walk.routine.given.get(name, ())
+            for n in nodes(given)
+            if isinstance(n, cst.Name)
+        }
+        - known
+    ):
+        known |= more
+    within = [g for name in known for g in walk.routine.given.get(name, ())]
+    if any(g is node for g in walk.routine.given.get(code(node.left), ())):  # `v = v - spike * threshold`
+        return False
+    return any(n is node for a in (*asking, *within) for n in nodes(a))
+
+
+def _turned(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     """What an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
     while True:
         called = node.func if isinstance(node, cst.Call) else node
         if isinstance(called, cst.Attribute) and called.attr.value in _TURNED:
-            node = called.value
+            function = isinstance(node, cst.Call) and walk.name_of(called).startswith("torch.") and node.args
+            node = node.args[0].value if function else called.value  # type: ignore[attr-defined] # a call
         elif isinstance(node, cst.Subscript) and any(code(e.slice) == "None" for e in node.slice):
             node = node.value
         else:

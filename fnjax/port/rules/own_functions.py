@@ -25,7 +25,7 @@ from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.writing import holding, unpacked, write, writes_to
 from fnjax.port.terms import EQUAL
-from fnjax.port.walk import Stop, Term, Walk, assign
+from fnjax.port.walk import Stop, Term, Walk, assign, names
 
 
 @expression(cst.Call)
@@ -38,6 +38,8 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         values_of(walk, node)
         made = walk.rebuilt(node).with_changes(func=node.func)
         forward = _applied_forward(walk, node.func)
+        if forward is not None:
+            _written_inputs(walk, node, forward)
         if forward is not None and walk.program.drawing(forward):
             made = _with_key(walk, node, made)
         return Term(made, _applied(walk, node))
@@ -66,7 +68,7 @@ def _again_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A function that calls itself for the rows that a mask selects: what it gives for a row is that row's alone."""
     values = [walk.expr(a.value).value for a in node.args]
     selected = [v for v in values if v.mask]
-    if len(selected) != 1 or walk.program.called(name) is not walk.routine:
+    if len(selected) != 1 or walk.program.called(name) is not walk.routine or not _ends(walk, node):
         return None
     row = Value("tensor", mask=selected[0].mask, place=walk.fresh(node))
     made = walk.rebuilt(node).with_changes(func=node.func)
@@ -76,6 +78,21 @@ def _again_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
         parts = [replace(row, place=walk.fresh(node, f" {i}")) for i in range(len(target.elements))]
         return Term(made, Value("static", parts=tuple(parts)))
     return Term(made, row)
+
+
+def _ends(walk: Walk, node: cst.Call) -> bool:
+    """Whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
+    given = {p.name.value for p in walk.routine.parameters}
+    changed = {
+        n.value
+        for a in node.args
+        for b in nodes(a.value)
+        if isinstance(b, cst.BinaryOperation) and walk.expr(a.value).value.kind != "tensor"
+        for n in nodes(b)
+        if isinstance(n, cst.Name) and n.value in given
+    }
+    around = (n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and any(c is node for c in nodes(n.body)))
+    return any(changed & names(n.test) for n in around)
 
 
 _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
@@ -289,6 +306,18 @@ def _applied(walk: Walk, node: cst.Call) -> Value:
     if cls:
         walk.called.add(f"file:{cls.name}")
     return _everywhere_fresh(walk, node, result)
+
+
+def _written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
+    """An input that a Function writes to is not to be read afterwards: here its result has the new entries."""
+    for parameter, arg in zip(forward.parameters[forward.first :], node.args, strict=False):
+        place = walk.expr(arg.value).value.place if parameter.name.value in forward.writes else None
+        if place is None:
+            continue
+        read = [n for n in holding(walk, place) if walk.live(n, node) and n not in _bound_by(walk, node)]
+        if read:
+            message = f"{code(node.func)} writes to {code(arg.value)!r}: read what it returns instead of {read[0]!r}"
+            raise Stop(node, "alias", message)
 
 
 def _everywhere_fresh(walk: Walk, node: cst.Call, value: Value, part: str = "") -> Value:
