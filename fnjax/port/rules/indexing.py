@@ -237,9 +237,11 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
             "a boolean mask among other indices selects a number of entries that depends on values; this runs "
             "un-jitted only",
         )
+    values = [None if v and _tuple_of(walk, i, v) else v for i, v in zip(indices, values, strict=True)]
     basic = all(v is None or (v.kind == "static" and v.element is None and v.name != LIST) for v in values)
+    counted = all(i is None or v is not None for i, v in zip(indices, values, strict=True))
     rank = None
-    if value.rank is not None and basic:
+    if value.rank is not None and basic and counted:
         new = sum(i is not None and code(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
         gone = sum(
             i is not None and code(i) not in {"None", "...", "Ellipsis", "np.newaxis", "torch.newaxis"} for i in indices
@@ -253,6 +255,14 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         place = replace(value.place if basic else value.place.doubtful, steps=(*value.place.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
     return Term(made, Value(kind, value.dtype, rank, place=place))
+
+
+def _tuple_of(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
+    """Whether an index is a tuple of slices and numbers: `tuple(parts)`."""
+    made = walk.routine.given.get(node.value, [node]) if isinstance(node, cst.Name) else [node]
+    calls = all(isinstance(n, cst.Call) and walk.name_of(n.func) == "builtins.tuple" for n in made)
+    one = value.element
+    return calls and one is not None and one.kind == "static" and one.element is None and one.parts is None
 
 
 def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
