@@ -213,7 +213,9 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if value.mask:
         raise Uncompressed
     if value.kind in {"static", "object"}:
-        if any(i is not None and walk.expr(i).value.python for i in elements(node)):
+        found = [walk.expr(i).value for i in elements(node) if i is not None]
+        several = value.kind == "static" and (value.parts is not None or value.element is not None)
+        if any(v.python or (several and v.is_tensor) for v in found):
             walk.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
         return Term(_changed(walk, node, base), _part(walk, node, value))
     if (parted := apart(walk, node)) is not node:
@@ -248,7 +250,8 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         )
         rank = value.rank + new - gone
     place = walk.fresh(node)
-    doubtful = not basic and not any(v is not None and (v.is_tensor or v.element or v.name == LIST) for v in values)
+    advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
+    doubtful = not basic and not advanced
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
         taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
@@ -259,10 +262,21 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
 
 def _tuple_of(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
     """Whether an index is a tuple of slices and numbers: `tuple(parts)`."""
-    made = walk.routine.given.get(node.value, [node]) if isinstance(node, cst.Name) else [node]
-    calls = all(isinstance(n, cst.Call) and walk.name_of(n.func) == "builtins.tuple" for n in made)
     one = value.element
-    return calls and one is not None and one.kind == "static" and one.element is None and one.parts is None
+    plain = one is not None and one.kind == "static" and one.element is None and one.parts is None
+    return plain and node is not None and _is_tuple(walk, node)
+
+
+def _is_tuple(walk: Walk, node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Name):
+        given = walk.routine.given.get(node.value, ())
+        return (
+            bool(given) and not any(isinstance(g, cst.Name) for g in given) and all(_is_tuple(walk, g) for g in given)
+        )
+    if isinstance(node, cst.BinaryOperation):
+        return _is_tuple(walk, node.left) or _is_tuple(walk, node.right)
+    called = isinstance(node, cst.Call) and walk.name_of(node.func) == "builtins.tuple"
+    return called or isinstance(node, cst.Tuple)
 
 
 def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:

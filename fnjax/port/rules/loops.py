@@ -106,7 +106,7 @@ def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
 
 def _traced(walk: Walk, node: cst.While) -> Statements | None:
     """The loop as jax.lax.while_loop; None where it is no such loop."""
-    if node.orelse is not None:
+    if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in nodes(node)):
         return None
     for name in _only_here(walk, node):  # known from an earlier round of a loop around this one
         walk.state.variables.pop(name, None)
@@ -148,9 +148,11 @@ def _traced(walk: Walk, node: cst.While) -> Statements | None:
         walk.memo.clear()
         tests.append(walk.expr(node.test))
 
-    keys, before = walk.sink.keys, len(walk.before)
+    keys, before, known = walk.sink.keys, len(walk.before), list(walk.sink.findings)
     body = walk.loop(node, enter, node.body)
     last = written_in(body)
+    if any(f.code == "untraced" and f not in known for f in walk.sink.findings):  # of a counter, as one
+        return None
     if walk.sink.keys != keys or len(walk.before) != before or last is None or not last <= written:
         return None
     if not all(n in walk.state.variables and carries(walk.state.variables[n]) for n in new):

@@ -376,13 +376,14 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
         return None
     every = {n for w in written if w is not None for n in w}
     own = {n for n in every if _own(walk, node, blocks, n)}
-    given = sorted(n for n in every if (n in start.variables or n == walk.program.key_name) and n not in own)
+    both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
+    anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
+    given = sorted(n for n in every - own - anew if n in start.variables or n == walk.program.key_name)
     if ending:
         results = [code(fit(r, 1)) for r in returns if r is not None]
         taken = "return"
     else:
         changed = sorted(n for n in every if walk.live(n) and n not in own)
-        both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
         new = {n: after.variables[n] for n in changed}
         if not changed or any(n not in start.variables and n not in both for n in changed):
             return None
@@ -417,15 +418,17 @@ def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bo
     found = walk.routine.reads.get(name, ())
     if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
         return False
-    for block in blocks:
-        first = next(
-            (s for s in _flat(block) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None
-        )
-        small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
-        bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
-        if first is not None and (name not in bound or name in names(small.value)):  # type: ignore[union-attr] # an Assign
-            return False
-    return True
+    return all(_begins(block, name) is not False for block in blocks)
+
+
+def _begins(block: cst.BaseSuite, name: str) -> bool | None:
+    """Whether a block gives a variable its value before it reads it; None where it does not know it."""
+    first = next((s for s in _flat(block) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None)
+    if first is None:
+        return None
+    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+    bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
+    return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign
 
 
 def _flat(block: cst.BaseSuite) -> list[cst.CSTNode]:
