@@ -119,6 +119,7 @@ STRATA = [
     "port.rules.numbers",
     "port.rules.foreign",
     "port.rules.conditions",
+    "port.rules.carried_loops",
     "port.rules.operators",
     "port.rules.results",
     "port.rules.operations",

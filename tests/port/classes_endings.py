@@ -98,6 +98,56 @@ class Bisection(Function):
         return g / (2 * y), None, None
 """,
     ),
+    "ByRow": (  # loops in a loop of Python, branches that make a variable, numbers that become arrays
+        "randn(3, 4)",
+        """
+class ByRow(Function):
+    @staticmethod
+    def forward(ctx, x):
+        rows = []
+        for row in x:
+            if row.sum() > 0:
+                v = row / row.abs().max()
+                v = v + 1
+            else:
+                v = row
+            u, before, step = row * 1, 0, 1
+            for k in range(50):
+                err = (torch.cos(u) - u).abs().max()
+                u = u + step * (torch.cos(u) - u)
+                if (u - before).norm() < 1e-3:
+                    break
+                before = u
+                step *= 0.9
+            rows.append(v * err + before)
+        return torch.stack(rows)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+""",
+    ),
+    "TurnedSlices": (  # views through tuples of slices
+        "randn(3, 4), 1",
+        """
+class TurnedSlices(Function):
+    @staticmethod
+    def forward(ctx, x, dim):
+        y = x.clone()
+        at = [slice(None)] * x.dim()
+        at[dim] = slice(0, 2)
+        v = y[tuple(at)]
+        v += 1
+        w = y[(slice(None),) * dim + (0,)]
+        w.mul_(3)
+        y[tuple(slice(1, 2) for _ in range(2))].zero_()
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
     "WithinLimits": (  # numbers of the caller's on one way
         "randn(6), -1, 1, 4",
         """

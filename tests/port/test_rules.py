@@ -476,6 +476,18 @@ FINDINGS = {
     "arrays in a function on ctx": ("z = x.exp()\nctx.f = lambda t: t * z", "untraced"),
     "arrays in an object on ctx": ("s = types.SimpleNamespace(a=x.exp())\nctx.s = s", "untraced"),
     "arrays in an inner function on ctx": ("z = x.exp()\ndef f(t):\n    return t * z\nctx.f = f", "untraced"),
+    "a counter that Python needs": (
+        "z = x.exp()\nw = [1, 2, 3]\nfor k in range(3):\n    z = z * w[k]\n    if z.sum() > 0:\n        break\nx = z",
+        "untraced",
+    ),
+    "a counter in a slice": (
+        "z = x.exp()\nfor k in range(3):\n    z = z * y[:k].sum()\n    if z.sum() > 0:\n        break\nx = z",
+        "untraced",
+    ),
+    "a name that a test binds": (
+        "z = x.exp()\nwhile (w := z.sum()) > 1:\n    z = z / 2\nx = z * w",
+        "untraced",
+    ),
     "a list that holds what the next round writes to": (
         "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
         "alias",

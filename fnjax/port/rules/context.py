@@ -78,7 +78,8 @@ def _is_set_nowhere(walk: Walk, name: str) -> bool:
 
 def _is_set_by_init(walk: Walk, name: str) -> bool:
     """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
-    classes = walk.program.ancestors(walk.routine.owner) if walk.routine.owner else []
+    owner = walk.routine.owner
+    classes = walk.program.ancestors(owner) if owner and owner.is_function else []
     setting = {
         method
         for c in classes

@@ -19,7 +19,7 @@ from fnjax.port.facts import Value
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit, literal
-from fnjax.port.rules.loops import define, otherwise, written_in
+from fnjax.port.rules.carried_loops import define, otherwise, written_in
 from fnjax.port.rules.registry import statement
 from fnjax.port.walk import Statements, Walk, line, lines_of, names
 

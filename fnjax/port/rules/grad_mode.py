@@ -18,10 +18,10 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from fnjax.port.facts import TENSOR, UNKNOWN, Value
+from fnjax.port.facts import TENSOR, UNKNOWN, Value, places
 from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
-from fnjax.port.rules.loops import define
+from fnjax.port.rules.carried_loops import define
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Stop, Term, Walk, line, lines_of, names, parse, placed
@@ -383,6 +383,10 @@ def _pullback(
     several = isinstance(outputs, (cst.Tuple, cst.List)) and given is not None
     if several and not isinstance(given, (cst.Tuple, cst.List)) and walk.expr(given).value.kind == "static":  # type: ignore[arg-type] # there is one
         result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
+    if len(terms) == 1 and terms[0].value.kind == "static":  # `res = f(x)` of several
+        if given is None or isinstance(given, (cst.Tuple, cst.List)):
+            return None
+        result, cotangent, first = f"tuple({result})", f"tuple({cotangent})", "_"
     if isinstance(given, cst.List):
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
@@ -522,7 +526,7 @@ def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseState
             bound = walk.program.bound_in(s)
             plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
             values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
-            if plain and not names(s) & others and values and all(v.kind == "static" for v in values):
+            if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
                 found.append(s)
             others |= bound if s not in found else set()
     walk.state = start

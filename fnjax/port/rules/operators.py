@@ -170,7 +170,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
 _PRODUCTS = frozenset({"pow", "square", "mul", "div", "multiply", "divide"})
 _TURNED = frozenset(
     {"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes", "repeat", "clone"}
-    | {"contiguous", "expand_as", "view_as", "detach"}
+    | {"contiguous", "expand_as", "view_as", "detach", "max", "min", "amax", "amin"}
 )
 _ASKING = frozenset(
     {"isinf", "isnan", "isfinite", "floor", "ceil", "sign", "long", "int", "nonzero", "eq", "ne", "heaviside"}
@@ -186,13 +186,13 @@ def _alike(walk: Walk, node: cst.BinaryOperation) -> bool:
 
 
 def _product(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an expression multiplies, or what its variables were given does."""
-    given = [g for n in nodes(node) if isinstance(n, cst.Name) for g in walk.routine.given.get(n.value, ())]
+    """Whether an expression is a product, or its variable was given one."""
+    given = walk.routine.given.get(node.value, ()) if isinstance(node, cst.Name) else (node,)
+    tops = [_turned(walk, g) for g in given]
     return any(
         (isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Multiply, cst.Power, cst.Divide)))
-        or (isinstance(n, cst.Attribute) and n.attr.value.rstrip("_") in _PRODUCTS)
-        for made in (node, *given)
-        for n in nodes(made)
+        or (isinstance(n, cst.Call) and code(n.func).rpartition(".")[2].rstrip("_") in _PRODUCTS)
+        for n in tops
     )
 
 
@@ -229,7 +229,7 @@ def _turned(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
         if isinstance(called, cst.Attribute) and called.attr.value in _TURNED:
             function = isinstance(node, cst.Call) and walk.name_of(called).startswith("torch.") and node.args
             node = node.args[0].value if function else called.value  # type: ignore[attr-defined] # a call
-        elif isinstance(node, cst.Subscript) and any(code(e.slice) == "None" for e in node.slice):
+        elif isinstance(node, cst.Subscript) and any(code(e.slice) in {"None", "0"} for e in node.slice):
             node = node.value
         else:
             return node

@@ -228,6 +228,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if short in {"sum", "mean", "max", "min", "norm", "prod", "all", "any"} and len(bound.values) == 1:
         rank = 0
     if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
+        dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__
         rank = 0
     place = _place(walk, node, bound, rendered, first, dtype, exact)
     like = likes.pop() if same and likes else _sized_as(walk, bound.values.get("size") or bound.values.get("data"))

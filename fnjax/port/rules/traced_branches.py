@@ -21,7 +21,7 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.rules.loops import carries, define, written_in
+from fnjax.port.rules.carried_loops import carries, define, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 
 
@@ -102,8 +102,13 @@ def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
 
 def _open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
     """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
-    called = any(isinstance(n, cst.Call) and code(n.func) != "jnp.where" for g in given for n in nodes(g))
+    called = any(isinstance(n, cst.Call) and not code(n.func).startswith("jnp.") for g in given for n in nodes(g))
     return not called and any(v.traced and w.kind == "unknown" for v, w in ((a, b), (b, a)))
+
+
+def _other_scalars(a: Value, b: Value) -> bool:
+    """Whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
+    return a.is_tensor and b.is_tensor and 0 in (a.rank, b.rank) and a.dtype != b.dtype
 
 
 _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
@@ -301,7 +306,8 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         walk.state = start
         return None
     open_ = {n for n in changed if _open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
-    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n])} | open_
+    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or _other_scalars(ends[0][n], ends[1][n])}
+    chosen |= open_
     numbers = bool(chosen)
     if numbers and not all((ends[0][n].is_tensor and ends[1][n].is_tensor) or n in chosen for n in changed):
         walk.state = start
