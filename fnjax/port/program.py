@@ -225,6 +225,12 @@ class Program:
             is not None
         )
 
+    @functools.cached_property
+    def complex(self) -> bool:
+        """Whether the file computes with complex numbers."""
+        words = r"complex|cfloat|cdouble|\bfft\b|\bconj\b|view_as_real|\bpolar\b|\bangle\b|\.imag\b|\b[\d.]+[jJ]\b"
+        return re.search(words, self.source.tree.code) is not None
+
     # ------------------------------------------------------------------------------------------- routines
 
     def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:

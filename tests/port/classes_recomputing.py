@@ -377,4 +377,70 @@ class ListedInputs(Function):
         return grads
 """,
     ),
+    "KeptTuples": (  # containers of what is differentiated
+        "randn(3, 4)",
+        """
+def powers(x):
+    return x * 2, x ** 3
+
+
+class KeptTuples(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        p, m, l = x.chunk(2, 1), x.max(1), [x, x * 2]
+        return p[0] * torch.sigmoid(p[1]) + m[0].sum() + l[1].sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            p = x.chunk(2, 1)
+            m = x.max(1)
+            l = [x, x * 2]
+            y = p[0] * torch.sigmoid(p[1]) + m.values.sum() + l[1].sum()
+        return torch.autograd.grad(y, x, g)[0]
+""",
+    ),
+    "SeveralResults": (  # under one name
+        "randn(3)",
+        """
+def powers(x):
+    return x * 2, x ** 3
+
+
+class SeveralResults(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return powers(x)
+
+    @staticmethod
+    def backward(ctx, *g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            res = powers(x)
+        return torch.autograd.grad(res, x, g)[0]
+""",
+    ),
+    "ComplexAgain": (  # PyTorch's gradients are the conjugates of JAX's
+        "randn(3) + 1j * randn(3), array([0.0, 1.0, 0.0]), array([0.0, 0.0, -1.0])",
+        """
+class ComplexAgain(Function):
+    @staticmethod
+    def forward(ctx, z, x, y):
+        ctx.save_for_backward(z, x, y)
+        return torch.view_as_real(z.abs() ** 2 * z).sum(-1) + torch.atan2(x, y) + torch.angle(torch.complex(x, y))
+
+    @staticmethod
+    def backward(ctx, g):
+        z, x, y = ctx.saved_tensors
+        with torch.enable_grad():
+            z, x, y = (t.detach().requires_grad_() for t in (z, x, y))
+            r = torch.view_as_real(z.abs() ** 2 * z).sum(-1) + torch.atan2(x, y) + torch.angle(torch.complex(x, y))
+        return torch.autograd.grad(r, (z, x, y), g)
+""",
+    ),
 }

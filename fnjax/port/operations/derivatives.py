@@ -13,6 +13,8 @@ from fnjax.port.operations.expressions import code
 # By the function that a template calls.
 _FUNCTIONS = {
     "jnp.abs": "_abs",
+    "jnp.angle": "_angle",
+    "jnp.arctan2": "_arctan2",
     "jnp.clip": "_clip",
     "jnp.fmax": "_fmax",
     "jnp.fmin": "_fmin",

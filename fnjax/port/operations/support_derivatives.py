@@ -2,7 +2,20 @@
 # mypy: ignore-errors
 """Functions that ported code carries where it is differentiated: PyTorch's derivatives at ties, bounds and zeros."""
 
+import jax
 import jax.numpy as jnp
+
+
+def _arctan2(y, x):
+    """The angle of a point, of which that of the origin takes no gradient."""
+    origin = (x == 0) & (y == 0)
+    x, y = jnp.where(origin, jnp.copysign(1, x), x), jnp.where(origin, jax.lax.stop_gradient(y), y)
+    return jnp.arctan2(y, x)
+
+
+def _angle(x):
+    """The angle of complex numbers, of which that of 0 takes no gradient, as none of a real number does."""
+    return _arctan2(x.imag, x.real) if jnp.iscomplexobj(x) else jax.lax.stop_gradient(jnp.angle(x))
 
 
 def _abs(x):

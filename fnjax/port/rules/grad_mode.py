@@ -401,7 +401,7 @@ def _pullback(
     made += followed
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
-    value: cst.BaseExpression = parse(f"{pullback}({cotangent})")
+    value: cst.BaseExpression = parse(_in_torchs_convention(walk, pullback, cotangent))
     tuple_value = Value("static", parts=(TENSOR,) * len(wanted))
     subscripted = isinstance(small.value, cst.Subscript)
     if container:  # one argument, whose gradient is a container as well
@@ -461,7 +461,8 @@ def _of_container(
     again, back = walk.unused("recomputed"), walk.unused("pullback")
     function = define(again, name, [*block, line(f"return {result}")])
     pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
-    made = statement.with_changes(value=parse(f"tuple({back}(tuple({cotangent}))[0])"))
+    whole = _in_torchs_convention(walk, back, f"tuple({cotangent})")
+    made = statement.with_changes(value=parse(f"tuple({whole}[0])"))
     found = Value("static", element=TENSOR)
     if isinstance(statement, cst.Return):
         walk.returns.append(found)
@@ -488,6 +489,14 @@ def _later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
     inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
     here = walk.program.source.position(done[0])
     return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
+
+
+def _in_torchs_convention(walk: Walk, pullback: str, cotangent: str) -> str:
+    """The call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
+    if not walk.program.complex:
+        return f"{pullback}({cotangent})"
+    walk.sink.imports |= {"jax", "jnp"}
+    return f"jax.tree.map(jnp.conj, {pullback}(jax.tree.map(jnp.conj, {cotangent})))"
 
 
 def _parted(
