@@ -46,9 +46,10 @@ def _port(options: argparse.Namespace) -> int:
         from fnjax.port.engine import port_source
     except ImportError as e:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
+    if "" in (*options.source, options.output, options.report):
+        raise UsageError("an empty name: name a file, a folder, or - for standard input")
     sources = list(_sources(options.source))
-    if options.output is not None:
-        _writable(options, sources)
+    _writable(options, sources)
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
     for source in sources:
@@ -71,7 +72,7 @@ def _port(options: argparse.Namespace) -> int:
             print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _emit(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
     if options.report:
-        _write(Path(options.report), json.dumps(_report(results), indent=2) + "\n")
+        _write(Path(options.report), json.dumps(_report(results), indent=2) + "\n", folders=False)
     return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
 
 
@@ -112,20 +113,20 @@ def _read(name: str, path: Path | None, explicit: bool) -> Text:
 
 
 def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
-    """Refuse an output that is one of the inputs."""
+    """Refuse an output, or a report, that is one of the inputs."""
     many = len(sources) > 1 or any(Path(s).is_dir() for s in options.source)
-    if many and Path(options.output).is_file():
-        raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
-    for name in (s.name for s in sources):
-        target = _target(options, name, many)
+    names = [s.name for s in sources]
+    targets = {}
+    if options.output is not None:
+        if many and Path(options.output).is_file():
+            raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
+        targets = {name: _target(options, name, many) for name in names}
+    for name, target in targets.items():
         if name != "<stdin>" and target.exists() and target.resolve() == Path(name).resolve():
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
-    if options.report:
-        written = {_target(options, s.name, many).resolve() for s in sources} | {
-            Path(s.name).resolve() for s in sources
-        }
-        if Path(options.report).resolve() in written:
-            raise UsageError(f"--report {options.report!r} is a source or the output itself")
+    used = {Path(n).resolve() for n in names} | {t.resolve() for t in targets.values()}
+    if options.report and Path(options.report).resolve() in used:
+        raise UsageError(f"--report {options.report!r} is a source or the output itself")
 
 
 def _target(options: argparse.Namespace, name: str, many: bool) -> Path:
@@ -149,17 +150,23 @@ def _emit(options: argparse.Namespace, source: Text, ported: Ported, many: bool)
         sys.stdout.buffer.flush()
 
 
-def _write(path: Path, text: str, encoding: str = "utf-8") -> None:
-    """Write a file at once, so that none is ever half written."""
+def _write(path: Path, text: str, encoding: str = "utf-8", folders: bool = True) -> None:
+    """Write a file at once, so that none is ever half written; what is no file, as a device, is written to as it is."""
+    content = text.encode(encoding)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        if folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(text.encode(encoding))
+                file.write(content)
             mask = os.umask(0)
             os.umask(mask)
-            Path(temporary).chmod(0o666 & ~mask)
+            Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

@@ -66,7 +66,8 @@ def _compare(options: argparse.Namespace) -> int:
         )
     except Exception as e:
         raise UsageError(
-            f"{name} of {options.original} cannot be called with {options.args}: {type(e).__name__}: {e}"
+            f"{name} of {options.original} cannot be called with {options.args} {options.kwargs}".rstrip()
+            + f": {type(e).__name__}: {e}"
         ) from e
     print(f"{name}: {'equal' if found.equal else 'different'}\n{found}")
     return 0 if found.equal else 1
@@ -92,5 +93,6 @@ def _only(names: set[str], options: argparse.Namespace) -> str:
     if len(names) == 1:
         return names.pop()
     if not names:
-        raise UsageError(f"no Function class stands in both {options.original} and {options.ported}")
+        turned = _classes(options.original, Function) and "; the original comes first, then the port"
+        raise UsageError(f"no Function class stands in both {options.original} and {options.ported}{turned or ''}")
     raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")

@@ -117,8 +117,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     try:
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
-        where = f" (line {e.raw_line})" if isinstance(e, cst.ParserSyntaxError) else ""
-        return Ported(problem=f"{filename} is no Python that the porter can read{where}", readable=False)
+        return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
     try:
         ported = _ported(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
@@ -128,6 +127,17 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         return _failed(source, e)
     finally:
         children.cache_clear()
+
+
+def _where(text: str, error: Exception) -> str:
+    """Where and why a text is no Python: in Python's own words, where it refuses the text too."""
+    try:
+        compile(text, "text", "exec", dont_inherit=True)
+    except SyntaxError as e:
+        return f" (line {e.lineno}: {e.msg})"
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return f" (line {error.raw_line})" if isinstance(error, cst.ParserSyntaxError) else ""
 
 
 def _failed(source: Source, error: Exception) -> Ported:
@@ -148,7 +158,8 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
     if wanted is not None:
         missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
         if missing:
-            return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}")
+            others = f"; it has {', '.join(c.name for c in functions)}" if functions else ""
+            return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
         return Ported(problem=f"{source.filename} has no torch.autograd.Function class")

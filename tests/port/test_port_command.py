@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import subprocess
 import sys
@@ -73,6 +74,48 @@ def test_never_over_an_input(whole, capsys):
     assert main(["port", str(whole), "-o", str(whole)]) == 2
     assert "does not write over its input" in capsys.readouterr().err
     assert whole.read_text() == WHOLE
+
+
+@pytest.mark.parametrize("more", [[], ["--diff"]])
+def test_no_report_over_an_input(more, whole, capsys):
+    """Nor can the report be the source, with or without an output."""
+    assert main(["port", str(whole), "--report", str(whole), *more]) == 2
+    assert "is a source" in capsys.readouterr().err
+    assert whole.read_text() == WHOLE
+
+
+@pytest.mark.parametrize("options", [["", "-o", "out.py"], ["{}", "-o", ""], ["{}", "--report", "none/such.json"]])
+def test_names_that_are_none(options, whole, tmp_path, capsys, monkeypatch):
+    """Empty names and folders that are not there are refused, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["port", *(o.format(whole) for o in options)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["whole.py"]
+
+
+def test_what_is_written_to_stays_what_it_is(whole, tmp_path):
+    """A link is followed, a file keeps its mode, and what is no file is written to as it is."""
+    old, link, pipe = (tmp_path / name for name in ("old.py", "link.py", "pipe"))
+    old.touch(mode=0o640)
+    link.symlink_to(old)
+    os.mkfifo(pipe)
+    assert main(["port", str(whole), "-o", str(link)]) == 0
+    assert link.is_symlink()
+    assert "jnp.exp(x)" in old.read_text()
+    assert old.stat().st_mode & 0o777 == 0o640
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        assert main(["port", str(whole), "-o", str(pipe)]) == 0
+        assert "jnp.exp(x)" in reader.communicate()[0]
+    assert pipe.is_fifo()
+
+
+def test_messages_name_what_there_is(whole, tmp_path, capsys):
+    """An unknown class is told with those that there are, a syntax error with Python's words."""
+    assert main(["port", str(whole), "--class", "Other"]) == 2
+    assert "it has Whole" in capsys.readouterr().err
+    (tmp_path / "bad.py").write_text("x = 1\ndef f(:\n")
+    assert main(["port", str(tmp_path / "bad.py")]) == 2
+    assert "(line 2: invalid syntax)" in capsys.readouterr().err
 
 
 def test_standard_input(monkeypatch, capsys):
