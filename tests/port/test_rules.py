@@ -488,6 +488,10 @@ FINDINGS = {
         "z = x.exp()\nwhile (w := z.sum()) > 1:\n    z = z / 2\nx = z * w",
         "untraced",
     ),
+    "an error that an array does not raise": (
+        "try:\n    z = 1 / x.exp().sum().item()\nexcept ZeroDivisionError:\n    z = 0.0\nx = x * z",
+        "untraced",
+    ),
     "a list that holds what the next round writes to": (
         "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
         "alias",

@@ -73,9 +73,12 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
     widening = widens(held.value, term.value)
     new = kept_dtype(new, held, [term.value])
-    if isinstance(target, cst.Attribute) and not key and not is_data(walk, target) and held.value.kind == "unknown":
-        if term.value.traced:
-            set_once(walk, target)
+    elsewhere = isinstance(target, cst.Attribute) and not key and not is_data(walk, target)
+    if elsewhere and held.value.kind == "static" and walk.routine.role != "helper":
+        set_once(walk, target)  # type: ignore[arg-type] # as `elsewhere` says
+    if elsewhere and held.value.kind == "unknown":
+        if term.value.traced or walk.routine.role != "helper":
+            set_once(walk, target)  # type: ignore[arg-type] # as above
         return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
     if term.value.is_tensor:
         never_owned(node, held)

@@ -353,6 +353,34 @@ def _unfailing(walk: Walk, node: cst.Try) -> None:
             walk.report(call, "untraced", message, severity)
 
 
+_OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "ArithmeticError", "FloatingPointError"})
+
+
+def _never_raised(walk: Walk, node: cst.Try) -> None:
+    """A handler for what Python's numbers raise, where the port has an array."""
+    kinds = {n for h in node.handlers if h.type and not _only_tells(h.body) for n in names(h.type)}
+    if not kinds & _OF_NUMBERS:
+        return
+    start = walk.state.copy()
+    with walk.rehearsal():
+        walk.body(node.body)
+        asked = [n.args[0].value for n in nodes(node.body) if isinstance(n, cst.Call) and n.args]
+        asked = [n for n in asked if any(walk.name_of(c.func).startswith("math.") for c in _calls_of(node, n))]
+        asked += [
+            n.right
+            for n in nodes(node.body)
+            if isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Divide, cst.Modulo, cst.FloorDivide))
+        ]
+        reached = next((n for n in asked if walk.expr(n).value.python), None)
+    walk.state = start
+    if reached is not None:
+        walk.report(reached, "untraced", f"an array raises no {min(kinds & _OF_NUMBERS)}: this except is not reached")
+
+
+def _calls_of(node: cst.CSTNode, argument: cst.CSTNode) -> list[cst.Call]:
+    return [n for n in nodes(node) if isinstance(n, cst.Call) and n.args and n.args[0].value is argument]
+
+
 def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
     """`try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
     first = node.body.body[0]
@@ -429,6 +457,7 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
         return [s for statement_ in asked for s in walk.statement(statement_)]
     if node.handlers:
         _unfailing(walk, node)
+        _never_raised(walk, node)
     start = walk.state.copy()
     telling = [h.body for h in node.handlers if _only_tells(h.body)]
     with walk.taking(node.body, telling):
