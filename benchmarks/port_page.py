@@ -17,7 +17,8 @@ from fnjax.port.rules.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
-BESIDE = ["written_choices", "writing", "views", "masks", "places", "randomness"]  # asked by rules, or before them
+# Asked by rules, or before them.
+BESIDE = ["written_choices", "writing", "views", "masks", "places", "returning_loops", "carried_loops", "randomness"]
 RULES = ["backward_calls", "kept_numbers", *ORDER, *BESIDE]
 
 INTRODUCTION = """\
@@ -39,7 +40,8 @@ encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_so
 The output holds the Function classes and what they need of the file. It imports fnjax, jax, jax.numpy, numpy and the
 standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
-`raise NotImplementedError` in its place. `fnjax compare` runs an original and its port on the same numbers; a port that draws
+`raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller
+would see (`in-place`), stands there and runs. `fnjax compare` runs an original and its port on the same numbers; a port that draws
 random numbers is given a key, and of what depends on them (told by several seeds) only shapes and dtypes are compared.
 """  # noqa: E501 - Markdown
 
@@ -184,6 +186,11 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
 - XLA divides an array by one number as `x * (1 / 0.9)`, so the last digit may be another, and `floor`, `round` or `trunc` of it
   another whole number. So may that of `127 / x`, which PyTorch takes for `127 * (1 / x)` and JAX divides. Under jit XLA takes
   `exp(x) ** a` for `exp(a * x)`, also where `exp(x)` alone would be 0 or infinite.
+- Under jit XLA may join a product and a difference into one step, so that `a * a - b * b` is not 0 where a and b are the same. Of
+  products of one array (`s ** 2 - (s ** 2).T`), and where the function compares or rounds the result, the port writes
+  `_difference`, which is 0 there; elsewhere (`d -= s`, through a helper, `m * s - n`) the last digit stays. It may also leave
+  out the rounding of a bfloat16 or float16 array between two steps.
+- `.byte()`, `.char()` and `.short()` of floats beyond their range wrap round in PyTorch, and stop at the bound in JAX.
 - What a mask makes with a Python float (`(x > 0) * 0.5`) and what is made of numbers alone (`torch.full(shape, 0.5)`,
   `torch.where(c, 1.0, -1.0)`) is float32 in PyTorch; in JAX it takes the other's dtype beside float16 or whole numbers.
 - `cumsum` and `cumprod` of an input of 8 or 16 bits count in its own dtype; PyTorch counts in 64.

@@ -1,6 +1,7 @@
 """Calls of the functions and classes of the file.
 
-What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it.
+What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it; one
+that calls itself for the rows that a mask selects is called for all rows.
 Before: `bump(y)` of `def bump(t): t.add_(1)`
 After: `y = bump(y)` of `def bump(t): ...; return t`
 Safety: what the file's functions return and which arguments they write to is worked out from their bodies.
