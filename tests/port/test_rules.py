@@ -492,6 +492,10 @@ FINDINGS = {
         "try:\n    z = 1 / x.exp().sum().item()\nexcept ZeroDivisionError:\n    z = 0.0\nx = x * z",
         "untraced",
     ),
+    "a write to what a list among slices selects": (
+        "z = x.exp()\nat = [slice(None)] * n\nat[0] = [0, 2]\nw = z[tuple(at)]\nw += 1\nx = z",
+        "alias",
+    ),
     "a list that holds what the next round writes to": (
         "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
         "alias",

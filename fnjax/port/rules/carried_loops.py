@@ -113,6 +113,8 @@ def _first(
     number = Value("tensor", value.dtype, 0)
     if found.dtype == value.dtype and (found.kind == "static" or found.rank == 0):
         return name, number
+    if value.dtype == "float" and (last := end(name, number)).rank == 0 and last.dtype == "float":
+        return name, number
     real = replace(number, dtype="float")
     if value.dtype == "int" and (last := end(name, real)).rank == 0 and last.dtype != "int":  # `t = 1` and `t *= 0.5`
         return f"float({name})", real

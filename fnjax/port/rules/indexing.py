@@ -275,8 +275,15 @@ def _is_tuple(walk: Walk, node: cst.BaseExpression) -> bool:
         )
     if isinstance(node, cst.BinaryOperation):
         return _is_tuple(walk, node.left) or _is_tuple(walk, node.right)
-    called = isinstance(node, cst.Call) and walk.name_of(node.func) == "builtins.tuple"
-    return called or isinstance(node, cst.Tuple)
+    if not isinstance(node, cst.Call) or walk.name_of(node.func) != "builtins.tuple":
+        return isinstance(node, cst.Tuple)
+    put = [
+        walk.expr(n.value).value
+        for n in nodes(walk.routine.node)
+        if isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Subscript)
+        if node.args and code(n.targets[0].target.value) == code(node.args[0].value)
+    ]
+    return all(v.kind == "static" and v.parts is None and v.element is None for v in put)
 
 
 def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:

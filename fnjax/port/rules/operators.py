@@ -316,7 +316,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         made = made.visit(_Dtypes())
     operators = [type(t.operator) for t in node.comparisons]
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
-        if {cst.In, cst.NotIn} & set(operators) and operands[0].value.python:
+        first = operands[0].value
+        if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(operands[1].node, (cst.Tuple, cst.List)):
             made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))

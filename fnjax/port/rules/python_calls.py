@@ -366,6 +366,8 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
     entry = literal(node.args[0].value) if node.args else MISSING
     if attr in {"get", "pop"} and node.args:
         made = with_keys(walk, node, made)
+        if walk.expr(node.args[0].value).value.is_tensor:
+            walk.report(node, "untraced", "an entry of a container at the value of a tensor; this runs un-jitted only")
     if attr == "get" and isinstance(entry, str) and entry in dict(value.entries):
         return Term(made, dict(value.entries)[entry])
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change
