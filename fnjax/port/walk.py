@@ -286,7 +286,7 @@ class Walk:
                 again = bool(around) and not self._anew(around[-1], n, name)
                 if again or position(n) > position(self.current):
                     return True
-            elif not small and around:
+            elif not small and around and not self._anew(around[-1], n, name):
                 return True
             elif small:
                 rounds = (loop for loop in around if not _by_rows(loop, behind))
@@ -303,8 +303,10 @@ class Walk:
         for block in (n for n in nodes(loop) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
             for statement in block.body:
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
-                given = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
+                given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
                 here = id(read) in within(statement)
+                if here and isinstance(statement, cst.For) and id(read) not in within(statement.iter):
+                    given += [read] if name in names(statement.target) else []
                 if any(target is read if here else code(target) == name for target in given):
                     return True
                 if here:

@@ -496,6 +496,15 @@ FINDINGS = {
         "z = x.exp()\nat = [slice(None)] * n\nat[0] = [0, 2]\nw = z[tuple(at)]\nw += 1\nx = z",
         "alias",
     ),
+    "a write through an index that has changed": ("z = x.exp()\nk = 0\nw = z[k]\nk = 1\nw += 1\nx = z", "alias"),
+    "a write through a tuple that has changed": (
+        "z = x.exp()\nat = [slice(None)] * n\nw = z[tuple(at)]\nat[0] = slice(0, 1)\nw += 1\nx = z",
+        "alias",
+    ),
+    "a check whose error is handled": (
+        "try:\n    assert x.exp().sum() > 0\n    z = x\nexcept AssertionError:\n    z = x * 2\nx = z",
+        "untraced",
+    ),
     "a list that holds what the next round writes to": (
         "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
         "alias",

@@ -354,31 +354,30 @@ def _unfailing(walk: Walk, node: cst.Try) -> None:
 
 
 _OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "ArithmeticError", "FloatingPointError"})
+_DIVIDING = (cst.Divide, cst.Modulo, cst.FloorDivide)
 
 
 def _never_raised(walk: Walk, node: cst.Try) -> None:
-    """A handler for what Python's numbers raise, where the port has an array."""
-    kinds = {n for h in node.handlers if h.type and not _only_tells(h.body) for n in names(h.type)}
-    if not kinds & _OF_NUMBERS:
+    """A handler for what numbers of Python or checks raise, where the port has an array."""
+    if all(_only_tells(h.body) for h in node.handlers):
         return
+    kinds = {n for h in node.handlers if h.type for n in names(h.type)}
+    parts = list(nodes(node.body))
+    checks = [n.test for n in parts if isinstance(n, cst.Assert) or (isinstance(n, cst.If) and only_raises(n))]
+    asked = [n.right for n in parts if isinstance(n, cst.BinaryOperation) and isinstance(n.operator, _DIVIDING)]
+    asked += [
+        n.args[0].value
+        for n in parts
+        if isinstance(n, cst.Call) and n.args and walk.name_of(n.func).startswith("math.")
+    ]
     start = walk.state.copy()
     with walk.rehearsal():
         walk.body(node.body)
-        asked = [n.args[0].value for n in nodes(node.body) if isinstance(n, cst.Call) and n.args]
-        asked = [n for n in asked if any(walk.name_of(c.func).startswith("math.") for c in _calls_of(node, n))]
-        asked += [
-            n.right
-            for n in nodes(node.body)
-            if isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Divide, cst.Modulo, cst.FloorDivide))
-        ]
-        reached = next((n for n in asked if walk.expr(n).value.python), None)
+        reached = [n for n in checks if walk.expr(n).value.traced]
+        reached += [n for n in asked if kinds & _OF_NUMBERS and walk.expr(n).value.python]
     walk.state = start
-    if reached is not None:
-        walk.report(reached, "untraced", f"an array raises no {min(kinds & _OF_NUMBERS)}: this except is not reached")
-
-
-def _calls_of(node: cst.CSTNode, argument: cst.CSTNode) -> list[cst.Call]:
-    return [n for n in nodes(node) if isinstance(n, cst.Call) and n.args and n.args[0].value is argument]
+    for n in reached[:1]:
+        walk.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
 
 
 def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:

@@ -366,6 +366,8 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
             walk.state.variables[key] = replace(
                 old, parts=parts, element=element, entries=(), literal=MISSING, number=""
             )
+            line, column = walk.program.source.position(node)
+            walk.bump(key, line * 1000 + column)
         return None
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
         return None

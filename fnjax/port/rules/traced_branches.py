@@ -384,12 +384,14 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     own = {n for n in every if _own(walk, node, blocks, n)}
     both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
     anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
-    given = sorted(n for n in every - own - anew if n in start.variables or n == walk.program.key_name)
+    changed = sorted(n for n in every if walk.live(n) and n not in own)
+    passing = {n for n in every if all(_begins(b, n) is not False for b in blocks)}  # what a branch only makes
+    unneeded = own | anew | (passing if ending else passing - set(changed))
+    given = sorted(n for n in every - unneeded if n in start.variables or n == walk.program.key_name)
     if ending:
         results = [code(fit(r, 1)) for r in returns if r is not None]
         taken = "return"
     else:
-        changed = sorted(n for n in every if walk.live(n) and n not in own)
         new = {n: after.variables[n] for n in changed}
         if not changed or any(n not in start.variables and n not in both for n in changed):
             return None
@@ -432,6 +434,8 @@ def _begins(block: cst.BaseSuite, name: str) -> bool | None:
     first = next((s for s in _flat(block) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None)
     if first is None:
         return None
+    if isinstance(first, cst.For) and name not in names(first.iter):
+        return name in names(first.target) or _begins(first.body, name)
     small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
     bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
     return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign

@@ -348,6 +348,8 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
     """The new value of a variable of which a view takes new entries."""
     if not steps:
         return new
+    for step in steps:
+        _still_there(walk, step)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
         return parse(f"{code(new)}.reshape({name}.shape)")
     if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
@@ -368,6 +370,17 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
         view = viewed(view, step)
     walk.sink.needs.add("_write")
     return parse(f"_write({name}, lambda a: {code(view)}, {code(fit(new, 1))})")
+
+
+def _still_there(walk: Walk, step: Step) -> None:
+    """A view whose index has another value by now cannot be taken again."""
+    counters = {n for loop in walk.loops if isinstance(loop, cst.For) for n in targets(loop.target)} | walk.waiting
+    for name, version in step.reads:
+        value = walk.state.variables.get(name)
+        changed = value is not None and value.kind == "static" and walk.state.version(name) != version
+        if changed and name not in counters:
+            message = f"this writes through a view that was taken with {name!r}, which has changed since"
+            raise Stop(walk.current, "alias", message)
 
 
 def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
@@ -417,6 +430,7 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
         root = max(roots, key=lambda d: len(done[d].steps))
         made = parse(root)
         for step in place.steps[len(done[root].steps) :]:
+            _still_there(walk, step)
             made = viewed(made, step)
         _write_to(walk, node, name, _if_any(walk, name, made), None)
     _saved_again(walk, node, holders)
