@@ -127,6 +127,36 @@ class ByRow(Function):
         return g * 2
 """,
     ),
+    "OnlyHere": (  # what a branch makes stays in it, in the second round too
+        "randn(3, 4)",
+        """
+class OnlyHere(Function):
+    @staticmethod
+    def forward(ctx, x):
+        rows = []
+        for row in x:
+            y = row
+            n = y.norm()
+            if n > 1:
+                s = 1 / n
+                y = y * s
+                z = y.sum()
+                y = y - z
+            elif n > 0.5:
+                s = n
+                y = y * s
+            if y.sum() > 0:
+                for k in range(3):
+                    w = y * 0.5
+                    y = w + 1
+            rows.append(y)
+        return torch.stack(rows)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+""",
+    ),
     "TurnedSlices": (  # views through tuples of slices
         "randn(3, 4), 1",
         """

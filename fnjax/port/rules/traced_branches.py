@@ -21,7 +21,7 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
-from fnjax.port.rules.carried_loops import carries, define, written_in
+from fnjax.port.rules.carried_loops import carries, define, otherwise, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 
 
@@ -431,11 +431,20 @@ def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bo
 
 def _begins(block: cst.BaseSuite, name: str) -> bool | None:
     """Whether a block gives a variable its value before it reads it; None where it does not know it."""
-    first = next((s for s in _flat(block) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), None)
-    if first is None:
+    lines_ = _flat(block)
+    index = next(
+        (i for i, s in enumerate(lines_) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), -1
+    )
+    if index < 0:
         return None
+    first = lines_[index]
     if isinstance(first, cst.For) and name not in names(first.iter):
         return name in names(first.target) or _begins(first.body, name)
+    if isinstance(first, cst.If) and name not in names(first.test):
+        found = [_begins(b, name) for b in (first.body, *otherwise(first))]
+        if all(found) and len(found) > 1:
+            return True
+        return False if False in found else _begins(cst.IndentedBlock(lines_[index + 1 :]), name)  # type: ignore[arg-type] # statements
     small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
     bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
     return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign
