@@ -23,7 +23,7 @@ def _to(x, target):
 
 
 def _difference(a, b):
-    """A - b, and 0 where both are the same: under jit XLA may round a product otherwise than its difference."""
+    """The difference, and 0 where both are the same: under jit XLA may round a product otherwise than its difference."""
     found = a - b
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 

@@ -168,7 +168,8 @@ def _index(walk: Walk, term: Term) -> cst.BaseExpression:
     made_list = isinstance(node, cst.Call) and code(node.func) == "list"
     listed = isinstance(node, (cst.List, cst.ListComp)) or term.value.name == LIST or made_list
     if listed and _of_tensors(term.value):  # one index for each axis
-        return parse(f"({code(node)[1:-1]},)" if isinstance(node, cst.List) else f"tuple({code(node)})")
+        comma = "," * (isinstance(node, cst.List) and len(node.elements) == 1)
+        return parse(f"({code(node)[1:-1]}{comma})" if isinstance(node, cst.List) else f"tuple({code(node)})")
     entries = (*(term.value.parts or ()), *([term.value.element] if term.value.element else []))
     if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
         walk.sink.needs.add("_index")
