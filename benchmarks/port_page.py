@@ -18,7 +18,17 @@ from fnjax.port.rules.registry import ORDER
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
 # Asked by rules, or before them.
-BESIDE = ["written_choices", "writing", "views", "masks", "places", "returning_loops", "carried_loops", "randomness"]
+BESIDE = [
+    "written_choices",
+    "writing",
+    "views",
+    "masks",
+    "places",
+    "randomness",
+    "returning_loops",
+    "carried_loops",
+    "differences",
+]
 RULES = ["backward_calls", "kept_numbers", *ORDER, *BESIDE]
 
 INTRODUCTION = """\

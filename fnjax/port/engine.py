@@ -19,6 +19,7 @@ from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
+    attempts,
     augmented,
     choices,
     conditions,

@@ -34,6 +34,7 @@ ORDER = (
     "messages",
     "indexing",
     "control",
+    "attempts",
     "filling",
     "loops",
     "statements",
