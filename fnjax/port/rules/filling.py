@@ -80,7 +80,7 @@ def _function(walk: Walk, node: cst.For) -> Statements:
         counter = walk.unused("n")
         value = f"{first} - {counter}" if bounds[2] == "-1" else f"{first} + {bounds[2]} * {counter}"
         opening.append(line(f"{index} = {value.removeprefix('0 + ')}"))
-        first, last = "0", f"len(range({', '.join(bounds)}))"
+        first, last = "0", _count(*bounds)
     block = [*opening, *lines_of(body), line(f"return {together}")]
     block[0] = block[0].with_changes(leading_lines=[])
     made = define(step, f"{counter}, {together if single else carry}", block)
@@ -157,6 +157,16 @@ def _read_outside(walk: Walk, node: cst.For, name: str) -> bool:
     around = frozenset().union(*(walk.routine.nodes_in(outer) for outer in walk.loops))
     reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in inside]
     return any(id(n) in around or position(n) > position(node) for n in reads)
+
+
+def _count(first: str, last: str, step: str) -> str:
+    """How many rounds `range(first, last, step)` has, or less than none where it has none."""
+    plain = all(c.isalnum() or c in "_.[] -" for c in first)
+    if step == "-1" and plain and last == "0":
+        return first
+    if step == "-1" and plain and last == "-1":
+        return first.removesuffix(" - 1") if first.endswith(" - 1") else f"{first} + 1"
+    return f"len(range({first}, {last}, {step}))"
 
 
 def _filled(body: cst.BaseSuite, name: str) -> bool:
