@@ -200,7 +200,8 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
   products of one array (`s ** 2 - (s ** 2).T`), and where the function compares or rounds the result, the port writes
   `_difference`, which is 0 there; elsewhere (`d -= s`, through a helper, `m * s - n`) the last digit stays. It may also leave
   out the rounding of a bfloat16 or float16 array between two steps.
-- `.byte()`, `.char()` and `.short()` of floats beyond their range wrap round in PyTorch, and stop at the bound in JAX.
+- `.byte()`, `.char()`, `.short()` and `.int()` of floats beyond their range wrap round in PyTorch, and stop at the bound in JAX.
+- What SciPy computes on the host is rounded to the dtype of its input; PyTorch gives float32 or float64 for float16.
 - What a mask makes with a Python float (`(x > 0) * 0.5`) and what is made of numbers alone (`torch.full(shape, 0.5)`,
   `torch.where(c, 1.0, -1.0)`) is float32 in PyTorch; in JAX it takes the other's dtype beside float16 or whole numbers.
 - `cumsum` and `cumprod` of an input of 8 or 16 bits count in its own dtype; PyTorch counts in 64.

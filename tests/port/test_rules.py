@@ -505,6 +505,7 @@ FINDINGS = {
         "try:\n    assert x.exp().sum() > 0\n    z = x\nexcept AssertionError:\n    z = x * 2\nx = z",
         "untraced",
     ),
+    "a row that a function is to fill": ("z = torch.empty_like(x)\nn(x[0], out=z[0])\nx = z", "alias"),
     "a list that holds what the next round writes to": (
         "p = []\nz = x * 1\nfor i in range(n):\n    p.append(z)\n    z += y\nz = p",
         "alias",
@@ -838,6 +839,44 @@ def test_gradients_that_rounds_add_up():
         "z = x.detach().requires_grad_()\nfor i in range(n):\n    w = z * i\n    w.backward(y)\nx = z.grad"
     )
     assert [f.code for f in findings] == ["absent", "absent"]
+
+
+AGAIN = """\
+import torch
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, op):
+        ctx.op = op
+        ctx.save_for_backward(x)
+        return op(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            z = x.detach().requires_grad_()
+            y = ctx.op(z)
+            {between}
+            gx, = torch.autograd.grad(y, {inputs}, g)
+        return gx, None
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "inputs"),
+    [
+        ("pass\n        with torch.enable_grad():", "z"),
+        ("params = [z]", "params"),
+        ("params = []\n            params.append(z)", "params"),
+    ],
+    ids=["two blocks", "a list", "a list that is filled"],
+)
+def test_what_was_computed_before_is_a_finding(between, inputs):
+    """A gradient of what the recomputed part does not compute would be 0."""
+    (cls,) = port_source(AGAIN.format(between=between, inputs=inputs)).classes
+    assert [f.code for f in cls.findings if f.severity == "error"] == ["autograd"]
 
 
 def test_a_sparse_matrix_is_a_finding():

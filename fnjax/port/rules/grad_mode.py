@@ -352,6 +352,9 @@ def _pullback(
     if parted is None:
         return None
     opening, computing = parted
+    inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
+    if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
+        return None  # computed before, out of sight
     made = walk.block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None

@@ -89,12 +89,16 @@ def _effect(walk: Walk, node: cst.Call) -> None:
     if not alone or walk.routine.role == "module":
         return
     for arg in node.args:
-        if isinstance(arg.value, cst.Name) and walk.live(arg.value.value) and _is_blank(walk, arg.value.value):
+        into: cst.BaseExpression = arg.value
+        while isinstance(into, cst.Subscript):
+            into = into.value
+        told = arg.keyword is not None and arg.keyword.value == "out"
+        if isinstance(into, cst.Name) and walk.live(into.value) and (told or _is_blank(walk, into.value)):
             walk.report(
                 node,
                 "alias",
-                f"{code(node.func)} is given {arg.value.value!r} to write to, and JAX arrays cannot be written to; let "
-                f"it return the new array, and write {arg.value.value} = {code(node)}",
+                f"{code(node.func)} is given {code(arg.value)!r} to write to, and JAX arrays cannot be written to; let "
+                "it return the new array",
             )
             return
     root, dot, _ = code(node.func).partition(".")
