@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-import symtable
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ import libcst as cst
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
-from fnjax.port.naming import Source, changed
+from fnjax.port.naming import Source, changed, read_names
 from fnjax.port.operations import support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -273,17 +272,6 @@ def _is_import(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
 
 
-def read_names(made: Iterable[Any]) -> set[str]:
-    """The names of the top level that translated statements read, or say to be global."""
-    waiting = [symtable.symtable("".join(cst.Module([]).code_for_node(s) for s in made), "port", "exec")]
-    found: set[str] = set()
-    for table in waiting:
-        waiting += table.get_children()
-        top = table.get_type() == "module"
-        found |= {s.get_name() for s in table.get_symbols() if (s.is_referenced() if top else s.is_global())}
-    return found
-
-
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:
     walk = Walk(program, _module(statement), _changing(program, statement))
     try:
@@ -343,6 +331,9 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
             seen.add(provider)
             found += units[provider].sink.findings
             waiting += sorted(read_names(units[provider].made))
+    if ported is None:
+        message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
+        found.append(Finding(*program.source.position(cls.node), "unknown", message))
     findings = tuple(sorted(set(found)))
     status = "partial" if any(f.severity == "error" for f in findings) else "ported"
     return PortedClass(cls.name, status, findings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import symtable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 from libcst import matchers
@@ -27,6 +29,7 @@ _CANONICAL = (
     ("torch._C._linalg.", "torch.linalg."),
     ("torch._C._fft.", "torch.fft."),
     ("torch._C.", "torch."),
+    ("torch._VariableFunctions.", "torch."),
     ("torch.ops.aten.", "torch."),
     ("numba.prange", "builtins.range"),
 )
@@ -235,6 +238,17 @@ class _Renamed(cst.CSTTransformer):
 
     def _name(self, node: cst.Name) -> cst.Name:
         return node.with_changes(value=f"{node.value}_") if node.value in self.here[-1] else node
+
+
+def read_names(made: Iterable[Any]) -> set[str]:
+    """The names of the top level that statements read, or say to be global."""
+    waiting = [symtable.symtable("".join(map(code, made)), "port", "exec")]
+    found: set[str] = set()
+    for table in waiting:
+        waiting += table.get_children()
+        top = table.get_type() == "module"
+        found |= {s.get_name() for s in table.get_symbols() if (s.is_referenced() if top else s.is_global())}
+    return found
 
 
 def _all_bound(node: cst.CSTNode) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,10 @@ class Walk:
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
+        # the nodes that have no form under jit, with what was known when that was found
+        self.formless: dict[cst.CSTNode, list[object]] = {}
+        # the states with which a round of a loop begins, with what was known before the loop
+        self.settled: dict[cst.CSTNode, list[tuple[object, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
         # the code of each mask by its number, and the variables in it with their versions
         self.masks: dict[str, tuple[cst.BaseExpression, frozenset[tuple[str, int]]]] = {}
@@ -284,7 +288,8 @@ class Walk:
                 return True
             if id(n) not in inside:
                 again = bool(around) and not self._anew(around[-1], n, name)
-                if again or position(n) > position(self.current):
+                here = position(self.current)
+                if again or (position(n) > here and not self._anew(self.routine.node, n, name, here)):
                     return True
             elif not small and around and not self._anew(around[-1], n, name):
                 return True
@@ -297,11 +302,13 @@ class Walk:
                     return True
         return False
 
-    def _anew(self, loop: cst.CSTNode, read: cst.CSTNode, name: str) -> bool:
-        """Whether each round of a loop gives a variable a new value before it reads it here."""
-        within = self.routine.nodes_in
-        for block in (n for n in nodes(loop) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
-            for statement in block.body:
+    def _anew(
+        self, around: cst.CSTNode, read: cst.CSTNode, name: str, behind: tuple[int, int] | tuple[()] = ()
+    ) -> bool:
+        """Whether a round of a loop, or what stands behind a place, gives a variable a new value before this read."""
+        within, position = self.routine.nodes_in, self.program.source.position
+        for block in (n for n in nodes(around) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
+            for statement in (s for s in block.body if position(s) > behind):
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
                 here = id(read) in within(statement)
@@ -471,11 +478,27 @@ class Walk:
         finally:
             self.untaken = before
 
+    def context(self) -> tuple[object, ...]:
+        """What the translation of a statement depends on, beside what the routine and the file say."""
+        within = (list(self.loops), frozenset(self.waiting), self.untaken, self.conditional, self.unrolled)
+        return self.state.copy(), within, self.differentiated, self.compress
+
+    def formed(self, node: cst.CSTNode, form: Callable[[], Statements | None]) -> Statements | None:
+        """What `form` makes of a node, or None; loops walk their blocks often, and what failed is not tried again."""
+        context = self.context()
+        if context in self.formless.get(node, ()):
+            return None
+        made = form()
+        if made is None:
+            self.formless.setdefault(node, []).append(context)
+        return made
+
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:
         """Walk the block of a loop; `enter` binds what each round begins with."""
-        start = self.state.copy()
+        context, start = (*self.context(), enter.__code__), self.state.copy()
         self.loops.append(node)
-        for _ in range(_ROUNDS):
+        settled = next((state for known, state in self.settled.get(node, ()) if known == context), None)
+        for _ in range(_ROUNDS if settled is None else 0):
             known = start.copy()
             self.state = start.copy()
             with self.rehearsal():
@@ -484,6 +507,10 @@ class Walk:
             start.join(self.state)
             if start.variables == known.variables:
                 break
+        if settled is None:
+            self.settled.setdefault(node, []).append((context, start.copy()))
+        else:
+            start = settled.copy()
         self.state = start.copy()
         enter()
         made = self.body(body)

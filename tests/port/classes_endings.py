@@ -464,4 +464,92 @@ class BesselOfTensor(Function):
         return g * (-special.k1(x.detach().cpu())).to(g.device)
 """,
     ),
+    "Tiled": (  # attention by tiles: what a round fills is what an inner loop has given another name
+        "randn(2, 4, 3), randn(2, 6, 3), randn(2, 6, 3), 2",
+        """
+class Tiled(Function):
+    @staticmethod
+    def forward(ctx, q, k, v, size):
+        out = torch.empty(q.shape)
+        logs = torch.empty(q.shape[:-1])
+        acc = torch.empty(q.shape[0], size, q.shape[-1])
+        total = torch.empty(q.shape[0], size)
+        top = torch.empty(q.shape[0], size)
+        for i in range(q.shape[1] // size):
+            rows = slice(i * size, (i + 1) * size)
+            acc.zero_()
+            total.zero_()
+            top.fill_(float("-inf"))
+            for j in range(k.shape[1] // size):
+                columns = slice(j * size, (j + 1) * size)
+                s = q[:, rows] @ k[:, columns].transpose(-1, -2)
+                new = torch.max(top, s.max(dim=-1)[0])
+                p = torch.exp(s - new.unsqueeze(-1))
+                shrink = torch.exp(top - new)
+                total = shrink * total + p.sum(-1)
+                acc = shrink.unsqueeze(-1) * acc
+                acc += p @ v[:, columns]
+                top = new
+            out[:, rows] = acc / total.unsqueeze(-1)
+            logs[:, rows] = top + total.log()
+        ctx.save_for_backward(q, k, v, out, logs)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, out, logs = ctx.saved_tensors
+        p = torch.exp(q @ k.transpose(-1, -2) - logs.unsqueeze(-1))
+        s = p * (g @ v.transpose(-1, -2) - (out * g).sum(-1, keepdim=True))
+        return s @ k, s.transpose(-1, -2) @ q, p.transpose(-1, -2) @ g, None
+""",
+    ),
+    "PutBack": (  # entries that are changed in place and put back, whatever the index is
+        "randn(6), [0, 2, 5], slice(1, 4), 4",
+        """
+class PutBack(Function):
+    @staticmethod
+    def forward(ctx, x, some, others, levels):
+        y = x.clone()
+        for index in (some, others):
+            low, high = y[index].min(), y[index].max()
+            scale = max((high - low) / levels, 1e-8)
+            y[index] = y[index].sub_(low).div_(scale)
+            y[index] = y[index].clamp_(0, levels).round_()
+            y[index] = y[index].mul_(scale).add_(low)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None, None
+""",
+    ),
+    "OwnDecorators": (  # those of torch.amp, made the file's own
+        "randn(4)",
+        """
+def prepared(decorator, older):
+    def wrapped(f):
+        return decorator(f) if older else decorator(device_type="cpu")(f)
+    return wrapped
+
+
+from torch.amp import custom_bwd, custom_fwd
+
+custom_fwd = prepared(custom_fwd, False)
+custom_bwd = prepared(custom_bwd, False)
+
+
+class OwnDecorators(Function):
+    @staticmethod
+    @custom_fwd
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch._C._VariableFunctions.sin(x)
+
+    @staticmethod
+    @custom_bwd
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x.cos()
+""",
+    ),
 }

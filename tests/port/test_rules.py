@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from fnjax.port import port_source
+from fnjax.port.walk import Walk
 
 HEAD = """\
 import functools
@@ -1128,3 +1129,53 @@ def test_parameters_are_no_modules():
         "    def forward(ctx, x):\n        return F.avg_pool2d(x, 2)\n"
     )
     assert port_source(text).code.startswith("import fnjax\nimport jax\n")
+
+
+def test_nested_loops_are_walked_in_polynomial_time(monkeypatch):
+    """Each loop is walked until it settles, and each branch in several ways: none of that is done again and again."""
+    visits = []
+    statement = Walk.statement
+    monkeypatch.setattr(Walk, "statement", lambda walk, node: visits.append(node) or statement(walk, node))
+
+    def visited(depth):
+        body, indent = "", " " * 8
+        for k in range(depth):
+            body += f"{indent}for i{k} in range(n):\n{indent}    if x.sum() > {k}:\n{indent}        rows.append(x)\n"
+            indent += " " * 8
+        visits.clear()
+        port_source(
+            "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, n):\n"
+            f"        rows = []\n{body}{indent}x = x * 2\n        return x\n"
+        )
+        return len(visits)
+
+    assert visited(4) < 4 * visited(3)  # each level walks the next a dozen times
+
+
+def test_a_function_of_a_method_moves_to_the_class():
+    """A module's __init__ is not ported: the Function in it is, where it reads nothing else of it."""
+    text = (
+        "import torch\nclass Norm(torch.nn.Module):\n    def __init__(self, a):\n        super().__init__()\n"
+        "        class F(torch.autograd.Function):\n            @staticmethod\n            def forward(ctx, x):\n"
+        "                return x * 3\n        self.f = F.apply\n"
+    )
+    ported = port_source(text)
+    names = {}
+    exec(ported.code, names)
+    assert names["Norm"].F.apply(2.0) == 6
+    assert [(c.name, c.status) for c in ported.classes] == [("Norm.__init__.F", "ported")]
+    assert port_source(ported.code).code == ported.code
+    reading = port_source(text.replace("x * 3", "x * a"))
+    assert [f.code for f in reading.findings] == ["dropped", "unknown"]
+    assert "make it an argument of forward" in reading.code
+
+
+def test_a_class_that_the_port_lacks_is_a_finding():
+    """In the block of a class that is no Function the porter reads functions and classes only."""
+    text = (
+        "import torch\nclass Norm(torch.nn.Module):\n    if True:\n        class F(torch.autograd.Function):\n"
+        "            @staticmethod\n            def forward(ctx, x):\n                return x * 3\n"
+    )
+    (cls,) = port_source(text).classes
+    assert cls.status == "partial"
+    assert "move it to the top level" in cls.findings[0].message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import libcst as cst
 
@@ -74,6 +75,7 @@ def literal(node: cst.BaseExpression) -> object:
         return MISSING
 
 
+@lru_cache(1 << 17)
 def code(node: cst.CSTNode) -> str:
     """The source text of a node."""
     return cst.Module(body=()).code_for_node(node)

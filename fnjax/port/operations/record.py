@@ -324,6 +324,8 @@ class Bound:
 
     def _all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
         """No axes at all are all of them to PyTorch."""
+        if literal(axes) in ((), []):
+            return cst.Name("None")
         several = self.context.role(self.values["dim"]) in {"list", "sequence"}
         return cst.parse_expression(f"{code(fit(axes, 2))} or None") if several else axes
 

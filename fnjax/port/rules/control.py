@@ -128,7 +128,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         raise Uncompressed
     if test.value.traced:
         node = blocked(walk, node)
-        made = traced_branch(walk, node, test) or _keeping(walk, node, test)
+        made = walk.formed(node, lambda: traced_branch(walk, node, test) or _keeping(walk, node, test))
         if made is not None:
             return made
         walk.report(node.test, "untraced", f"this `if` {ONLY}")

@@ -64,6 +64,15 @@ def infrastructure(walk: Walk, name: str) -> bool:
     return name.startswith(_GONE)
 
 
+def _prepared(walk: Walk, node: cst.BaseExpression) -> str:
+    """The decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
+    given = walk.program.source.definitions.get(code(node), ())
+    calls = [d.value for d in given if isinstance(d.value, cst.Call)]
+    parts = [part for c in calls for part in (c.func, *(a.value for a in c.args[:1]))]
+    known = {m for p in parts for m in {walk.program.resolve(p), *walk.program.meanings(code(p))}}
+    return next((m for m in sorted(known) if m in _MAPPED), "")
+
+
 def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
     """The decorators that stay, translated."""
     kept = []
@@ -74,6 +83,7 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
         if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
             continue
+        name = name if name in _MAPPED else _prepared(walk, called) or name
         if name in _MAPPED:
             kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
             walk.sink.imports.add("fnjax")

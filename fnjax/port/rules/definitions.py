@@ -1,7 +1,8 @@
 """Functions and classes.
 
 What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; annotations lose their torch
-types; ONNX's `symbolic` is dropped; Functions inside functions and classes stay where they are.
+types; ONNX's `symbolic` is dropped; Functions inside functions and classes stay where they are, those inside methods of
+other classes move to the class.
 Before: `class Cube(Function):` with `from torch.autograd import Function`
 After: `class Cube(fnjax.Function):`
 Safety: what a class inherits from classes of the file is ported along.
@@ -15,8 +16,9 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.evidence import parameters
 from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
-from fnjax.port.naming import targets
+from fnjax.port.naming import read_names, targets
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
 from fnjax.port.records import METHODS
@@ -393,8 +395,9 @@ def _turn(node: cst.CSTNode) -> int:
 def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool) -> list[Any]:
     program = walk.program
     if isinstance(node, cst.FunctionDef):
-        if container:
-            return []
+        inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
+        if container and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
+            return [_moved(walk, cls, node, c) for c in inside if c.is_function]
         if cls.is_function and node.name.value == "symbolic":
             walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
@@ -427,6 +430,23 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         lines = [line(f"{name} = None") for name in sorted(_bound(node))]
     _take(walk, inner_walk.sink, inner_walk)
     return lines
+
+
+def _makes(node: cst.FunctionDef, classes: set[str]) -> bool:
+    """Whether a method returns one of the classes that stand in it, or its apply."""
+    returned = (n.value for n in nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
+    return any(code(r).removesuffix(".apply") in classes for r in returned)
+
+
+def _moved(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
+    """A Function that a method of some other class makes for itself, as one of that class: the method goes."""
+    program, name = walk.program, f"{outer.name}.{method.name.value}"
+    new = f"{outer.name}.{cls.node.name.value}"
+    walk.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
+    defined = (n for n in nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
+    local = program.bound_in(method.body) | {n.name.value for n in (*defined, *parameters(method))}
+    local &= read_names([cls.node])
+    return port_class(walk, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
 
 
 def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:

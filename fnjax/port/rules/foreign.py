@@ -1,8 +1,7 @@
 """Names of other libraries, and calls of which nothing is known.
 
 What: what the porter does not know stays as it is, if the output can have it: the user's own objects, functions that
-are
-arguments, the standard library.
+are arguments, the standard library.
 Before: `y = activation(x)`
 After: `y = activation(x)`
 Safety: nothing is assumed of the result.
@@ -36,13 +35,23 @@ def names(walk: Walk, node: cst.BaseExpression) -> Term | None:
     return None
 
 
+_OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
+
+
 def known(walk: Walk, node: cst.CSTNode, name: str) -> None:
     """A name of another library is a finding: the output cannot import it."""
     root = name.split(".", maxsplit=1)[0]
     if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):
         return
     if name.startswith("?"):
-        raise Stop(node, "unknown", f"the file does not say what {name[1:]!r} is")
+        owner, _, own = name[1:].rpartition(" ")
+        if owner:
+            message = f"{own!r} is of {owner}, which the port leaves out: make it an argument of forward"
+            raise Stop(node, "unknown", message)
+        raise Stop(node, "unknown", f"the file does not say what {own!r} is")
     if root in {"numpy", "fnjax", "jax", "torch"} or root in sys.stdlib_module_names:
         return
-    raise Stop(node, "supply", f"{name} is of another module; put a JAX function of that name in its place")
+    remedy = "put a JAX function of that name in its place"
+    if root in _OF_ANY_ARRAYS:
+        remedy = f"{root} takes JAX's arrays too: import it in the port"
+    raise Stop(node, "supply", f"{name} is of another module; {remedy}")

@@ -60,6 +60,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         )
     if not holders or place is None:
         return _entry(walk, node, target, new, value)
+    if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
+        return Term(new, replace(value, place=walk.fresh(node)))
     _read_before(walk, node, holders)
     if walk.conditional:
         raise Stop(
@@ -105,6 +107,21 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
+    """Whether this is `y[i].add_(a)` of `y[i] = y[i].add_(a).mul_(b)`: whether `y[i]` is a view does not matter."""
+    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
+    if not isinstance(line, cst.Assign) or len(line.targets) > 1:
+        return False
+    value = line.value
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        if value is node:
+            return code(value.func.value) == code(line.targets[0].target)
+        if any(holders.keys() & names(a.value) for a in value.args):  # read after the write
+            return False
+        value = value.func.value
+    return False
 
 
 _FILLING = frozenset({"masked_fill_", "fill_", "zero_", "index_fill_", "index_put_", "masked_scatter_"})
