@@ -116,7 +116,7 @@ class RowOfOneOfTwo(Function):
     "Heads": (
         "randn(2, 3, 8), 4",
         """
-from einops import rearrange, reduce, repeat
+from einops import einsum, rearrange, reduce, repeat
 
 class Heads(Function):
     @staticmethod
@@ -124,6 +124,7 @@ class Heads(Function):
         ctx.heads = heads
         y = rearrange(x, "b n (h d) -> b h n d", h=heads)
         y = y + repeat(x.mean(-1), "b n -> b h n d", h=heads, d=y.shape[-1])
+        y = y + einsum(y, y.abs(), "b head n d, b head m d -> b head n m").sum(-1, keepdim=True)
         return y + reduce(x, "b ... -> b 1 1 1", "max")
 
     @staticmethod

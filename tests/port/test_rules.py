@@ -1179,3 +1179,26 @@ def test_a_class_that_the_port_lacks_is_a_finding():
     (cls,) = port_source(text).classes
     assert cls.status == "partial"
     assert "move it to the top level" in cls.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("between", "read", "found"),
+    [
+        ("s = ctx.saved_tensors\n        s[0].mul_(2)", "s[0]", ["alias"]),  # the tuple has the same tensor
+        ("s = ctx.saved_tensors\n        a = s[0]\n        a.mul_(2)", "a * s[1]", []),
+        ("a = ctx.saved_tensors[0].mul_(2)", "a", []),  # PyTorch gives out no changed tensor
+    ],
+)
+def test_entries_of_what_was_saved_are_written_to(between, read, found):
+    """A write is seen through the tuple that ctx.saved_tensors gave, where that is read again."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
+        "        ctx.save_for_backward(x, y)\n        return x * y\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        {between}\n        return g * {read}, g\n"
+    )
+    ported = port_source(text)
+    assert [f.code for f in ported.findings] == found
+    if not found:
+        names = {}
+        exec(ported.code, names)
+        assert jax.grad(names["C"].apply)(3.0, jnp.ones(())) == 6

@@ -18,7 +18,7 @@ import libcst as cst
 
 from fnjax.port.evidence import parameters
 from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
-from fnjax.port.naming import read_names, targets
+from fnjax.port.naming import read_names
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
 from fnjax.port.records import METHODS
@@ -427,7 +427,8 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
     inner_walk = Walk(program, walk.routine, closure.copy() if closure else State())
     lines: list[Any] = list(inner_walk.statement(node))
     if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
-        lines = [line(f"{name} = None") for name in sorted(_bound(node))]
+        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else ()
+        lines = [line(f"{name} = None") for name in sorted(bound)]
     _take(walk, inner_walk.sink, inner_walk)
     return lines
 
@@ -456,17 +457,6 @@ def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:
     return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(
         node.body.body
     )
-
-
-def _bound(node: cst.CSTNode) -> set[str]:
-    found: set[str] = set()
-    for small in getattr(node, "body", ()):
-        if isinstance(small, cst.Assign):
-            for t in small.targets:
-                found.update(targets(t.target))
-        elif isinstance(small, cst.AnnAssign):
-            found.update(targets(small.target))
-    return found
 
 
 __all__ = ["MISSING", "literal", "port_class", "port_routine", "raising"]

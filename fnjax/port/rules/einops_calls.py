@@ -1,23 +1,44 @@
 """Patterns of einops.
 
-What: rearrange, repeat and reduce become a helper that reads the pattern when the port is traced.
+What: rearrange, repeat and reduce become a helper that reads the pattern when the port is traced, einsum that of jnp.
 Before: `y = rearrange(x, "b (h d) -> b h d", h=heads)`
 After: `y = _rearrange(x, "b (h d) -> b h d", h=heads)`
 Safety: the helper understands einops' patterns whole: groups, ones and the ellipsis.
-Limits: einsum, pack and unpack, and reductions that are not named, are findings.
+Limits: pack and unpack, and reductions that are not named, are findings.
 """
 
 from __future__ import annotations
 
+import re
+import string
+
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
-from fnjax.port.operations import literal
+from fnjax.port.operations import Operation, find, literal
+from fnjax.port.rules.operations import operate
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk
 
 _NAMES = frozenset({"einops.rearrange", "einops.repeat", "einops.reduce"})
+
+
+@expression(cst.Call)
+def einsum(walk: Walk, node: cst.Call) -> Term | None:
+    """`einsum(q, k, "b q d, b k d -> b q k")`."""
+    if walk.name_of(node.func) != "einops.einsum":
+        return None
+    pattern = literal(node.args[-1].value) if node.args else None
+    if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
+        raise Stop(node, "operation", "einops.einsum: the pattern must be a literal")
+    axes = list(dict.fromkeys(re.findall(r"\w+", pattern)))
+    short = axes if all(len(a) == 1 for a in axes) else string.ascii_letters
+    letters = dict(zip(axes, short, strict=False))
+    equation = re.sub(r"\w+", lambda m: letters[m[0]], pattern).replace(" ", "")
+    operation = find("torch.einsum")
+    assert isinstance(operation, Operation)
+    return operate(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
 
 
 @expression(cst.Call)

@@ -243,7 +243,7 @@ def _bound_by(walk: Walk, node: cst.Call) -> list[str]:
 def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
     """Whether a container that is still read holds what lies at a place."""
     shared = any(p.storage & place.storage for p in places(value))
-    return shared and walk.live(name) and not unpacked(walk, name, value)
+    return shared and walk.live(name) and not unpacked(walk, name, value, place)
 
 
 def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:

@@ -152,6 +152,9 @@ def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression,
     containers = _containers(walk, node, value.place) if value.place else []
     if value.place:
         writes_to(walk, value.place)
+    if containers == ["ctx.saved"] and code(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
+        _lost(walk, node, code(target.node), value)
+        return Term(new, replace(value, place=walk.fresh(node)))
     if not containers:
         return Term(new, value)
     own = code(target.node.value) if isinstance(target.node, cst.Subscript) else ""
@@ -313,7 +316,7 @@ def _containers(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
         if value.place is None
         and any(p.storage & place.storage for p in places(value))
         and (name == SAVED or walk.live(name, node))
-        and not unpacked(walk, name, value)
+        and not unpacked(walk, name, value, place)
         and not _spent(walk, name)
     ]
 
@@ -345,20 +348,28 @@ def _spent(walk: Walk, name: str) -> bool:
     return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
-def unpacked(walk: Walk, name: str, value: Value) -> bool:
-    """Whether a container is one that variables were unpacked from and is not read again, as `ctx.saved_tensors`."""
-    if name == SAVED:  # backward reads it
+def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
+    """Whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
+    if name == SAVED or value.parts is None:  # backward reads what was saved
         return False
-    attributes = {name.removeprefix("ctx.")} | ({"saved_tensors", "saved_variables"} if name == "ctx.saved" else set())
+    if name.startswith("ctx."):
+        attributes = {name.removeprefix("ctx.")} | (
+            {"saved_tensors", "saved_variables"} if name == "ctx.saved" else set()
+        )
+        reads: list[cst.CSTNode] = [
+            n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
+        ]
+    else:
+        others = {
+            f"{name}[{i}]" for i, p in enumerate(value.parts) if not any(q.storage & place.storage for q in places(p))
+        }
+        entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
+        apart = {id(n.value) for n in entries}
+        reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]
     here = walk.program.source.position(walk.current)
     looped = {id(n) for loop in walk.loops for n in nodes(loop)}
-    again = any(
-        n.attr.value in attributes and (walk.program.source.position(n) > here or id(n) in looped)
-        for n in nodes(walk.routine.node)
-        if isinstance(n, cst.Attribute)
-    )
-    kept = all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
-    return value.parts is not None and kept and not again
+    again = any(walk.program.source.position(n) > here or id(n) in looped for n in reads)
+    return not again and all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
 
 
 def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
