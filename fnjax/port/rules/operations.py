@@ -74,6 +74,7 @@ _SHAPES = frozenset(
     | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
 # Names that other objects have as well.
+_NUMBER = re.compile(r"jnp\.array\(-?[\d.]+(e-?\d+)?\)")
 _OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
@@ -170,6 +171,8 @@ def operate(
     if short in ELEMENTWISE:
         spread_values(walk, [a.value for a in args])
     terms = {id(a.value): walk.expr(a.value) for a in args}
+    if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
+        return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
         bound = operation.bind([a for arg in args for a in _opened(walk, arg)], context)
