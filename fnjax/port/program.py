@@ -307,6 +307,8 @@ class Program:
                     value = Value("static", element=one) if not value.element else value
             if routine.role == "setup_context" and i >= routine.first:
                 value = self._setup_parameter(routine, i - routine.first)
+            if value.kind == "static" and param is not star:
+                value = replace(_lying(value, f"arg:{name}"), like="")
             if value.kind in {"tensor", "unknown"}:
                 value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
                 value = replace(value, rows=value.rows if routine.role == "helper" else 1)
@@ -403,11 +405,14 @@ class Program:
 def _lying(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
     """What another method has made; two things in one memory (`shared`) have entries in common, or have not."""
     parts = value.parts and tuple(_lying(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
+    element = value.element and _lying(value.element, f"{where}.", shared)
+    if element and element.place:
+        element = replace(element, place=element.place.doubtful)
     also = value.place.storage & shared if value.place else frozenset()
     place = Place(frozenset({where, *also}), certain=not also) if value.kind in {"tensor", "unknown"} else None
     like = f"kept {value.like}" if value.like else where if place else ""
     exact = f"?{where}" if value.exact.startswith("?") else value.exact
-    return replace(value, place=place, parts=parts, number="", mask="", like=like, exact=exact)
+    return replace(value, place=place, parts=parts, element=element, number="", mask="", like=like, exact=exact)
 
 
 __all__ = ["STATIC", "Class", "Program", "Routine", "decorators", "nodes"]

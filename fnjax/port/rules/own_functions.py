@@ -194,11 +194,19 @@ def _returned(
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
         return _given_back(walk, node, made, routine.gives, taken)
+    star = routine.node.params.star_arg
+    if isinstance(star, cst.Param) and star.name.value in writes:
+        others = [p for a in node.args if a not in taken.values() for p in places(walk.expr(a.value).value)]
+        if any(walk.live(n, node) for p in others for n in holding(walk, p)):
+            message = f"{routine.name} writes to what *{star.name.value} is given: let it return the new arrays"
+            raise Stop(node, "alias", message)
     for name in sorted(writes):
         if name not in taken:
             continue
         term = walk.expr(taken[name].value)
         place = term.value.place
+        if place is None and (all_ := places(term.value)):
+            place = Place.among(*all_)
         returns_it = (
             result.place is not None and result.place.storage == frozenset({f"arg:{name}"}) and not result.place.steps
         )
@@ -266,22 +274,27 @@ def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Ar
         if value.parts is None
         else tuple(_relocated(walk, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
     )
+    element = value.element and _relocated(walk, node, value.element, taken, f"{part}.")
     place = value.place
     if place is not None:
-        storages = {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
-        froms = [walk.expr(taken[s].value).value.place for s in sorted(storages) if s in taken]
-        known = [p for p in froms if p is not None]
-        if not storages <= taken.keys():
-            known += [p for a in node.args if a.star for p in places(walk.expr(a.value).value)]
+        given = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
+        froms = [walk.expr(taken[s].value).value for s in sorted(given) if s in taken]
+        known = [p for v in froms for p in ([v.place] if v.place else places(v))]
+        if not given <= taken.keys():
+            known += [
+                p for a in node.args if a.star or a not in taken.values() for p in places(walk.expr(a.value).value)
+            ]
         known += [replace(place, storage=frozenset({s[6:]})) for s in sorted(place.storage) if s.startswith("outer ")]
         if len(known) == 1 and len(place.storage) == 1 and place.certain and not place.steps:
             place = known[0]
         elif known:
             place = Place.among(*known)
-        else:
-            place = walk.fresh(node, part)
+        else:  # parts that share memory in the function share it here
+            storage = frozenset(s for own in sorted(place.storage) for s in walk.fresh(node, f" {own}").storage)
+            steps = place.steps if not any(s.reads for s in place.steps) else ()
+            place = Place(storage, steps, place.certain and steps == place.steps)
     like = walk.mark(node, part) if value.is_tensor else ""
-    return replace(value, place=place, parts=parts, number="", like=like, mask="")
+    return replace(value, place=place, parts=parts, element=element, number="", like=like, mask="")
 
 
 def _function(walk: Walk, node: cst.BaseExpression) -> Class | None:

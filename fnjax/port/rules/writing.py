@@ -240,7 +240,7 @@ def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression,
 def writes_to(walk: Walk, place: Place) -> None:
     """The present statement writes to the parameters that lie at a place, perhaps where a flag says so."""
     routine, current = walk.routine, walk.current
-    names_ = {s.removeprefix("arg:") for s in place.storage if s.startswith("arg:")}
+    names_ = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
     if not names_:
         return
     given = {p.name.value for p in routine.parameters} - walk.program.bound_in(routine.node.body)
