@@ -137,6 +137,7 @@ STRATA = [
     "port.rules.kept_choices",
     "port.rules.control",
     "port.rules.attempts",
+    "port.rules.matches",
     "port.rules.messages",
     "port.rules.written_choices",
     "port.rules.places",

@@ -32,6 +32,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     indexing,
     layers,
     loops,
+    matches,
     messages,
     numbers,
     numpy_calls,

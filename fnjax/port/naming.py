@@ -296,10 +296,24 @@ def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
     body = getattr(statement, "body", None)
     for part in getattr(body, "body", ()):
         yield from _bindings(part)
-    for name in ("handlers", "orelse", "finalbody"):
+    for name in ("orelse", "finalbody") if succeeds(statement) else ("handlers", "orelse", "finalbody"):
         more = getattr(statement, name, None) or ()
         for part in more if isinstance(more, (tuple, list)) else (more,):
             yield from _bindings(part)
+
+
+_KEPT = ("torch.amp.", "torch.autograd.", "torch.nn.", "torch.jit.", "torch.compile", "torch.utils.")
+
+
+def succeeds(node: cst.CSTNode) -> bool:
+    """Whether this is a `try` that imports names of torch which every PyTorch of today has, and does little else."""
+    if not isinstance(node, cst.Try) or node.finalbody is not None or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    imports = [x for x in small if isinstance(x, (cst.Import, cst.ImportFrom))]
+    full = [canonical(f) for x in imports for _, f in imported(x)]
+    plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
+    return bool(full) and plain and all(isinstance(find(f), Operation) or f.startswith(_KEPT) for f in full)
 
 
 def _small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:

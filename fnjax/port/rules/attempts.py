@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.facts import Value, merged
 from fnjax.port.located import nodes
-from fnjax.port.naming import imported
+from fnjax.port.naming import imported, succeeds
 from fnjax.port.operations import code
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.statements import bind_target
@@ -138,6 +138,8 @@ def _method(node: cst.Call) -> str:
 @statement(cst.Try)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
+    if succeeds(node):
+        return walk.block([*lines_of(node.body), *(lines_of(node.orelse.body) if node.orelse else ())])
     if (without := _without_module(walk, node)) is not None:
         return without
     if (asked := _asked(walk, node)) is not None:

@@ -55,7 +55,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.called |= outer.called
     for value in walk.returns:
         routine.result = value if routine.result is None else join_values(routine.result, value)
-    if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # what it yields may be a view of what it is given
+    if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
         routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
     routine.views = _viewed(walk.returns)

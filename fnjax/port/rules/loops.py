@@ -88,9 +88,10 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
             return made
         walk.state, walk.sink.findings = after, reported
         walk.report(node.test, "untraced", f"this `while` {ONLY}")
-    if body is node.body and test.node is node.test:
+    orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
+    if body is node.body and test.node is node.test and orelse is None:
         return [node]
-    return [node.with_changes(test=test.node, body=body)]
+    return [node.with_changes(test=test.node, body=body, orelse=orelse)]
 
 
 def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:

@@ -44,7 +44,7 @@ from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
 from fnjax.port.rules.results import ACCUMULATING, ELEMENTWISE, result_value, step
-from fnjax.port.rules.writing import never_owned, owned, write
+from fnjax.port.rules.writing import bound_by, holding, never_owned, owned, write
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse, spelled_attribute
 
 _REDUCED = {
@@ -240,8 +240,16 @@ def operate(
             like = re.sub(r"jnp\.\w+_like\((\w+)\)", r"\1", code(fit(target.node)))
             expression_ = parse(f"{code(fit(expression_))}.astype({like}.dtype)")
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
+    first = next(iter(bound.values.values()), None)
+    if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
+        place = walk.expr(first).value.place
+        held = holding(walk, place).keys() - set(bound_by(walk, node)) if place else set()
+        if seen := [n for n in sorted(held) if walk.live(n, node)]:
+            flag = code(bound.values["inplace"])
+            message = f"whether this writes to {seen[0]!r} is for {flag} to say: read the result instead"
+            raise Stop(node, "alias", message)
     if bound.overwrites:
-        first = next(iter(bound.values.values()))
+        assert first is not None
         target = terms.get(id(first)) or walk.expr(first)
         if code(expression_) == code(target.node):
             return target

@@ -209,6 +209,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
             name=NUMBER if term.value.name == NUMBER else "",
             literal=literal(made),
             place=walk.fresh(node) if term.value.kind == "unknown" else None,
+            mixed=term.value.mixed,
         )
         return Term(made, value)
     return Term(

@@ -17,14 +17,14 @@ import libcst as cst
 
 from fnjax.port.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, places
 from fnjax.port.located import nodes
-from fnjax.port.naming import PUTTING, targets
+from fnjax.port.naming import PUTTING
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import Class, Routine
 from fnjax.port.rules.operators import held_by
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import holding, unpacked, write, writes_to
+from fnjax.port.rules.writing import bound_by, holding, unpacked, write, writes_to
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Stop, Term, Walk, assign, names
 
@@ -212,7 +212,7 @@ def _returned(
         )
         if place is None:
             continue
-        seen = [n for n in holding(walk, place) if walk.live(n, node) and n not in _bound_by(walk, node)]
+        seen = [n for n in holding(walk, place) if walk.live(n, node) and n not in bound_by(walk, node)]
         seen += [n for n, v in walk.state.variables.items() if v.place is None and _holds(walk, n, v, place)]
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
@@ -238,14 +238,6 @@ def _switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.
     if flag.name.value in taken:
         return walk.expr(taken[flag.name.value].value).value.literal is False
     return flag.default is not None and literal(flag.default) is False
-
-
-def _bound_by(walk: Walk, node: cst.Call) -> list[str]:
-    """The variables that take a call's result."""
-    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
-    if not isinstance(small, cst.Assign) or small.value is not node:
-        return []
-    return [name for t in small.targets for name in targets(t.target)]
 
 
 def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
@@ -328,7 +320,7 @@ def _written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
         place = walk.expr(arg.value).value.place if parameter.name.value in forward.writes else None
         if place is None:
             continue
-        read = [n for n in holding(walk, place) if walk.live(n, node) and n not in _bound_by(walk, node)]
+        read = [n for n in holding(walk, place) if walk.live(n, node) and n not in bound_by(walk, node)]
         if read:
             message = f"{code(node.func)} writes to {code(arg.value)!r}: read what it returns instead of {read[0]!r}"
             raise Stop(node, "alias", message)

@@ -164,6 +164,17 @@ def type_of(walk: Walk, node: cst.Comparison) -> Term | None:
     return Term(parse(f"{sign}isinstance({subject}, jax.Array)"), Value("static", "bool"))
 
 
+def _of_entries(walk: Walk, name: str, made: cst.Call, values: list[Value]) -> Term | None:
+    """`max(*numbers, 1.0)`, where they are the values of tensors."""
+    items = [iterated(v) if a.star else v for a, v in zip(made.args, values, strict=True)]
+    dtypes = [i.dtype for i in items if i.traced]
+    if not dtypes or not any(a.star for a in made.args) or any(a.keyword for a in made.args):
+        return None
+    walk.sink.imports.add("jnp")
+    together = ", ".join(a.star + code(fit(a.value, 1)) for a in made.args)
+    return Term(parse(f"jnp.{name}(jnp.array([{together}]))"), Value("tensor", dtypes[0], 0))
+
+
 @expression(cst.Call)
 def builtin(walk: Walk, node: cst.Call) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
@@ -178,6 +189,8 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
         number = walk.constant(walk.expr(node.args[0].value).node)
+        if name == "float" and first.dtype in {"int", "bool"}:
+            number, first = parse(f"{code(fit(number))}.astype(float)"), replace(first, dtype="float", exact="")
         return Term(number, replace(first, kind="tensor", rank=0, python=True))
     if name in {"int", "bool"} and first.traced:
         return _python_number(walk, node, name, first)
@@ -186,6 +199,8 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     if name == "len":
         known = len(first.parts) if first.parts is not None else MISSING
         return Term(made, Value("static", "int", literal=known))
+    if name in {"max", "min"} and (largest := _of_entries(walk, name, made, values)) is not None:
+        return largest
     if name in {"max", "min"} and tensors and len(values) > 1:
         walk.sink.imports.add("jnp")
         args = [code(fit(walk.expr(a.value).node, 1)) for a in node.args]

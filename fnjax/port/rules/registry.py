@@ -35,6 +35,7 @@ ORDER = (
     "indexing",
     "control",
     "attempts",
+    "matches",
     "filling",
     "loops",
     "statements",

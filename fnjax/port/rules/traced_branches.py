@@ -19,7 +19,7 @@ import libcst as cst
 from fnjax.port.facts import Value
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
-from fnjax.port.operations import code, fit
+from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.rules.carried_loops import carries, define, otherwise, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
@@ -103,7 +103,13 @@ def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
 def _open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
     """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
     called = any(isinstance(n, cst.Call) and not code(n.func).startswith("jnp.") for g in given for n in nodes(g))
-    return not called and any(v.traced and w.kind == "unknown" for v, w in ((a, b), (b, a)))
+    return not called and any(v.traced and (w.kind == "unknown" or _given(w)) for v, w in ((a, b), (b, a)))
+
+
+def _given(value: Value) -> bool:
+    """Whether this is what a caller gives for a number, as the default of the parameter says."""
+    plain = value.parts is None and value.element is None and not value.name
+    return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
 
 
 def _other_scalars(a: Value, b: Value) -> bool:

@@ -70,7 +70,9 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
         )
     own = _known_as(walk, target.node)
-    if isinstance(target.node, cst.Subscript) and place.steps:  # written to, so it is a view whatever the index is
+    if (
+        isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node)
+    ):  # written to, so it is a view whatever the index is
         owner = walk.state.variables.get(_known_as(walk, target.node.value))
         if owner and owner.place and owner.place.certain:
             place = replace(place, certain=True)
@@ -107,6 +109,18 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+_COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
+
+
+def may_copy(node: cst.CSTNode) -> bool:
+    """Whether a call writes to what `y[i].contiguous()`, or another method that copies where it must, has given."""
+    given = [a.value for a in node.args if a.keyword and a.keyword.value == "out"] if isinstance(node, cst.Call) else []
+    given += [node.func.value] if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else []
+    return any(
+        isinstance(g, cst.Call) and isinstance(g.func, cst.Attribute) and g.func.attr.value in _COPYING for g in given
+    )
 
 
 def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
@@ -284,6 +298,14 @@ def holding(walk: Walk, place: Place) -> dict[str, Place]:
         for name, value in walk.state.variables.items()
         if value.place and value.place.storage & place.storage
     }
+
+
+def bound_by(walk: Walk, node: cst.BaseExpression) -> list[str]:
+    """The variables that take a call's result."""
+    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    if not isinstance(small, cst.Assign) or small.value is not node:
+        return []
+    return [name for t in small.targets for name in targets(t.target)]
 
 
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
