@@ -238,8 +238,9 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
     units: dict[cst.CSTNode, Unit] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
-        if cls.top not in waiting:
-            waiting.append(cls.top)
+        for statement in (cls.top, *program.source.providers.get(cls.name, ())):
+            if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
+                waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
     for statement in program.source.tree.body:
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None

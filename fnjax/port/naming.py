@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import symtable
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,8 @@ class Source:
         tree: the module.
         definitions: what each name of the top level may mean, in the order of the file; compound statements (try, if)
             at the top level are looked into.
-        providers: the top-level statements that bind each name.
+        providers: the top-level statements that bind each name, or change what it stands for.
+        changed: the names of what is changed while the file is imported.
     """
 
     filename: str
@@ -105,6 +106,7 @@ class Source:
     positions: dict[cst.CSTNode, tuple[int, int]]
     definitions: dict[str, list[Definition]] = field(default_factory=dict)
     providers: dict[str, list[cst.CSTNode]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
 
     @classmethod
     def parse(cls, text: str, filename: str) -> Source:
@@ -129,11 +131,21 @@ class Source:
                 providers = source.providers.setdefault(name, [])
                 if statement not in providers:
                     providers.append(statement)
+        filling = {f.name.value: _fills(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)}
         for statement in source.tree.body:
-            for name in () if _is_script(statement) else changed(statement):
+            for name in () if _is_script(statement) else (*source.changes(statement), *_filled(statement, filling)):
+                source.changed.add(name)
                 if statement not in source.providers.get(name, [statement]):
                     source.providers[name].append(statement)
         return source
+
+    def changes(self, statement: cst.CSTNode) -> Iterator[str]:
+        """The names whose objects a statement of the top level changes; a call of a method changes what is no class."""
+        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+        called = isinstance(small, cst.Expr) and code(small.value).partition("(")[0] != "setattr"
+        for name in changed(statement):
+            if not called or any(d.value is not None for d in self.definitions.get(name, ())):
+                yield name
 
     @property
     def bound(self) -> set[str]:
@@ -161,23 +173,41 @@ class Source:
 
 # Methods that put something into a container, and all that change one.
 PUTTING = frozenset({"append", "extend", "insert", "add", "update", "setdefault"})
-_CHANGING = PUTTING | frozenset({"remove", "pop", "clear"})
 
 
 def changed(statement: cst.CSTNode) -> Iterator[str]:
     """The names of the top level whose objects a statement changes: `TABLE[0] = 1`, `TABLE.append(1)`, `A.k = 2`."""
-    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-        return
+    return iter(()) if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) else _changes(statement)
+
+
+def _changes(statement: cst.CSTNode) -> Iterator[str]:
     for n in nodes(statement):
         part: cst.BaseExpression | None = n.target if isinstance(n, (cst.AssignTarget, cst.AugAssign)) else None
         if isinstance(n, cst.Expr) and isinstance(n.value, cst.Call):
-            func = n.value.func
-            method = func.attr.value if isinstance(func, cst.Attribute) else ""
-            part = func if method in _CHANGING or (method.endswith("_") and not method.endswith("__")) else None
+            func, args = n.value.func, n.value.args
+            part = func
+            if code(func) == "setattr" and args:
+                yield code(args[0].value)
         if isinstance(part, (cst.Subscript, cst.Attribute)):
             while isinstance(part, (cst.Subscript, cst.Attribute)):
                 part = part.value
             yield from targets(part)
+
+
+def _fills(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
+    """The names of the top level that a function gives new values, or whose objects it changes."""
+    given = {i.name.value for n in nodes(function) if isinstance(n, cst.Global) for i in n.names}
+    local = {n for part in (function.params, function.body) for n in _all_bound(part)}
+    return given | (set(_changes(function.body)) & definitions.keys() - local)
+
+
+def _filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set[str]:
+    """The names that a statement changes because it calls functions of the file, as a decorator too."""
+    own = isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+    parts = [n for d in statement.decorators for n in nodes(d)] if own else list(nodes(statement))  # type: ignore[attr-defined] # it has
+    called = {code(n.func) for n in parts if isinstance(n, cst.Call)}
+    called |= {code(d.decorator) for d in statement.decorators} if own else set()  # type: ignore[attr-defined] # as above
+    return {name for f in called for name in filling.get(f, ())}
 
 
 def _is_script(node: cst.CSTNode) -> bool:

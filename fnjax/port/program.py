@@ -188,6 +188,10 @@ class Program:
                 value = replace(value, literal=MISSING, number="")
                 if len(self.meanings(name)) > 1 and isinstance(find(value.name), Operation):
                     value = replace(value, name="")  # one of several functions
+            if name in self.source.changed and value.kind == "static":
+                value = replace(
+                    value, literal=MISSING, parts=None, entries=(), element=UNKNOWN if value.parts else None
+                )
             self._resolving.discard(name)
         else:
             return UNKNOWN

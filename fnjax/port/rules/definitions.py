@@ -21,7 +21,7 @@ from fnjax.port.facts import LIST, Place, State, Value, join_values, places, ren
 from fnjax.port.naming import read_names
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import FUNCTION_BASES, Class, Program, Routine, nodes
-from fnjax.port.records import METHODS
+from fnjax.port.records import METHODS, decorators
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD
 from fnjax.port.rules.registry import statement
@@ -322,8 +322,9 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     )
     order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
     made: dict[int, list[Any]] = {}
+    scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not
     for i in order:
-        made[i] = _member(walk, cls, node.body.body[i], closure, container)
+        made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
     for i in range(len(node.body.body)):
         body += made[i]
     bases = []
@@ -395,11 +396,12 @@ def _turn(node: cst.CSTNode) -> int:
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
 
-def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool) -> list[Any]:
+def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
     if isinstance(node, cst.FunctionDef):
         inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
-        if container and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
+        kept = container and node.name.value in _read_of(program, cls)
+        if container and not kept and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
             return [_moved(walk, cls, node, c) for c in inside if c.is_function]
         if cls.is_function and node.name.value == "symbolic":
             walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
@@ -426,14 +428,38 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
             and isinstance(node.body[0], cst.Expr)
             and isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
         )
-        return [node] if is_text else []
-    inner_walk = Walk(program, walk.routine, closure.copy() if closure else State())
+        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
+        if is_text or not bound & _read_of(program, cls):
+            return [node] if is_text else []
+    inner_walk = Walk(program, walk.routine, scope)
     lines: list[Any] = list(inner_walk.statement(node))
+    scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
     if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
         bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else ()
         lines = [line(f"{name} = None") for name in sorted(bound)]
     _take(walk, inner_walk.sink, inner_walk)
     return lines
+
+
+def _read_of(program: Program, cls: Class) -> set[str]:
+    """What Functions and functions of the file read of a class that only holds some: its constants and helpers."""
+    functions = [c.node for c in program.classes.values() if c.is_function]
+    waiting: list[cst.CSTNode] = [*functions, *(n for n in program.source.tree.body if isinstance(n, cst.FunctionDef))]
+    own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.bound_in(s)}
+    helpers = {n: f for n, f in cls.methods.items() if {"staticmethod", "classmethod"} & set(decorators(f))}
+    found: set[str] = set()
+    while waiting:
+        first = waiting.pop()
+        for n in nodes(first):
+            of = code(n.value) if isinstance(n, cst.Attribute) else ""
+            name = n.attr.value if isinstance(n, cst.Attribute) and of in {cls.name, cls.node.name.value, "cls"} else ""
+            if isinstance(n, cst.Name) and first in own.values():  # one constant of another
+                name = n.value
+            part = own.get(name) or helpers.get(name)
+            if part is not None and name not in found:
+                found.add(name)
+                waiting.append(part)
+    return found
 
 
 def _makes(node: cst.FunctionDef, classes: set[str]) -> bool:

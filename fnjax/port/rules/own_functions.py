@@ -161,6 +161,10 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
         if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
             fact = replace(fact, name="")
         routine.arguments[key] = fact if known is None else join_values(known, fact)
+    for p in params:  # what a call leaves out may be a row of functions
+        if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
+            default, known = walk.program.evaluate(p.default), routine.arguments.get(p.name.value)
+            routine.arguments[p.name.value] = default if known is None else join_values(known, default)
     walk.program.reached.add(routine.node)
     routine.differentiated |= walk.differentiated
     routine.derived |= walk.derived

@@ -53,6 +53,10 @@ def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
 def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
     """Variables take values, also by unpacking."""
     if isinstance(target, cst.Name):
+        if value.is_tensor and target.value in walk.program.rebound and walk.routine.role != "module":
+            here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
+            if any(item.name.value == target.value for n in here for item in n.names):
+                _outliving(walk, node, target.value)
         walk.bind(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
         if value.mask:
@@ -68,6 +72,11 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
             bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
     elif isinstance(target, cst.Attribute):
         bind_attribute(walk, target, value, node)
+
+
+def _outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
+    message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
+    walk.report(node, "untraced", message)
 
 
 def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
@@ -352,6 +361,11 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     if base.value.kind in {"static", "object"}:
         value = term.value
         key = walk.key(target.value)
+        if key and key not in walk.state.variables and walk.routine.role != "module" and value.is_tensor:
+            message = (
+                f"this keeps an array in {key!r} for later calls, which jit does not allow: make it anew each time"
+            )
+            walk.report(node, "untraced", message)
         if old := walk.state.variables.get(key):
             indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
             before = each_of(old)
