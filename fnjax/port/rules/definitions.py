@@ -435,7 +435,7 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
     lines: list[Any] = list(inner_walk.statement(node))
     scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
     if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
-        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else ()
+        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
         lines = [line(f"{name} = None") for name in sorted(bound)]
     _take(walk, inner_walk.sink, inner_walk)
     return lines

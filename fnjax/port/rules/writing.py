@@ -310,7 +310,9 @@ def bound_by(walk: Walk, node: cst.BaseExpression) -> list[str]:
 
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
-    doubtful = [n for n, p in holders.items() if n != first and not p.tells_of(place) and walk.live(n, node)]
+    kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    read = (n for n in holders if n != first and (n in kept or walk.live(n, node)))
+    doubtful = [n for n in read if not holders[n].tells_of(place)]
     if doubtful:
         raise Stop(
             node,
@@ -501,6 +503,12 @@ def _saved_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> No
         return
     call = walk.saves[-1]
     assert isinstance(call, cst.Call)
-    if saved.literal is MISSING or any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
+    now = [walk.state.variables.get(code(a.value)) for a in call.args]
+    parts = saved.parts or ()
+    same = len(now) == len(parts) and all(
+        v is not None and v.place == p.place and (p.place is None or p.place.certain or not p.place.storage & storages)
+        for v, p in zip(now, parts, strict=True)
+    )
+    if saved.literal is MISSING or not same or any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
         raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
     walk.before.append(cst.SimpleStatementLine([cst.Expr(call)]))
