@@ -241,7 +241,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
             "un-jitted only",
         )
     values = [None if v and _tuple_of(walk, i, v) else v for i, v in zip(indices, values, strict=True)]
-    basic = all(v is None or (v.kind == "static" and v.element is None and v.name != LIST) for v in values)
+    basic = all(v is None or (v.kind == "static" and v.element is None and v.name != LIST) or counts(v) for v in values)
     counted = all(i is None or v is not None for i, v in zip(indices, values, strict=True))
     rank = None
     if value.rank is not None and basic and counted:
@@ -259,6 +259,11 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         place = replace(value.place if basic else value.place.doubtful, steps=(*value.place.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
     return Term(made, Value(kind, value.dtype, rank, place=place))
+
+
+def counts(value: Value) -> bool:
+    """Whether an index is a tensor without axes, which PyTorch takes for its number."""
+    return value.is_tensor and value.rank == 0 and value.dtype == "int"
 
 
 def _tuple_of(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:

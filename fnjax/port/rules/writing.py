@@ -37,6 +37,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     """
     place = target.value.place
     _not_expanded(node, target)
+    if (entry := _written_entry(walk, node, target)) is not None:
+        place, target = entry, replace(target, value=replace(target.value, place=entry))
     value = replace(value, place=place, number="")
     holders = holding(walk, place) if place else {}
     if walk.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
@@ -109,6 +111,28 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
+    """The place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
+    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    whole: cst.CSTNode | None = None
+    if isinstance(node, cst.Call) and isinstance(line, cst.Expr) and line.value is node:
+        whole = node.func
+    elif isinstance(node, (cst.Assign, cst.AugAssign)):
+        whole = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
+    entry = whole.value if isinstance(whole, (cst.Attribute, cst.Subscript)) else None
+    if not isinstance(entry, cst.Subscript) or not isinstance(target.node, cst.Subscript):
+        return None
+    if target.value.place is None or holding(walk, target.value.place):
+        return None
+    index = [walk.expr(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
+    owner = walk.state.variables.get(_known_as(walk, target.node.value))
+    if owner is None or owner.place is None or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
+        return None
+    hole = target.node.with_changes(value=cst.Name(HOLE))
+    step = Step.of(hole, walk.reads(target.node) - walk.reads(target.node.value))
+    return replace(owner.place, steps=(*owner.place.steps, step))
 
 
 _COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
