@@ -257,6 +257,12 @@ def each_of(container: Value) -> Value | None:
     return found
 
 
+def entry(container: Value, key: str) -> Value:
+    """What a dictionary has under a key; it lies where any of its entries may."""
+    found, held = dict(container.entries)[key], container.element and container.element.place
+    return replace(found, place=held.doubtful) if held and found.kind != "static" else found
+
+
 def iterated(container: Value) -> Value:
     """What one finds when iterating."""
     if container.parts:

@@ -116,10 +116,15 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
     taken = next((h for h in node.handlers if (code(h.type) if h.type else "") in _WITHOUT), None)
     roots = {full.split(".")[0] for _, full in imported(first)}
     missing = roots - _PRESENT - sys.stdlib_module_names
-    if not missing or taken is None or taken.name is not None or node.finalbody is not None:
+    if not missing or taken is None or node.finalbody is not None:
+        return None
+    left = [
+        s for s in lines_of(taken.body) if not is_message(s.body[0] if isinstance(s, cst.SimpleStatementLine) else s)
+    ]
+    if taken.name is not None and any(code(taken.name.name) in names(s) for s in left):
         return None
     walk.note(node, "dropped", f"the port does without {min(missing)}: it takes what stands for the lack of it")
-    return walk.block(lines_of(taken.body))
+    return walk.block(left)
 
 
 _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})

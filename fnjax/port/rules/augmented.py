@@ -57,6 +57,10 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
             return _augmented_entries(walk, node, target, base, operator, symbol)
         walk.rebuilt(target)
     term = walk.expr(node.value)
+    given = walk.program.source.definitions.get(code(target), ()) if walk.routine.role == "module" else ()
+    first = given[0].value if given else None
+    if first is not None and walk.program.evaluate(first).kind == "static" and not term.value.is_tensor:  # `N += 1`
+        return [cst.SimpleStatementLine([node if term.node is node.value else node.with_changes(value=term.node)])]
     if term.value.name == NUMBER and walk.expr(target).value.kind != "static":
         term = as_number(term)
     same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))

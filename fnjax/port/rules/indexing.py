@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, UNKNOWN, Step, Value, each_of
+from fnjax.port.facts import LIST, UNKNOWN, Step, Value, each_of, entry
 from fnjax.port.located import nodes
+from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Term, Uncompressed, Walk, parse, placed
@@ -252,7 +253,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         rank = value.rank + new - gone
     place = walk.fresh(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
-    doubtful = not basic and not advanced
+    doubtful = not basic and (not advanced or any(i is not None and _may_count(walk, i) for i in indices))
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
         taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
@@ -264,6 +265,18 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
 def counts(value: Value) -> bool:
     """Whether an index is a tensor without axes, which PyTorch takes for its number."""
     return value.is_tensor and value.rank == 0 and value.dtype == "int"
+
+
+def _may_count(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an index is an entry of a tensor, `k[0]` or one that a loop goes through, which may have no axes."""
+    value = walk.expr(node).value
+    if not value.is_tensor or value.rank is not None or value.dtype == "bool":
+        return False
+    if isinstance(node, cst.Subscript):
+        return all(i is not None and walk.expr(i).value.kind == "static" for i in elements(node))
+    return isinstance(node, cst.Name) and any(
+        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.loops
+    )
 
 
 def _tuple_of(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
@@ -301,7 +314,7 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
     index = walk.expr(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
     name = LIST if value.name == LIST else ""
     if isinstance(index, str) and index in dict(value.entries):
-        return dict(value.entries)[index]
+        return entry(value, index)
     if value.parts is not None and type(index) is int and -len(value.parts) <= index < len(value.parts):
         return value.parts[index]
     if len(indices) == 1 and indices[0] is None and value.parts is not None:

@@ -17,12 +17,12 @@ from dataclasses import replace
 import libcst as cst
 import numpy as np
 
-from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, each_of, iterated, join_values
+from fnjax.port.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.operations import MISSING, code, find, fit, literal
 from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.operators import entries, held_by
 from fnjax.port.rules.registry import expression
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, names, parse
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
 _TENSOR_TYPES = frozenset(
@@ -264,6 +264,11 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
         return Term(
             made, Value("static", element=held_by(walk, [a.value for a in node.args]) or UNKNOWN, entries=known)
         )
+    if name in {"map", "filter"}:  # what they give may be views of what the function reads
+        lying = [p for n in names(node) if n in walk.state.variables for p in places(walk.state.variables[n])]
+        return Term(made, Value("static", element=Value(place=Place.among(*lying) if lying else None)))
+    if name == "getattr" and len(node.args) == 2 and first.is_tensor and literal(node.args[1].value) is MISSING:
+        raise Stop(node, "unknown", "which method of the tensor this is cannot be told: choose a function with `if`")
     if name == "getattr" and len(node.args) >= 2 and isinstance(literal(node.args[1].value), str):
         from fnjax.port.rules.context import is_ctx
 
@@ -378,13 +383,13 @@ def lists(walk: Walk, node: cst.Call) -> Term | None:
         return Term(walk.rebuilt(node).with_changes(func=node.func), Value("static", literal=None))
     values_of(walk, node)
     made = walk.rebuilt(node)
-    entry = literal(node.args[0].value) if node.args else MISSING
+    wanted = literal(node.args[0].value) if node.args else MISSING
     if attr in {"get", "pop"} and node.args:
         made = with_keys(walk, node, made)
         if walk.expr(node.args[0].value).value.is_tensor:
             walk.report(node, "untraced", "an entry of a container at the value of a tensor; this runs un-jitted only")
-    if attr == "get" and isinstance(entry, str) and entry in dict(value.entries):
-        return Term(made, dict(value.entries)[entry])
+    if attr == "get" and isinstance(wanted, str) and wanted in dict(value.entries):
+        return Term(made, entry(value, wanted))
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change
         element = held_by(walk, [owner, *(a.value for a in node.args)])
         walk.state.variables[key] = value = replace(value, entries=(), element=element or value.element)

@@ -91,8 +91,8 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
         set_once(walk, target)
 
 
-def set_once(walk: Walk, target: cst.Attribute) -> None:
-    """A note: an object's attribute takes a tensor."""
+def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
+    """A note: an object's attribute takes a tensor, or a dictionary's entry."""
     walk.note(
         target,
         "effect",
@@ -384,6 +384,13 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
             walk.bump(key, line * 1000 + column)
         return None
     if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
+        if walk.routine.role == "backward" and walk.key(target.value).startswith("ctx."):
+            message = (
+                f"backward puts something into {code(target.value)}, which the caller would see: return it instead"
+            )
+            walk.report(node, "in-place", message)
+        elif term.value.is_tensor and walk.routine.role == "forward":
+            set_once(walk, target)
         return None
     never_owned(node, base)
     if (parted := apart(walk, target)) is not target:
