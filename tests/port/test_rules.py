@@ -1202,3 +1202,109 @@ def test_entries_of_what_was_saved_are_written_to(between, read, found):
         names = {}
         exec(ported.code, names)
         assert jax.grad(names["C"].apply)(3.0, jnp.ones(())) == 6
+
+
+SHARED = {
+    "tensors in a list that a helper writes to": (
+        "def f(ts):\n    for t in ts:\n        t.mul_(2)\n",
+        "y = x.clone()\n        f([y])\n        return y",
+    ),
+    "what *args are": (
+        "def f(*ts):\n    for t in ts:\n        t.mul_(2)\n",
+        "y = x.clone()\n        f(y)\n        return y",
+    ),
+    "a part of a tuple": (
+        "def f(p):\n    a, k = p\n    a.mul_(k)\n",
+        "y = x.clone()\n        f((y, 2))\n        return y",
+    ),
+    "views that a helper lists": (
+        "def f(t):\n    return [t[i] for i in range(2)]\n",
+        "y = x.clone()\n        for r in f(y):\n            r.mul_(2)\n        return y",
+    ),
+    "views that a generator gives": (
+        "def f(t):\n    for i in range(2):\n        yield t[i]\n",
+        "y = x.clone()\n        for r in f(y):\n            r.mul_(2)\n        return y",
+    ),
+    "one of two results may be the other": (
+        "def f(x, r=None):\n    y = x * 2\n    if r is None:\n        r = y\n    return y, r\n",
+        "y, r = f(x)\n        y.mul_(2)\n        return y + r",
+    ),
+    "a dictionary's entry": ("", 'y = x.clone()\n        d = {"a": y}\n        d["a"].mul_(2)\n        return y'),
+    "an entry under another name": (
+        "",
+        'y = x.clone()\n        d = {"a": y}\n        t = d["a"]\n        t.mul_(2)\n        return y',
+    ),
+    "views that map gives": (
+        "",
+        "y = x.clone()\n        v = list(map(lambda i: y[i], range(2)))\n        y.mul_(2)\n        return v[0]",
+    ),
+    "what may be the tensor that is saved": (
+        "",
+        "y = x if k else x.clone()\n        ctx.save_for_backward(x)\n        y.mul_(2)\n        return y",
+    ),
+    "a name that means another tensor than the saved one": (
+        "",
+        "y = x * 2\n        ctx.save_for_backward(y)\n        if k:\n            y = y + 1\n        return y.mul_(2)",
+    ),
+    "a copy that out= fills": (
+        "",
+        "y = x.clone()\n        torch.add(x[:1], 1, out=y[:1].contiguous())\n        return y",
+    ),
+    "a flag that says whether it is written to": (
+        "import torch.nn.functional as F\n",
+        "y = x.clone()\n        F.relu(y, inplace=k)\n        return y",
+    ),
+}
+
+
+@pytest.mark.parametrize(("helper", "body"), SHARED.values(), ids=SHARED.keys())
+def test_memory_that_may_be_shared_is_a_finding(helper, body):
+    """A write that something else may see is translated with its alias, or a finding; never dropped."""
+    text = (
+        f"import torch\n{helper}class C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k):\n"
+        f"        {body}\n"
+    )
+    assert [f.code for f in port_source(text).findings if f.severity == "error"] == ["alias"]
+
+
+KEPT = {
+    "a dictionary of the file": "if n not in CACHE:\n        CACHE[n] = torch.arange(n)\n    return CACHE[n]",
+    "a global": "global TABLE\n    if TABLE is None:\n        TABLE = torch.arange(n)\n    return TABLE",
+}
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT.keys())
+def test_arrays_that_outlive_a_call_are_a_finding(body):
+    """Under jit they would be those of a trace that has ended."""
+    text = (
+        f"import torch\nCACHE, TABLE = {{}}, None\ndef table(n):\n    {body}\n"
+        "class C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        return x * table(x.shape[-1])\n"
+    )
+    assert [f.code for f in port_source(text).findings] == ["untraced"]
+
+
+def test_what_backward_puts_into_an_argument_is_a_finding():
+    """Backward gets a copy of what forward kept on ctx."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, store):\n"
+        "        ctx.store = store\n        return x * 2\n    @staticmethod\n    def backward(ctx, g):\n"
+        '        ctx.store["g"] = g.sum().item()\n        return g * 2, None\n'
+    )
+    assert [f.code for f in port_source(text).findings] == ["in-place"]
+
+
+def test_constants_of_the_class_around_are_kept():
+    """And its helpers, as far as the file's Functions read them."""
+    text = (
+        "import torch\nclass Layer(torch.nn.Module):\n    K = 2.0\n    L = K * 3\n    unused = torch.nn.ReLU()\n"
+        "    @staticmethod\n    def scaled(x):\n        return x * Layer.L\n"
+        "    class F(torch.autograd.Function):\n        @staticmethod\n        def forward(ctx, x):\n"
+        "            return Layer.scaled(x)\n"
+    )
+    ported = port_source(text)
+    names = {}
+    exec(ported.code, names)
+    assert [(c.status, c.findings) for c in ported.classes] == [("ported", ())]
+    assert names["Layer"].F.apply(2.0) == 12
+    assert not hasattr(names["Layer"], "unused")

@@ -358,6 +358,9 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
+    known = walk.key(target.value) in {"", *walk.state.variables}
+    if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
+        _outliving(walk, node, code(target.value))
     if base.value.kind in {"static", "object"}:
         value = term.value
         key = walk.key(target.value)
