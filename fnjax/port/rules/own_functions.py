@@ -212,7 +212,10 @@ def _returned(
         if place is None and (all_ := places(term.value)):
             place = Place.among(*all_)
         returns_it = (
-            result.place is not None and result.place.storage == frozenset({f"arg:{name}"}) and not result.place.steps
+            term.value.place is not None
+            and result.place is not None
+            and result.place.storage == frozenset({f"arg:{name}"})
+            and not result.place.steps
         )
         if place is None:
             continue

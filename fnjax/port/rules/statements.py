@@ -63,7 +63,7 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
             raise Uncompressed
         plain = all(isinstance(e, cst.Element) for e in target.elements)
         parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
-        element = value.element or (element_of(walk, target, value) if value.kind != "unknown" else UNKNOWN)
+        element = value.element or element_of(walk, target, value)
         for i, e in enumerate(target.elements):
             one = parts[i] if parts is not None else element
             place = value.place or one.place
