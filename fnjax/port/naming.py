@@ -341,9 +341,12 @@ def succeeds(node: cst.CSTNode) -> bool:
         return False
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     imports = [x for x in small if isinstance(x, (cst.Import, cst.ImportFrom))]
-    full = [canonical(f) for x in imports for _, f in imported(x)]
+    modules = all(f.split(".")[0] == "torch" for x in imports if isinstance(x, cst.Import) for _, f in imported(x))
+    full = [canonical(f) for x in imports if isinstance(x, cst.ImportFrom) for _, f in imported(x)]
     plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
-    return bool(full) and plain and all(isinstance(find(f), Operation) or f.startswith(_KEPT) for f in full)
+    return (
+        bool(imports) and plain and modules and all(isinstance(find(f), Operation) or f.startswith(_KEPT) for f in full)
+    )
 
 
 def _small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:

@@ -64,8 +64,9 @@ class Program:
             self.classes[name] = self.by_node[node] = cls
             for scope in scopes[-1:]:
                 scope.setdefault(node.name.value, []).append(Definition(cls=node))
+            inside: dict[str, list[Definition]] = {}
             for statement in node.body.body:
-                self._collect(statement, top, name + ".", scopes)
+                self._collect(statement, top, name + ".", [*scopes, inside])
         elif isinstance(node, cst.FunctionDef):
             local: dict[str, list[Definition]] = {}
             for inner in nodes(node.body):

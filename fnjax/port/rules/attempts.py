@@ -114,8 +114,8 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
     if not isinstance(first, (cst.Import, cst.ImportFrom)):
         return None
     taken = next((h for h in node.handlers if (code(h.type) if h.type else "") in _WITHOUT), None)
-    roots = {full.split(".")[0] for _, full in imported(first)}
-    missing = roots - _PRESENT - sys.stdlib_module_names
+    full = {name for _, name in imported(first)}
+    missing = {name.split(".")[0] for name in full} - _PRESENT - sys.stdlib_module_names | full & _GONE
     if not missing or taken is None or node.finalbody is not None:
         return None
     left = [
@@ -127,6 +127,7 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
     return walk.block(left)
 
 
+_GONE = frozenset({"torch.rfft", "torch.irfft", "torch.ifft", "torch._six"})  # of torch, which has them no more
 _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})
 
 
