@@ -35,6 +35,8 @@ def ported(body):
 
 
 REWRITES = {
+    "a number that widens nothing": ("z = torch.tensor(1e-5).float()", "z = jnp.array(1e-5)"),
+    "a whole number": ("z = torch.tensor(2).float()", "z = jnp.array(2).astype(jnp.float32)"),
     "a method": ("z = x.exp()", "z = jnp.exp(x)"),
     "an entry in a continued line": (
         "x[0] += \\\n    y[0]",

@@ -74,7 +74,7 @@ _SHAPES = frozenset(
     | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
 # Names that other objects have as well.
-_NUMBER = re.compile(r"jnp\.array\(-?[\d.]+(e-?\d+)?\)")
+_NUMBER = re.compile(r"jnp\.array\(-?(\d+\.\d*|\.\d+|\d+(?=e))(e[-+]?\d+)?\)")  # of a Python float
 _OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
