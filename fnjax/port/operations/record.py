@@ -352,5 +352,5 @@ class Bound:
 
 
 # Reductions that take an empty list of axes for all of them.
-_ALL_AXES = frozenset({"sum", "mean", "amax", "amin", "std", "var", "norm", "nansum", "nanmean"})
+_ALL_AXES = frozenset({"sum", "mean", "amax", "amin", "std", "var", "norm", "vector_norm", "nansum", "nanmean"})
 Template = Callable[[Bound], str]  # builds the template for one call

@@ -364,11 +364,6 @@ def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, 
     if base.value.kind in {"static", "object"}:
         value = term.value
         key = walk.key(target.value)
-        if key and key not in walk.state.variables and walk.routine.role != "module" and value.is_tensor:
-            message = (
-                f"this keeps an array in {key!r} for later calls, which jit does not allow: make it anew each time"
-            )
-            walk.report(node, "untraced", message)
         if old := walk.state.variables.get(key):
             indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
             before = each_of(old)

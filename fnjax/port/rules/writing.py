@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import HOLE, SAVED, Place, Step, Value, places
+from fnjax.port.facts import HOLE, LIST, SAVED, Place, Step, Value, places
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit
@@ -128,7 +128,8 @@ def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
         return None
     index = [walk.expr(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
     owner = walk.state.variables.get(_known_as(walk, target.node.value))
-    if owner is None or owner.place is None or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
+    listed = any(v.name == LIST or v.parts is not None or v.element is not None for v in index)  # entries of their own
+    if owner is None or owner.place is None or listed or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
         return None
     hole = target.node.with_changes(value=cst.Name(HOLE))
     step = Step.of(hole, walk.reads(target.node) - walk.reads(target.node.value))
