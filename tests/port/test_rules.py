@@ -54,6 +54,14 @@ REWRITES = {
         "z = torch.zeros_like(x)\nfor i in range(n):\n    z[i] = x[i:i + 1] * 2",
         "z = jnp.zeros_like(x)\nfor i in range(n):\n    z = z.at[i].set(_trimmed(x[i:i + 1] * 2, z[i]))",
     ),
+    "a device that nothing reads": (
+        "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\ndev = y.device\nw = x.to(dev)",
+        "z = jnp.ones(2)\nw = x",
+    ),
+    "a device that is read": (
+        "dev = x.device\nz = torch.ones(2, device=dev)\nctx.dev = dev",
+        'dev = "cpu"\nz = jnp.ones(2)\nctx.dev = dev',
+    ),
     "an attribute by its name": ('setattr(ctx, "n", n)', "ctx.n = n"),
     "what only tensors have": ('z = hasattr(y, "dim")', "z = isinstance(y, jax.Array)"),
     "a write that may reach what is None": (

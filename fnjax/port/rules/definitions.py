@@ -1,8 +1,8 @@
 """Functions and classes.
 
 What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; annotations lose their torch
-types; ONNX's `symbolic` is dropped; Functions inside functions and classes stay where they are, those inside methods of
-other classes move to the class.
+types; ONNX's `symbolic` is dropped, a device that nothing reads any more as well; Functions inside functions and
+classes stay where they are, those inside methods of other classes move to the class.
 Before: `class Cube(Function):` with `from torch.autograd import Function`
 After: `class Cube(fnjax.Function):`
 Safety: what a class inherits from classes of the file is ported along.
@@ -12,6 +12,7 @@ Limits: bases from other libraries are findings.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 import libcst as cst
@@ -88,7 +89,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         if routine.gives:
             body = cst.IndentedBlock([*lines_of(walk.body(node.body)), line(f"return {', '.join(routine.gives)}")])
     if body is not node.body:
-        changes["body"] = body
+        changes["body"] = _without_devices(walk, body)
     if node.returns is not None:
         annotation = program.annotation(node.returns.annotation, walk)
         if annotation is None:
@@ -104,6 +105,23 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.draws or (routine.role in METHODS and program.drawing(routine)):
         made = _with_key(walk, program, routine, made)
     return made, walk.sink, walk
+
+
+def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
+    """Without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
+    named = Counter(n.value for n in nodes(body) if isinstance(n, cst.Name))
+    taking = Counter(_device(walk, s) for s in body.body)
+    kept = [s for s in body.body if not (name := _device(walk, s)) or taking[name] < named[name]]
+    return body.with_changes(body=kept) if kept and len(kept) < len(body.body) else body
+
+
+def _device(walk: Walk, node: Any) -> str:
+    """The variable that a line gives the name of a device."""
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
+        return ""
+    value = walk.state.variables.get(name := code(small.targets[0].target))
+    return name if value is not None and value.name == "instance:torch.device" else ""
 
 
 class _Spelled(cst.CSTTransformer):
