@@ -617,4 +617,36 @@ class Leading(Function):
         return g @ w.t() * large, None, None
 """,
     ),
+    "Halving": (  # a helper that calls itself for views of what it writes to, and may end early
+        "randn(2, 7, 3), rand(2, 7, 3)",
+        """
+class Halving(Function):
+    @staticmethod
+    def scan_(a, x):
+        if a.size(1) == 1:
+            return
+        n = 2 * (a.size(1) // 2)
+        pairs = a[:, :n].view(a.size(0), n // 2, 2, -1)
+        values = x[:, :n].view(x.size(0), n // 2, 2, -1)
+        values[:, :, 1].add_(pairs[:, :, 1] * values[:, :, 0])
+        pairs[:, :, 1].mul_(pairs[:, :, 0])
+        Halving.scan_(pairs[:, :, 1], values[:, :, 1])
+        values[:, 1:, 0].add_(pairs[:, 1:, 0] * values[:, :-1, 1])
+        if n < a.size(1):
+            x[:, -1].add_(a[:, -1] * x[:, -2])
+
+    @staticmethod
+    def forward(ctx, x, a):
+        ctx.a = a
+        y = x.clone()
+        Halving.scan_(a.clone(), y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = g.flip(1)
+        Halving.scan_(torch.cat([ctx.a[:, :1], ctx.a.flip(1)[:, :-1]], 1), gx)
+        return gx.flip(1), None
+""",
+    ),
 }

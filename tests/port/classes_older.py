@@ -133,15 +133,18 @@ class Heads(Function):
 """,
     ),
     "ByVersion": (
-        "randn(3, 4)",
+        "randn(3, 4), 1.0",
         """
 from packaging import version
 
 NEW = version.parse(torch.__version__)
+OLD = version.parse(version.parse(torch.__version__).base_version) < version.parse("1.11")
 
 class ByVersion(Function):
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, y=torch.Tensor):
+        if OLD:
+            x = x * 3
         if NEW >= version.parse("1.13"):
             x = x * 2
         else:
@@ -152,7 +155,7 @@ class ByVersion(Function):
 
     @staticmethod
     def backward(ctx, g):
-        return g * 2 if version.parse("1.9") < version.parse("1.10.0") else g
+        return g * 2 if version.parse("1.9") < version.parse("1.10.0") else g, None
 """,
     ),
     "RememberedOrder": (

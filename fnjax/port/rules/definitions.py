@@ -16,6 +16,7 @@ from collections import Counter
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 
 from fnjax.port.evidence import parameters
 from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
@@ -84,10 +85,10 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
     if params is not node.params:
         changes["params"] = params
-    if routine.role == "helper" and routine.writes and not any(isinstance(n, _ENDS) for n in nodes(node.body)):
+    if routine.role == "helper" and routine.writes and not any(_ends(n) for n in nodes(node.body)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
-            body = cst.IndentedBlock([*lines_of(walk.body(node.body)), line(f"return {', '.join(routine.gives)}")])
+            body = _giving(routine, lines_of(walk.body(node.body)))
     if body is not node.body:
         changes["body"] = _without_devices(walk, body)
     if node.returns is not None:
@@ -105,6 +106,13 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.draws or (routine.role in METHODS and program.drawing(routine)):
         made = _with_key(walk, program, routine, made)
     return made, walk.sink, walk
+
+
+def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
+    """A body that returns what the function writes to, wherever it ended."""
+    back = line(f"return {', '.join(routine.gives)}")
+    early = matchers.Return(value=None)
+    return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
 
 
 def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
@@ -143,13 +151,20 @@ def _nested(value: Value, inside: bool = False) -> bool:
     return any(_nested(v, inside=True) for v in held)
 
 
-_ENDS = (cst.Return, cst.Yield, cst.FunctionDef, cst.Lambda)
+_ENDS = (cst.Yield, cst.FunctionDef, cst.Lambda)
+
+
+def _ends(node: cst.CSTNode) -> bool:
+    return isinstance(node, _ENDS) or (isinstance(node, cst.Return) and node.value is not None)
 
 
 def _still_given(walk: Walk, routine: Routine, name: str) -> bool:
     """Whether a parameter is written to, and its variable still is that memory when the function ends."""
     value = walk.state.variables.get(name)
     place = value.place if value else None
+    early = any(isinstance(n, cst.Return) for n in nodes(routine.node.body))
+    if early and name in walk.program.rebound_in(routine.node.body):
+        return False
     return name in routine.writes and place is not None and place.same(Place(frozenset())) and place.certain
 
 
@@ -214,7 +229,8 @@ def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
             changes["annotation"] = param.annotation.with_changes(annotation=annotation)
     if param.default is not None:
         try:
-            default = walk.expr(param.default).node
+            typed = walk.name_of(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
+            default = walk.program.annotation(param.default, walk) if typed else walk.expr(param.default).node
         except Stop as e:
             walk.report(e.node, e.kind, e.message)
             default = cst.Name("None")

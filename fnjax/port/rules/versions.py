@@ -5,7 +5,7 @@ what is asked of two of them is answered.
 Before: `if version.parse(torch.__version__) >= version.parse("1.13"): y = new(x)`
 After: `y = new(x)`
 Safety: only versions that are written out; a port needs no other PyTorch than the one that it was ported from.
-Limits: parts of a version other than release, major, minor and micro are findings.
+Limits: parts of a version other than its base_version, release, major, minor and micro are findings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _QUESTIONS = {
     cst.Equal: operator.eq,
     cst.NotEqual: operator.ne,
 }
-_PARTS = {"major": 0, "minor": 1, "micro": 2}
+_NUMBERS = ("major", "minor", "micro")
 
 
 def _numbers(value: Value) -> tuple[int, ...] | None:
@@ -65,9 +65,14 @@ def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
     value = walk.expr(node.value).value if made else walk.lookup(code(node.value))
     if value.name != _VERSION or not isinstance(value.literal, tuple):
         return None
-    if node.attr.value not in {"release", *_PARTS}:
-        raise Stop(node, "unknown", f"{node.attr.value!r} of a version: ask for release, major, minor or micro")
-    found = value.literal if node.attr.value == "release" else value.literal[_PARTS[node.attr.value]]
+    parts = {
+        "release": value.literal,
+        "base_version": ".".join(map(str, value.literal)),
+        **dict(zip(_NUMBERS, value.literal, strict=True)),
+    }
+    if node.attr.value not in parts:
+        raise Stop(node, "unknown", f"{node.attr.value!r} of a version: ask for {', '.join(parts)}")
+    found = parts[node.attr.value]
     return Term(parse(repr(found)), Value("static", literal=found))
 
 
