@@ -31,10 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="fnjax", description="PyTorch's custom autograd Functions for JAX.")
     parser.add_argument("--version", action="version", version=f"fnjax {fnjax.__version__}, JAX {jax.__version__}")
-    commands = parser.add_subparsers(metavar="command", required=True)
+    commands = parser.add_subparsers(metavar="command", dest="command", required=True)
     for subcommand in (check, graph, port, compare):
         subcommand.add(commands)
-    options = parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         status = int(options.run(options))
         sys.stdout.flush()

@@ -36,7 +36,9 @@ def add(commands: Any) -> None:
         "-o", "--output", metavar="OUT", help="the file, or for several sources the folder, to write to"
     )
     parser.add_argument("--diff", action="store_true", help="show what changes as a diff")
-    parser.add_argument("--class", dest="classes", action="append", metavar="NAME", help="port this class only")
+    parser.add_argument(
+        "--class", dest="classes", action="append", metavar="NAME", help="port this class only; may be repeated"
+    )
     parser.add_argument("--report", metavar="FILE", help="write what was found as JSON")
     parser.set_defaults(run=_port)
 
@@ -48,7 +50,7 @@ def _port(options: argparse.Namespace) -> int:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
-    sources = list(_sources(options.source))
+    sources = list(_sources(options.source, options.output))
     _writable(options, sources)
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
@@ -63,7 +65,7 @@ def _port(options: argparse.Namespace) -> int:
         elif not ported.readable:  # most files of a folder have no Function, and no word is needed of them
             unusable.append(replace(source, problem=ported.problem))
     for source in unusable:
-        print(f"fnjax port: {source.problem}; it is left out", file=sys.stderr)
+        print(f"fnjax: {source.problem}; it is left out", file=sys.stderr)
     if not results:
         raise UsageError(f"no file in {', '.join(options.source)} has a torch.autograd.Function class")
     for source, ported in results:
@@ -87,11 +89,15 @@ class Text:
     problem: str = ""
 
 
-def _sources(names: list[str]) -> Iterator[Text]:
-    for name in names:
+def _sources(names: list[str], output: str | None) -> Iterator[Text]:
+    """What the names stand for; the output folder is no source, where it lies in one."""
+    for name in dict.fromkeys(names):
         path = Path(name)
         if name != "-" and path.is_dir():
-            yield from (_read(str(inner), inner, False) for inner in sorted(path.rglob("*.py")) if not inner.is_dir())
+            out = Path(output).resolve() if output is not None else path.resolve()
+            for inner in sorted(path.rglob("*.py")):
+                if not inner.is_dir() and (out == path.resolve() or not inner.resolve().is_relative_to(out)):
+                    yield _read(str(inner), inner, False)
             continue
         found = _read("<stdin>", None, True) if name == "-" else _read(name, path, True)
         if found.problem:
@@ -118,12 +124,20 @@ def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
     names = [s.name for s in sources]
     targets = {}
     if options.output is not None:
-        if many and Path(options.output).is_file():
+        if many and (
+            Path(options.output).is_file() or (options.output.endswith(".py") and not Path(options.output).is_dir())
+        ):
             raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
         targets = {name: _target(options, name, many) for name in names}
     for name, target in targets.items():
         if name != "<stdin>" and target.exists() and target.resolve() == Path(name).resolve():
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
+    for target in targets.values():
+        both = [n for n, t in targets.items() if t == target]
+        if len(both) > 1:
+            raise UsageError(
+                f"{both[0]!r} and {both[1]!r} would both be written to {str(target)!r}; port them one by one"
+            )
     used = {Path(n).resolve() for n in names} | {t.resolve() for t in targets.values()}
     if options.report and Path(options.report).resolve() in used:
         raise UsageError(f"--report {options.report!r} is a source or the output itself")

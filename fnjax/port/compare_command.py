@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--kwargs", default="", metavar="KWARGS", help="keyword arguments: 'k=2, mode=\"same\"'")
     parser.add_argument("--dtype", default="float32", choices=list(TOLERANCES), help="precision (default: %(default)s)")
+    parser.add_argument("--no-second", action="store_true", help="leave second derivatives out")
     parser.add_argument("--seed", type=int, default=0, help="for all random numbers (default: %(default)s)")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
@@ -63,6 +64,7 @@ def _compare(options: argparse.Namespace) -> int:
             atol=options.atol,
             seed=options.seed,
             key=_key(originals[name], ports[name]),
+            second=not options.no_second,
         )
     except Exception as e:
         raise UsageError(

@@ -164,7 +164,7 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
         return Ported(problem=f"{source.filename} has no torch.autograd.Function class")
-    if not any(_from_torch(program, c) for c in functions):
+    if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
     for number in range(_ROUNDS):
@@ -205,6 +205,11 @@ def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], i
 
 def _from_torch(program: Program, cls: Class) -> bool:
     return any(b.startswith("torch.") for c in program.ancestors(cls) for b in c.bases)
+
+
+def _reads_torch(source: Source) -> bool:
+    """Whether a file imports torch, as one does that is ported by half."""
+    return any(d.imported.split(".")[0] == "torch" for found in source.definitions.values() for d in found)
 
 
 def _key_name(source: Source) -> str:

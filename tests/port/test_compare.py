@@ -239,6 +239,21 @@ def test_what_pytorch_takes_for_constant_is_a_note(files, capsys, dtype):
 
 @pytest.mark.parity
 @needs_torch
+def test_second_derivatives_that_cannot_be_measured(files, capsys):
+    """Where the original does not run in float64, a note says that nothing tells which side is right."""
+    single = "(lambda x: torch.sigmoid(x) * torch.heaviside(torch.ones_like(x), torch.tensor(1.0)))"
+    gates = _added(GATE.format("torch.autograd", single), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"))
+    call = ("--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
+    status, printed = compared(capsys, files(**gates), *call)
+    assert status == 1
+    assert "cannot be measured by finite differences: PyTorch's class raises for float64 (RuntimeError" in printed.out
+    status, printed = compared(capsys, files(**gates), *call, "--no-second")
+    assert status == 0, printed
+    assert "second derivative" not in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
 @pytest.mark.parametrize(("factor", "status"), [("1", 0), ("1.5", 1)])
 def test_first_derivatives_where_backward_writes_in_place(files, capsys, factor, status):
     """Where only the recording of backward fails, first derivatives are compared all the same, and that is said."""

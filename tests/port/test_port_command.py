@@ -134,6 +134,31 @@ def test_folders(tmp_path):
     assert [p.name for p in (tmp_path / "out").rglob("*.py")] == ["a.py"]
 
 
+def test_several_sources_keep_apart(tmp_path, capsys, monkeypatch):
+    """No port is written over another, a folder of output inside a source is none, and no folder is called x.py."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.py").write_text(WHOLE)
+    assert main(["port", "a", "b", "-o", "out"]) == 2
+    assert "would both be written to 'out/x.py'" in capsys.readouterr().err
+    assert main(["port", "a", "b", "-o", "out.py"]) == 2
+    assert "-o needs a folder" in capsys.readouterr().err
+    for _ in range(2):
+        assert main(["port", "a", "-o", "a/jax"]) == 0
+    assert sorted(str(p) for p in (tmp_path / "a").rglob("*.py")) == [
+        str(tmp_path / "a" / p) for p in ("jax/x.py", "x.py")
+    ]
+
+
+def test_an_unknown_option_shows_the_subcommands_usage(whole, capsys):
+    """A wrong option of a subcommand shows what that takes."""
+    with pytest.raises(SystemExit) as ended:
+        main(["port", str(whole), "--nope"])
+    assert ended.value.code == 2
+    assert "usage: fnjax port" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "bad", [b"def f(:\n", b"# \xe9\n", b"# coding: klingon\n"], ids=["syntax", "bytes", "encoding"]
 )

@@ -284,6 +284,10 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
         "z = list(map(lambda x, other: x + other, [x], [y]))",
     ),
     "the default of a lambda": ("f = lambda t, g=torch.exp: g(t)", "f = lambda t, g=jnp.exp: g(t)"),
+    "a dtype that a number leaves as it is": (
+        "z = (x.float() * y).sum(-1, keepdim=True).div_(x.shape[-1])",
+        "z = jnp.sum(x.astype(jnp.float32) * y, axis=-1, keepdims=True) / x.shape[-1]",
+    ),
     "getattr of torch": ("z = getattr(torch, 'exp')(x)", "z = jnp.exp(x)"),
     "a local that is called jnp": ("jnp = x.exp()\nz = jnp + 1", "jnp_ = jnp.exp(x)\nz = jnp_ + 1"),
     "a type": ("z = isinstance(x, torch.Tensor)", "z = isinstance(x, jax.Array)"),
@@ -748,6 +752,7 @@ FINDINGS = {
     ),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
     "an array that an object is to fill": ("z = torch.empty_like(x)\nctx.engine.fill(x, z)\ny = z", "alias"),
+    "a function of a module that is not known": ("z = getattr(torch.nn.functional, ctx.act)(x)", "unknown"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
@@ -829,6 +834,15 @@ def test_what_ctx_is_never_given(written, expected):
     backward = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.n\n"
     (cls,) = port_source(f"{HEAD}        {written}{TAIL}{backward}").classes
     assert [f.code for f in cls.findings] == expected
+
+
+def test_a_file_that_was_ported_by_half_is_ported_to_its_end():
+    """A fnjax.Function that still calls torch is no port."""
+    half = "import fnjax\nimport torch\n\n\nclass C(fnjax.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+    done = port_source(f"{half}        return torch.exp(x)\n").code
+    assert "import torch" not in done
+    assert "return jnp.exp(x)" in done
+    assert port_source(done).code == done
 
 
 def test_a_partial_class_leaves_its_neighbours():

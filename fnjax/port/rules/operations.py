@@ -255,7 +255,8 @@ def operate(
             return target
         never_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):
-            expression_ = kept_dtype(expression_, target, [walk.expr(v).value for v in bound.values.values()])
+            others = [walk.expr(v).value for v in bound.values.values() if v is not first]
+            expression_ = kept_dtype(expression_, target, others)
         whole = short in ELEMENTWISE or bound.overload.random
         return write(
             walk,

@@ -182,6 +182,9 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     if not name.startswith("builtins."):
         return None
     name = name.removeprefix("builtins.")
+    of = walk.name_of(node.args[0].value) if name == "getattr" and node.args else ""
+    if of.split(".")[0] == "torch" and not walk.name_of(node):
+        raise Stop(node, "unknown", f"which function of {of} this is cannot be told: choose one with `if`")
     values = values_of(walk, node)
     made = walk.rebuilt(node)
     made = made if code(made.func) == name else made.with_changes(func=cst.Name(name))
