@@ -47,8 +47,8 @@ one class, `--report FILE` writes the findings as JSON; a source may be a folder
 file that cannot be read or parsed is named on standard error and makes the status 1; the others are ported. Declared
 encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_source(text)`.
 
-The output holds the Function classes and what they need of the file, and names for their apply (`f = C.apply`); layers,
-wrappers and scripts that no Function needs stay behind. It imports fnjax, jax, jax.numpy, numpy and the
+The output holds the Function classes and what they need of the file, and what only calls their apply (`f = C.apply`,
+`def f(x): return C.apply(x, 2)`); layers and scripts that no Function needs stay behind. It imports fnjax, jax, jax.numpy, numpy and the
 standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
 `raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller

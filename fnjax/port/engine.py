@@ -14,7 +14,7 @@ from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
 from fnjax.port.naming import Source, changed, read_names
-from fnjax.port.operations import support
+from fnjax.port.operations import code, support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
@@ -247,10 +247,8 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
-    for statement in program.source.tree.body:
-        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        if isinstance(small, cst.Assign) and cst.Module([]).code_for_node(small.value) in names:
-            waiting.append(statement)
+    body = program.source.tree.body
+    waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
     while waiting:
         first = waiting.pop(0)
         if first in units:
@@ -260,7 +258,33 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
         for name in sorted(read_names(units[first].made)):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in units and not _is_import(p))
+    for wrapper in body:
+        applied = _applies(wrapper)
+        if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
+            _add_wrapper(program, units, wrapper)
     return units
+
+
+def _applies(statement: cst.CSTNode) -> cst.CSTNode:
+    """What `f = C.apply` assigns, or the one thing that `def f(x): return C.apply(x, 2)` or such a lambda returns."""
+    body: Sequence[Any] = ()
+    if isinstance(statement, cst.FunctionDef) and not statement.decorators:
+        body = statement.body.body[statement.get_docstring() is not None :]
+    elif isinstance(statement, cst.SimpleStatementLine):
+        body = statement.body
+    while len(body) == 1 and isinstance(body[0], cst.SimpleStatementLine):
+        body = body[0].body
+    value = body[0].value if len(body) == 1 and isinstance(body[0], (cst.Return, cst.Assign)) else None
+    return value.body if isinstance(value, cst.Lambda) else value or cst.Pass()
+
+
+def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode) -> None:
+    """Take a wrapper along, if it is ported whole and needs nothing else."""
+    unit = _unit(program, wrapper)
+    _left_over(program, unit)
+    needed = {p for n in read_names(unit.made) for p in program.source.providers.get(n, ())} - {wrapper}
+    if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or _is_import(p) for p in needed):
+        units[wrapper] = unit
 
 
 def _left_over(program: Program, unit: Unit) -> None:

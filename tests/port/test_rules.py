@@ -836,6 +836,41 @@ def test_what_ctx_is_never_given(written, expected):
     assert [f.code for f in cls.findings] == expected
 
 
+WRAPPED = """
+import torch
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        return x.exp() * n
+
+first = C.apply
+second = lambda x: C.apply(x, 2)
+
+def third(x: torch.Tensor, n=2.0) -> torch.Tensor:
+    \"\"\"It says so.\"\"\"
+    return C.apply(x.float(), n)
+
+def more(x):
+    y = C.apply(x, 2)
+    return y * 2
+
+def foreign(x):
+    return C.apply(torch.ops.mine.kernel(x), 2)
+"""
+
+
+def test_what_only_applies_a_function_comes_along():
+    """Wrappers of apply are what a file's users call; one that would be left for the hand stays behind."""
+    ported = port_source(WRAPPED)
+    assert [c.status for c in ported.classes] == ["ported"]
+    assert "first = C.apply\nsecond = lambda x: C.apply(x, 2)\n" in ported.code
+    assert "def third(x: jax.Array, n=2.0) -> jax.Array:" in ported.code
+    assert "return C.apply(x.astype(jnp.float32), n)" in ported.code
+    assert "more" not in ported.code
+    assert "foreign" not in ported.code
+
+
 def test_a_file_that_was_ported_by_half_is_ported_to_its_end():
     """A fnjax.Function that still calls torch is no port."""
     half = "import fnjax\nimport torch\n\n\nclass C(fnjax.Function):\n    @staticmethod\n    def forward(ctx, x):\n"

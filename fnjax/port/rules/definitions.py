@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from itertools import dropwhile
 from typing import Any
 
 import libcst as cst
@@ -361,6 +362,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
     for i in range(len(node.body.body)):
         body += made[i]
+    if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
+        body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []
     for arg in node.bases:
         name = program.resolve(arg.value, [])
