@@ -238,10 +238,10 @@ def _pytorch(
         gradients = pulled(outputs, first)
         second = drawn(gradients)
         seconds = pulled(gradients, second)
-    except RuntimeError as e:  # once_differentiable, or a backward that PyTorch cannot differentiate
+    except Exception as e:  # noqa: BLE001 - once_differentiable, or whatever the user's backward raises
         error = e
         if not gradients:  # it may have first derivatives all the same, if it writes to what it is given
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(Exception):
                 gradients = pulled(run(), first, recorded=False)
     sides = [[_numpy(t) for t in side] for side in (outputs, gradients, seconds)]
     return _Results(sides[0], sides[1], sides[2], error), [first, second]

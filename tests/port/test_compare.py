@@ -239,6 +239,19 @@ def test_what_pytorch_takes_for_constant_is_a_note(files, capsys, dtype):
 
 @pytest.mark.parity
 @needs_torch
+def test_a_backward_that_raises_is_a_note(files, capsys):
+    """Where only the original's backward raises, its outputs are compared, and a note says the rest."""
+    gates = _added(
+        GATE.format("torch.autograd", "torch.sigmoid").replace("= ctx.saved_tensors", "= {}['none']"),
+        GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"),
+    )
+    status, printed = compared(capsys, files(**gates), "--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
+    assert status == 0, printed
+    assert "note: PyTorch gives no derivatives here: KeyError: 'none'" in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
 def test_second_derivatives_that_cannot_be_measured(files, capsys):
     """Where the original does not run in float64, a note says that nothing tells which side is right."""
     single = "(lambda x: torch.sigmoid(x) * torch.heaviside(torch.ones_like(x), torch.tensor(1.0)))"

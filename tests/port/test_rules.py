@@ -988,6 +988,21 @@ def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
         assert jax.grad(lambda x, f=names["C"].apply: f(x, True, key=jax.random.key(0)))(3.0) == 1
 
 
+@pytest.mark.parametrize("returned", ["", "[0]"])
+def test_gradients_of_a_recomputed_forward_have_room_for_the_key(returned):
+    """What torch.autograd.grad gives is returned with one more None, as anything else."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.save_for_backward(x)\n        return x * torch.rand_like(x)\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, = ctx.saved_tensors\n"
+        "        with torch.enable_grad():\n            x = x.detach().requires_grad_()\n            y = x * x\n"
+        f"        return torch.autograd.grad(y, x, g){returned}\n"
+    )
+    names = {}
+    exec(port_source(text).code, names)
+    assert jax.grad(lambda x: names["C"].apply(x, jax.random.key(0)))(3.0) == 6
+
+
 @pytest.mark.parametrize(
     ("helper", "call", "found"),
     [

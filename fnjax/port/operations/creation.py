@@ -6,8 +6,6 @@ from fnjax.port.operations.registry import lines, operation
 PLACE = "layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 _NEW = f"dtype=None, {PLACE}"
 lines(f"""
-torch.zeros | *size, {_NEW} | jnp.zeros(size, dtype=dtype) | float
-torch.ones | *size, {_NEW} | jnp.ones(size, dtype=dtype) | float
 torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_strided | size, stride, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_permuted | size, physical_layout, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
@@ -26,6 +24,20 @@ torch.from_numpy | ndarray | jnp.asarray(ndarray) | same
 .new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same
 torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=increasing) | same
 """)  # fmt: skip
+
+
+def _single(name: str, number: str) -> Template:
+    """`torch.zeros(())` makes no other's dtype wider, as a number does not."""
+
+    def build(call: Bound) -> str:
+        alone = call.literal("size") in {(), ((),)} and not call.given("dtype")
+        return f"jnp.array({number})" if alone else f"jnp.{name}(size, dtype=dtype)"
+
+    return build
+
+
+for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
+    operation(f"torch.{_name}", f"*size, {_NEW}", _single(_name, _number), "float")
 
 
 def _arange(call: Bound) -> str:

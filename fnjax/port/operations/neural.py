@@ -302,7 +302,7 @@ _POINTS = {
     "smooth_l1_loss": ("input, target", "", "_smooth_l1(input - target, beta)"),
     "soft_margin_loss": ("input, target", "", "jnp.log1p(jnp.exp(-target * input))"),
     "hinge_embedding_loss": (
-        "input, target, margin=1.0", "", "jnp.where(target == 1, input, 0) + jnp.where(target == -1, jnp.clip(margin - input, 0), 0)"
+        "input, target, margin=1.0", "", "jnp.where(target == -1, 0, input) + jnp.where(target == 1, 0, jnp.clip(margin - input, 0))"
     ),
     "margin_ranking_loss": ("input1, input2, target, margin=0.0", "", "jnp.clip(-target * (input1 - input2) + margin, 0)"),
     "cosine_embedding_loss": ("input1, input2, target, margin=0.0", "", "_cosine_embedding_loss(input1, input2, target, margin)"),

@@ -20,9 +20,15 @@ def _huber(difference, delta):
 
 
 def _smooth_l1(difference, beta):
-    """Quadratic near zero, linear from beta on, with slope 1."""
-    size = jnp.abs(difference)
+    """Quadratic near zero, linear from beta on, with slope 1; at zero the slope is 0."""
+    size = difference * jnp.sign(difference)
     return jnp.where(size < beta, 0.5 * jnp.square(difference) / beta, size - 0.5 * beta) if beta else size
+
+
+def _mean_of_kept(loss, weights, kept):
+    """The weighted mean; where nothing is kept it is NaN, with gradient 0."""
+    some = jnp.any(kept)
+    return jnp.where(some, jnp.sum(loss) / jnp.where(some, jnp.sum(weights), 1), jnp.nan)
 
 
 def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
@@ -33,7 +39,7 @@ def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
     picked = jnp.squeeze(jnp.take_along_axis(logp, jnp.expand_dims(index, axis), axis=axis), axis)
     weights = jnp.where(kept, 1 if weight is None else weight[index], 0).astype(logp.dtype)
     loss = -picked * weights
-    return jnp.sum(loss) / jnp.sum(weights) if reduction == "mean" else _reduced(loss, reduction)
+    return _mean_of_kept(loss, weights, kept) if reduction == "mean" else _reduced(loss, reduction)
 
 
 def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
@@ -53,8 +59,8 @@ def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="me
     kept = target != ignore_index
     smooth = jnp.where(kept, -jnp.sum(scaled, axis=axis), 0)
     if reduction == "mean":
-        count = jnp.sum(kept if weight is None else jnp.where(kept, weight[jnp.where(kept, target, 0)], 0))
-        smooth = jnp.sum(smooth) / count
+        weights = kept if weight is None else jnp.where(kept, weight[jnp.where(kept, target, 0)], 0)
+        smooth = _mean_of_kept(smooth, weights, kept)
     else:
         smooth = _reduced(smooth, reduction)
     return (1 - label_smoothing) * loss + smooth * label_smoothing / classes

@@ -23,6 +23,7 @@ from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
 from fnjax.port.rules.carried_loops import define
 from fnjax.port.rules.registry import expression, statement
+from fnjax.port.rules.returns import handed_back
 from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Stop, Term, Walk, line, lines_of, names, parse, placed
 
@@ -414,14 +415,16 @@ def _pullback(
         assert isinstance(small.value, cst.Subscript)
         value = small.value.with_changes(value=value)
         tuple_value = TENSOR
+    return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
+
+
+def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
+    """The statement that takes the gradients: it returns them, or gives them names."""
     if isinstance(small, cst.Return):
-        walk.returns.append(tuple_value)
-        made.append(grad.with_changes(body=[small.with_changes(value=value)]))
-    else:
-        for target in small.targets:
-            bind_target(walk, target.target, tuple_value, small)
-        made.append(grad.with_changes(body=[small.with_changes(value=value)]))
-    return made
+        return walk.headed(grad, handed_back(walk, small, term))
+    for target in small.targets:
+        bind_target(walk, target.target, term.value, small)
+    return [grad.with_changes(body=[small.with_changes(value=term.node)])]
 
 
 def _tensors(walk: Walk) -> set[str]:
@@ -465,15 +468,9 @@ def _of_container(
     function = define(again, name, [*block, line(f"return {result}")])
     pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
     whole = _in_torchs_convention(walk, back, f"tuple({cotangent})")
-    made = statement.with_changes(value=parse(f"tuple({whole}[0])"))
-    found = Value("static", element=TENSOR)
-    if isinstance(statement, cst.Return):
-        walk.returns.append(found)
-    else:
-        for target in statement.targets:
-            bind_target(walk, target.target, found, statement)
+    found = Term(parse(f"tuple({whole}[0])"), Value("static", element=TENSOR))
     empty = [cst.EmptyLine(indent=False)]
-    return [function, pullback.with_changes(leading_lines=empty), grad.with_changes(body=[made])]
+    return [function, pullback.with_changes(leading_lines=empty), *_taken(walk, grad, statement, found)]
 
 
 class _Renamed(cst.CSTTransformer):

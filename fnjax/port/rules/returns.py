@@ -15,7 +15,7 @@ import libcst as cst
 from fnjax.port.facts import TENSOR, Value
 from fnjax.port.operations import code, fit
 from fnjax.port.rules.registry import statement
-from fnjax.port.walk import Statements, Uncompressed, Walk, parse
+from fnjax.port.walk import Statements, Term, Uncompressed, Walk, parse
 
 
 @statement(cst.Return)
@@ -24,7 +24,11 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
     if node.value is None:
         walk.returns.append(Value("static", literal=None))
         return [cst.SimpleStatementLine([node])]
-    term = walk.expr(node.value)
+    return handed_back(walk, node, walk.expr(node.value))
+
+
+def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
+    """The statement that returns a term in a source's place."""
     if term.value.mask:
         raise Uncompressed
     walk.returns.append(term.value)
