@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
 # Asked by rules, or before them.
 BESIDE = [
+    "arguments",
+    "operations",
     "written_choices",
     "writing",
     "views",
@@ -27,6 +29,7 @@ BESIDE = [
     "randomness",
     "returning_loops",
     "carried_loops",
+    "recomputed",
     "differences",
 ]
 RULES = ["backward_calls", "kept_numbers", *ORDER, *BESIDE]

@@ -20,7 +20,9 @@ from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
     attempts,
     augmented,
+    called,
     choices,
+    class_definitions,
     conditions,
     constants,
     control,
@@ -36,7 +38,6 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     messages,
     numbers,
     numpy_calls,
-    operations,
     operators,
     others,
     own_functions,
@@ -46,8 +47,8 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     trees,
     versions,
 )
-from fnjax.port.rules.grad_mode import recomputation
 from fnjax.port.rules.places import places_of_mask
+from fnjax.port.rules.recomputed import recomputation
 from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
@@ -308,8 +309,8 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
     try:
         if isinstance(statement, cst.FunctionDef):
             routine = program.routine(statement, statement.name.value)
-            made, sink, inner = definitions.port_routine(program, routine)
-            return Unit(statement, [made], sink, inner.called)
+            made, inner = definitions.port_routine(program, routine)
+            return Unit(statement, [made], inner.sink, inner.called)
         result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     except Uncompressed:
         walk = Walk(program, _module(statement), _changing(program, statement), compress=False)

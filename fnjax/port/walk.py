@@ -446,6 +446,13 @@ class Walk:
         self.forget(node)
         return message
 
+    def take(self, inner: Walk) -> None:
+        """What the walk of a function or a class inside has found and needs."""
+        self.sink.findings += [f for f in inner.sink.findings if f not in self.sink.findings]
+        self.sink.imports |= inner.sink.imports
+        self.sink.needs |= inner.sink.needs
+        self.called |= inner.called
+
     def forget(self, node: cst.CSTNode) -> None:
         """After what could not be translated nothing is known of the variables that it binds."""
         for name in self.program.bound_in(node):

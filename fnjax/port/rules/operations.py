@@ -1,12 +1,10 @@
-"""Operations of torch become JAX expressions.
+"""A call of torch becomes a JAX expression.
 
-What: functions of torch and its namespaces, methods and attributes of tensors, dtypes and constants; also where a torch
-function is passed on as a value.
-Before: `y = torch.clamp(x, min=0).sum(1, keepdim=True)`
-After: `y = jnp.sum(jnp.maximum(x, 0), axis=1, keepdims=True)`
-Safety: by qualified names, so that `F.relu` is torch's only where F is torch.nn.functional. The call is bound to
-torch's signature; what does not fit it is a finding. A method that torch.Tensor does not have is the user's own and
-stays.
+What: the call is bound to torch's signature, whose operation builds the expression; what it writes to takes it; what
+selected entries are reduced to comes from all of them with `where=`.
+Before: `y = torch.sub(x, w, alpha=2, out=buf)`
+After: `buf = x - 2 * w` and `y = buf`
+Safety: what does not fit torch's signature is a finding.
 Limits: calls with `*args` where torch has several signatures; results whose shape depends on values run outside jit
 only, and say so.
 """
@@ -17,35 +15,28 @@ import re
 from dataclasses import replace
 
 import libcst as cst
-import numpy as np
 
-from fnjax.port.facts import LIST, SIZE, STATIC, Value, places, widens
-from fnjax.port.located import nodes
-from fnjax.port.naming import canonical, targets
+from fnjax.port.facts import LIST, SIZE, STATIC, Value, widens
 from fnjax.port.operations import (
     MISSING,
-    TENSOR_TYPES,
-    Absent,
     Bound,
     Context,
     Operation,
     Problem,
     code,
     departure,
-    find,
     fit,
     literal,
 )
 from fnjax.port.operations.record import VANISH
+from fnjax.port.rules.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.masks import spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed
-from fnjax.port.rules.passed_functions import passed, unnamed_calls
 from fnjax.port.rules.randomness import fresh_key
-from fnjax.port.rules.registry import expression
-from fnjax.port.rules.results import ACCUMULATING, ELEMENTWISE, result_value, step
-from fnjax.port.rules.writing import bound_by, holding, never_owned, owned, write
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse, spelled_attribute
+from fnjax.port.rules.results import ELEMENTWISE, result_value
+from fnjax.port.rules.writing import bound_by, holding, never_owned, write
+from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
 _REDUCED = {
     "sum": "jnp.sum({x}, where={m})",
@@ -73,9 +64,7 @@ _SHAPES = frozenset(
     | {"kernel_size", "stride", "padding", "dilation", "output_size", "minlength", "bins", "groups", "diagonal"}
     | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
-# Names that other objects have as well.
 _NUMBER = re.compile(r"jnp\.array\(-?(\d+\.\d*|\.\d+|\d+(?=e))(e[-+]?\d+)?\)")  # of a Python float
-_OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
 class Facts(Context):
@@ -163,10 +152,10 @@ def operate(
         part: which part of a pair is wanted alone.
     """
     context = Facts(walk, node)
-    args = [a for arg in args for a in _spelled(walk, arg)]
+    args = [a for arg in args for a in spelled_out(walk, arg)]
     if operation.names == ("torch.Tensor.type",):
-        args = [_as_dtype(walk, a) for a in args]
-    args += _large(walk, operation, args)
+        args = [as_dtype(walk, a) for a in args]
+    args += large(walk, operation, args)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if short in ELEMENTWISE:
         spread_values(walk, [a.value for a in args])
@@ -175,7 +164,7 @@ def operate(
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
-        bound = operation.bind([a for arg in args for a in _opened(walk, arg)], context)
+        bound = operation.bind([a for arg in args for a in opened(walk, arg)], context)
         unpacked = _unpacked(walk, node, operation, args) if isinstance(bound, Problem) else None
         if unpacked is not None:
             return unpacked
@@ -300,39 +289,6 @@ def _double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
         walk.note(node, "float64", "without jax_enable_x64 JAX has no float64: this is computed in float32 then")
 
 
-def _spelled(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
-    """`**options` as the arguments that it stands for, where the dictionary was written out."""
-    if arg.star != "**":
-        return [arg]
-    own = walk.routine.node.params.star_kwarg
-    if own is not None and code(arg.value) == own.name.value and walk.routine.role == "forward":
-        return []  # apply takes no keywords
-    entries = walk.expr(arg.value).value.entries
-    if not entries:
-        raise Stop(arg, "operation", f"{code(arg)}: its keys cannot be told; write the arguments out")
-    if isinstance(arg.value, cst.Dict):
-        values = [e.value for e in arg.value.elements]
-    elif isinstance(arg.value, cst.Call) and walk.name_of(arg.value.func) == "builtins.dict":
-        values = [a.value for a in arg.value.args]
-    else:
-        values = [parse(f"{code(fit(arg.value))}[{key!r}]".replace("'", '"')) for key, _ in entries]
-    return [cst.Arg(v, keyword=cst.Name(key)) for v, (key, _) in zip(values, entries, strict=True)]
-
-
-def _opened(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
-    """`*options` as the arguments that it stands for, where their number is known."""
-    if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
-        return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
-    if arg.star == "*" and isinstance(arg.value, cst.Subscript) and walk.expr(arg.value.value).value.name == SIZE:
-        ahead = re.fullmatch(r"-(\d):", code(arg.value.slice[0]))
-        last = range(-int(ahead[1]) if ahead else 0, 0)
-        return [cst.Arg(parse(f"{code(arg.value.value)}[{i}]")) for i in last] or [arg]
-    parts = walk.expr(arg.value).value.parts
-    if arg.star != "*" or not parts or not isinstance(arg.value, (cst.Name, cst.Attribute)):
-        return [arg]
-    return [cst.Arg(parse(f"{code(arg.value)}[{i}]")) for i in range(len(parts))]
-
-
 def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
     """`torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
     plain = [a for a in args if a.keyword is None]
@@ -360,68 +316,6 @@ def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: 
     made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
     place = term.value.place
     return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))
-
-
-def _as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:
-    """`x.type(torch.FloatTensor)` and `x.type("torch.cuda.FloatTensor")` name a dtype."""
-    said = literal(arg.value)
-    name = canonical(said) if isinstance(said, str) else _tensor_type(walk, arg.value)
-    if name not in TENSOR_TYPES:
-        return arg
-    return arg.with_changes(value=_dtype(walk, TENSOR_TYPES[name]))
-
-
-def _dtype(walk: Walk, text: str) -> cst.BaseExpression:
-    """An expression for a dtype, whose meaning the walk knows."""
-    made, exact = parse(text), text.removeprefix("jnp.")
-    value = Value("static", name="instance:torch.dtype", exact=exact if exact not in {"int", "bool"} else "")
-    walk.memo[id(made)] = (made, Term(made, value))
-    return made
-
-
-def _large(walk: Walk, operation: Operation, args: list[cst.Arg]) -> list[cst.Arg]:
-    """Small integers add up to large ones in PyTorch, whatever their dtype: `jnp.cumsum(m, dtype=int)`."""
-    accumulates = operation.names[0].removeprefix("torch.") in ACCUMULATING and bool(args)
-    if not accumulates or walk.expr(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
-        return []
-    given = any(a.keyword and a.keyword.value == "dtype" for a in args)
-    return [] if given else [cst.Arg(_dtype(walk, "int"), keyword=cst.Name("dtype"))]
-
-
-def _tensor_type(walk: Walk, node: cst.BaseExpression) -> str:
-    """The type of tensors that an expression names, whichever way it goes."""
-    if isinstance(node, cst.IfExp):
-        names = {_tensor_type(walk, node.body), _tensor_type(walk, node.orelse)}
-        return names.pop() if len(names) == 1 else ""
-    name = walk.name_of(node)
-    return name if name in TENSOR_TYPES else ""
-
-
-def _given_name(walk: Walk, node: cst.BaseExpression, name: str) -> bool:
-    """Whether a type of tensors is only given another name: `Tensor = torch.FloatTensor`."""
-    kinds = (cst.Assign, cst.Expr) if walk.routine.role == "module" else (cst.Assign,)
-    found = [n for n in nodes(walk.current) if isinstance(n, kinds)]
-    held = [n.value for n in found if isinstance(n, cst.Expr) or _known_by(walk, n, name)]
-    return any(_tensor_type(walk, v) == name and any(n is node for n in nodes(v)) for v in held)
-
-
-def _known_by(walk: Walk, node: cst.Assign, name: str) -> bool:
-    return all(only_meaning(walk, n, name) for t in node.targets for n in targets(t.target))
-
-
-_BINDING = (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)
-
-
-def only_meaning(walk: Walk, variable: str, name: str) -> bool:
-    """Whether a variable stands for this name of torch wherever the function binds it."""
-    inside = list(nodes(walk.routine.node))
-    ways = [
-        n.target for n in inside if isinstance(n, (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr))
-    ]
-    if any(variable in targets(t) for t in ways) or any(p.name.value == variable for p in walk.routine.parameters):
-        return False
-    given = [n.value for n in inside if isinstance(n, cst.Assign) for t in n.targets if variable in targets(t.target)]
-    return all((_tensor_type(walk, v) or walk.name_of(v)) == name for v in given)
 
 
 _JOINING = frozenset({"cat", "concat", "concatenate"})
@@ -502,165 +396,3 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
     value = Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node))
     return Term(parse(_REDUCED[short].format(**texts)), value)
-
-
-def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
-    """A name of torch that is not called here: a constant, or a function that is passed on."""
-    found = find(name)
-    if isinstance(found, Absent):
-        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
-    if found is None:
-        raise Stop(node, "unknown", f"the porter does not know {name}")
-    if not found.called:
-        return operate(walk, node, found, [])
-    if name in TENSOR_TYPES and not _given_name(walk, node, name):
-        raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
-    return Term(passed(walk, node, name, unnamed_calls(walk)), Value("object", name=name))
-
-
-@expression(cst.Call)
-def function(walk: Walk, node: cst.Call) -> Term | None:
-    """`torch.exp(x)`, under whatever names torch and exp go."""
-    name = walk.name_of(node.func)
-    if not name.startswith("torch."):
-        return None
-    found = find(name)
-    if isinstance(found, Absent):
-        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
-    if found is None:
-        raise Stop(node, "unknown", f"the porter does not know {name}")
-    return operate(walk, node, found, list(node.args))
-
-
-@expression(cst.Call)
-def method(walk: Walk, node: cst.Call) -> Term | None:
-    """`x.exp()`."""
-    if not isinstance(node.func, cst.Attribute):
-        return None
-    base = walk.name_of(node.func.value)
-    if base and not base.startswith("instance:"):
-        return None
-    term = walk.expr(node.func.value)
-    attr = node.func.attr.value
-    if term.value.kind in {"static", "object"} and not term.value.name.startswith("instance:torch.dtype"):
-        return None
-    if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
-        return None  # of a string
-    found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not _of_others(walk, term.value, attr):
-        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
-    if not isinstance(found, Operation):
-        return None
-    if not found.called:
-        return None
-    return operate(walk, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
-
-
-def _of_others(walk: Walk, value: Value, attr: str) -> bool:
-    """Whether this may be a method of something else; what apply is given is a tensor rather than a dictionary."""
-    given = (
-        value.place and walk.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.place.storage)
-    )
-    return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
-
-
-_FIELDS = ("values", "indices")
-
-
-def part_of(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
-    """One part alone of the pair that a call gives, where there is an operation for that."""
-    if not isinstance(node, cst.Call) or walk.differentiated:  # at ties the pair has PyTorch's derivatives
-        return None
-    name, args, root = walk.name_of(node.func), list(node.args), None
-    if isinstance(node.func, cst.Attribute) and not name and not walk.name_of(node.func.value):
-        name, root = f"torch.Tensor.{node.func.attr.value}", node.func.value
-        args = [cst.Arg(root), *args]
-        if not walk.expr(root).value.is_tensor:
-            return None
-    found = find(name) if name.startswith("torch.") else None
-    if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
-        return None
-    bound = found.bind(args, Facts(walk, node))
-    if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
-        return None
-    fields = bound.overload.fields
-    if part >= len(fields) or fields[part] not in bound.overload.parts:
-        return None
-    if any(walk.expr(a.value).value.mask for a in args):
-        return None
-    return operate(walk, node, found, args, root, part)
-
-
-@expression(cst.Subscript)
-def entry_of_a_pair(walk: Walk, node: cst.Subscript) -> Term | None:
-    """`x.max(1)[0]`."""
-    index = node.slice[0].slice if len(node.slice) == 1 else None
-    part = literal(index.value) if isinstance(index, cst.Index) else MISSING
-    return part_of(walk, node.value, part) if type(part) is int and part in {0, 1} else None
-
-
-@expression(cst.Call)
-def spelled(walk: Walk, node: cst.Call) -> Term | None:
-    """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
-    made = spelled_attribute(node)
-    named = made is not None and walk.name_of(made).startswith("torch.")
-    if made is None or not (named or walk.expr(made.value).value.is_tensor):
-        return None
-    term: Term | None = attribute(walk, made)
-    return term
-
-
-@expression(cst.Attribute)
-def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`x.shape`, `torch.float32`."""
-    name = walk.name_of(node)
-    if name.startswith("torch."):
-        return reference(walk, node, name)
-    if name:
-        return None
-    attr = node.attr.value
-    if attr in _FIELDS and (alone := part_of(walk, node.value, _FIELDS.index(attr))) is not None:
-        return alone
-    term = walk.expr(node.value)
-    value = term.value
-    if value.name.startswith("instance:"):
-        found = find(f"{value.name.removeprefix('instance:')}.{attr}")
-        return operate(walk, node, found, [cst.Arg(node.value)]) if isinstance(found, Operation) else None
-    if value.fields and attr in value.fields and value.parts:
-        index = value.fields.index(attr)
-        return Term(parse(f"{code(fit(term.node))}[{index}]"), value.parts[index])
-    if value.kind == "object" and not value.name:
-        return Term(walk.rebuilt(node), owned(walk, node))
-    if value.kind in {"static", "object"}:
-        return None
-    found = find(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not (attr in {"values", "solve"} and _of_others(walk, value, attr)):
-        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
-    if isinstance(found, Operation) and not found.called:
-        return operate(walk, node, found, [cst.Arg(node.value)])
-    if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
-        raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
-    if found is None and value.is_tensor and value.numpy is False and not hasattr(np.ndarray, attr):
-        message = f"JAX's arrays carry no attribute {attr!r}: make it an argument, or keep it on ctx"
-        raise Stop(node, "unknown", message)
-    return Term(walk.rebuilt(node), owned(walk, node)) if found is None else None
-
-
-@expression(cst.Name)
-def name(walk: Walk, node: cst.Name) -> Term | None:
-    """A variable, a name of torch, or True, False and None."""
-    if node.value in {"True", "False", "None"}:
-        return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=literal(node)))
-    value = walk.lookup(node.value)
-    if value.name == "torch":
-        raise Stop(node, "unknown", f"the module {node.value!r} as a value: name its functions")
-    if value.name.startswith("torch.") and node.value not in walk.state.variables:
-        return reference(walk, node, value.name)
-    if value.name.startswith("torch.") and walk.state.variables[node.value].kind == "object":
-        return reference(walk, node, value.name)
-    if not value.number and node.value in walk.state.variables:
-        value = replace(value, number=f"{node.value}|{node.value}:{walk.state.version(node.value)}|")
-    return Term(node, value)
-
-
-__all__ = ["ELEMENTWISE", "STATIC", "Facts", "operate", "places", "reference", "step"]

@@ -28,7 +28,7 @@ ORDER = (
     "grad_mode",
     "layers",
     "distributions",
-    "operations",
+    "called",
     "operators",
     "conditions",
     "messages",
@@ -42,6 +42,7 @@ ORDER = (
     "augmented",
     "returns",
     "definitions",
+    "class_definitions",
     "others",
 )
 Rule = Callable[..., Any]

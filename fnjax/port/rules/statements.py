@@ -21,6 +21,8 @@ from fnjax.port.evidence import parameter
 from fnjax.port.facts import UNKNOWN, Value, each_of, iterated, join_values
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
+from fnjax.port.rules.arguments import only_meaning
+from fnjax.port.rules.called import part_of
 from fnjax.port.rules.context import hides, is_ctx, keep, path
 from fnjax.port.rules.indexing import (
     apart,
@@ -36,7 +38,6 @@ from fnjax.port.rules.indexing import (
     whole_write,
 )
 from fnjax.port.rules.masks import masked_write
-from fnjax.port.rules.operations import only_meaning, part_of
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, names, parse
