@@ -54,6 +54,10 @@ REWRITES = {
         "z = torch.zeros_like(x)\nfor i in range(n):\n    z[i] = x[i:i + 1] * 2",
         "z = jnp.zeros_like(x)\nfor i in range(n):\n    z = z.at[i].set(_trimmed(x[i:i + 1] * 2, z[i]))",
     ),
+    "a whole number of more than 32 bits": (
+        "z = x.exp() * (2 ** 31) + 2147483648 * x + x * 2 ** 30",
+        "z = jnp.exp(x) * float(2 ** 31) + jnp.asarray(2147483648, x.dtype) * x + x * 2 ** 30",
+    ),
     "a device that nothing reads": (
         "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\ndev = y.device\nw = x.to(dev)",
         "z = jnp.ones(2)\nw = x",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import libcst as cst
@@ -73,6 +74,36 @@ def literal(node: cst.BaseExpression) -> object:
         return ast.literal_eval(code(node).strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return MISSING
+
+
+_WHOLE: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+
+
+def whole_number(node: cst.BaseExpression) -> int | None:
+    """The value of whole numbers that are written out and computed with, as `2**31 - 1`."""
+
+    def value(n: ast.expr) -> int:
+        if isinstance(n, ast.Constant) and type(n.value) is int:
+            return n.value
+        if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
+            return -value(n.operand)
+        if not isinstance(n, ast.BinOp) or type(n.op) not in _WHOLE:
+            raise ValueError
+        left, right = value(n.left), value(n.right)
+        if isinstance(n.op, (ast.Pow, ast.LShift)) and not 0 <= right <= 64:
+            raise ValueError
+        return _WHOLE[type(n.op)](left, right)
+
+    try:
+        return value(ast.parse(code(node).strip(), mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
 
 
 @lru_cache(1 << 17)

@@ -30,7 +30,7 @@ from fnjax.port.facts import (
 )
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
-from fnjax.port.operations.expressions import Fill
+from fnjax.port.operations.expressions import Fill, bare, whole_number
 from fnjax.port.rules.conditions import chain, negated
 from fnjax.port.rules.differences import same_products
 from fnjax.port.rules.indexing import hashed
@@ -87,6 +87,20 @@ def as_number(term: Term) -> Term:
     return Term(parse(f"float({code(term.node)})"), replace(term.value, name=""))
 
 
+_ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
+
+
+def _of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
+    """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only."""
+    number = whole_number(term.node) if term.value.kind == "static" else None
+    if number is None or -(2**31) <= number < 2**31 or not other.value.is_tensor:
+        return term
+    if other.value.dtype in {"float", "complex"}:
+        return replace(term, node=parse(f"float({code(bare(term.node))})"))
+    walk.sink.imports.add("jnp")
+    return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
+
+
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
     """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
     whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
@@ -120,6 +134,8 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
     if not left.value.kind == right.value.kind == "static":
         left, right = as_number(left), as_number(right)
+        if isinstance(node.operator, _ARITHMETIC):
+            left, right = _of_64_bits(walk, left, right), _of_64_bits(walk, right, left)
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.numpy or right.value.numpy):

@@ -237,8 +237,10 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if overload.result == "pair":
         parts = tuple(
             Value("tensor", "int", place=walk.fresh(node, f" {f}"))
-            if f == "indices"
-            else Value("tensor", first.dtype, place=walk.fresh(node, f" {f}"), exact=exact)
+            if f in {"indices", "exponent"}
+            else Value(
+                "tensor", "float" if f == "mantissa" else first.dtype, place=walk.fresh(node, f" {f}"), exact=exact
+            )
             for f in overload.fields
         )
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
