@@ -33,6 +33,7 @@ _CANONICAL = (
     ("torch.ops.aten.", "torch."),
     ("numba.prange", "builtins.range"),
 )
+_CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
 
@@ -131,6 +132,8 @@ class Source:
                 providers = source.providers.setdefault(name, [])
                 if statement not in providers:
                     providers.append(statement)
+        for name, full in source.starred():
+            source.definitions[name] = [Definition(imported=full)]
         filling = {f.name.value: _fills(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)}
         for statement in source.tree.body:
             for name in () if _is_script(statement) else (*source.changes(statement), *_filled(statement, filling)):
@@ -138,6 +141,18 @@ class Source:
                 if statement not in source.providers.get(name, [statement]):
                     source.providers[name].append(statement)
         return source
+
+    def starred(self) -> Iterator[tuple[str, str]]:
+        """What `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
+        stars = [d.imported for d in self.definitions.get("*", ())]
+        if any(s.split(".")[0] != "torch" for s in stars) and "torch" not in self.definitions:
+            yield "torch", "torch"
+        modules = [s for s in stars if s.split(".")[0] == "torch"]
+        read = {n.value for n in nodes(self.tree) if isinstance(n, cst.Name)} if modules else set()
+        for name in sorted(read - self.definitions.keys() - self.bound):
+            found = [f for m in modules if isinstance(find(f := canonical(f"{m}.{name}")), Operation) or f in _CLASSES]
+            if found:
+                yield name, found[-1]
 
     def changes(self, statement: cst.CSTNode) -> Iterator[str]:
         """The names whose objects a statement of the top level changes; a call of a method changes what is no class."""

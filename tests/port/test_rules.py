@@ -864,6 +864,20 @@ def foreign(x):
 """
 
 
+@pytest.mark.parametrize(
+    "imports",
+    ["from mine.nodes import *", "from torch import *\nfrom torch.autograd import *\nimport torch as t"],
+    ids=["a sibling's", "torch's"],
+)
+def test_star_imports(imports):
+    """Torch may come with a star of the file's siblings; what torch's own stars bring is known."""
+    names = ("torch.autograd.Function", "torch.exp") if "mine" in imports else ("Function", "exp")
+    method = "    @staticmethod\n    def forward(ctx, x):\n        return {}(x)\n"
+    ported = port_source(f"{imports}\nclass C({names[0]}):\n{method.format(names[1])}")
+    assert [c.status for c in ported.classes] == ["ported"], ported.findings
+    assert "return jnp.exp(x)" in ported.code
+
+
 def test_what_only_applies_a_function_comes_along():
     """Wrappers of apply are what a file's users call; one that would be left for the hand stays behind."""
     ported = port_source(WRAPPED)
