@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "guides" / "porting.md"
 BESIDE = [
     "arguments",
     "operations",
+    "entries",
     "written_choices",
     "writing",
     "views",

@@ -25,6 +25,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     class_definitions,
     conditions,
     constants,
+    containers,
     control,
     definitions,
     distributions,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.facts import LIST, ROW, STATIC, TENSOR, UNKNOWN, Value
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, Operation, code, find, literal
 from fnjax.port.operations.expressions import names
@@ -299,6 +299,9 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return Value("object")
     if uses.tensor or uses.saved:
         return TENSOR
+    entries = literal(param.default) if isinstance(param.default, (cst.Tuple, cst.List)) else MISSING
+    if isinstance(entries, (tuple, list)) and all(type(e) is int for e in entries) and (uses.static or said is None):
+        return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
     if any(_has_methods(n, function, resolve) for n in uses.derived - {name}):

@@ -13,6 +13,7 @@ LIST = "instance:list"  # the name of lists and ranges: as an index they are arr
 SIZE = "instance:torch.Size"
 SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
 LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
+ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 

@@ -68,7 +68,8 @@ def imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]
     for alias in statement.names:
         name = code(alias.name)
         bound = code(alias.asname.name) if alias.asname else name
-        yield bound, canonical(f"{module}.{name}" if module.strip(".") else f"{module}{name}")
+        full = canonical(f"{module}.{name}" if module.strip(".") else f"{module}{name}")
+        yield bound, "torch" if name == "torch" else full  # `from utils import torch`
 
 
 def targets(node: cst.BaseExpression) -> Iterator[str]:

@@ -45,6 +45,7 @@ class Walk:
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
         self.repeated = 0  # inside one that is evaluated more than once
         self.loops: list[cst.CSTNode] = []
+        self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.round = self.state  # at the end of the last round of the loop that was walked last
         self.filling: set[cst.CSTNode] = set()  # the loops around that become functions
         self.untaken: list[cst.CSTNode] = []  # blocks that do not run where the present one does
@@ -522,6 +523,9 @@ class Walk:
         enter()
         made = self.body(body)
         self.loops.pop()
+        if not self.loops:
+            self.before += [line(f"{name} = None") for name in sorted(self.unset)]
+            self.unset.clear()
         self.round = self.state.copy()
         self.state.join(start)
         return made

@@ -603,4 +603,79 @@ class MaskGiven(Function):
         return g * mask, None
 """,
     ),
+    "BestScale": (  # what a search keeps is first bound in the branch that finds it
+        "randn(3, 4), 5, 2",
+        """
+class BestScale(Function):
+    @staticmethod
+    def forward(ctx, x, n: int, k: int):
+        rows = []
+        for j in range(k):
+            best, at = float("inf"), 0
+            for i in range(n):
+                q = torch.round(x * (i + 1 + j)) / (i + 1 + j)
+                e = (q - x).pow(2).sum()
+                if e < best:
+                    best, at = e, i
+                    out = q
+            rows.append(out * at)
+        for i in range(n):
+            y = x * (i + 1)
+            if y.abs().sum() > 1:
+                last = y
+        return torch.stack(rows).sum(0) + last
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None
+""",
+    ),
+    "FlaggedHelper": (  # branches that return numbers beside arrays
+        "randn(3, 4)",
+        """
+def scaled(x):
+    m = x.abs().max()
+    if m == 0:
+        return x, 1
+    return x / m, m
+
+def flagged(x):
+    if x.sum() > 0:
+        return x * 2, True
+    return -x, False
+
+class FlaggedHelper(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y, m = scaled(x)
+        z, ctx.flag = flagged(y * m)
+        w, one = scaled(x * 0)
+        return z + w * one
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.flag:
+            return g * 2
+        return -g
+""",
+    ),
+    "BoundsOfChannels": (  # a scalar that may take the place of an array
+        "randn(3, 6), randn(6), randn(6), array([1.0]), array([1.0])",
+        """
+class BoundsOfChannels(Function):
+    @staticmethod
+    def forward(ctx, x, lo, hi, a, b):
+        if (lo == hi).all():
+            lo, hi = x.min(), x.max()
+        if (a == b).all():
+            a, b = x.min(), x.max()
+        ctx.save_for_backward(x)
+        return torch.maximum(x, lo) - hi + a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x, None, None, None, None
+""",
+    ),
 }

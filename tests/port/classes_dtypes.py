@@ -335,4 +335,54 @@ class AskedDtypes(Function):
         return g * ctx.scale, None, None
 """,
     ),
+    "LargeNumbers": (  # whole numbers of more than 32 bits beside arrays
+        "randn(3, 4) * 1e9, randn(3, 4)",
+        """
+class LargeNumbers(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.clamp(x, 0, 2**32 - 1) + x.masked_fill(w > 0, -2**33) / (1 << 32)
+        y = y + (x > 2**31).float() * 2**31 + x.mul(2**20) % 2**32
+        y[w > 0.5] = 2**31
+        y[0] = -2**40
+        y[1:] += 2**40
+        y -= 2**35
+        return torch.floor(y.exp() * 2**31 + 0.5) + y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2**33, None
+""",
+    ),
+    "NoAxes": (  # axes that a default leaves out
+        "randn(3, 4)",
+        """
+class NoAxes(Function):
+    @staticmethod
+    def forward(ctx, x, dims=(), last=(0,)):
+        return x.mean(dims) + x.sum(last)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None
+""",
+    ),
+    "NumbersOfNumPy": (  # scalars of NumPy widen nothing
+        "randn(3, 4)",
+        """
+import numpy as np
+
+class NumbersOfNumPy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.half()
+        y = x.clone()
+        y[y > 0] = np.sqrt(2.0)
+        return torch.exp(x) / np.sqrt(2 * np.pi) + x * np.ceil(2.5) * np.power(2.0, 3) + y * np.pi
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * np.sqrt(2 * math.pi)
+""",
+    ),
 }

@@ -440,7 +440,7 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     ),
     "a scalar for an array that may have one entry": (
         "if x.sum() > 0:\n    y = y.max()",
-        "y = jax.lax.cond(jnp.sum(x) > 0, lambda: jnp.max(y).reshape(y.shape), lambda: y)",
+        "y = jax.lax.cond(jnp.sum(x) > 0, lambda: jnp.full_like(y, jnp.max(y)), lambda: y)",
     ),
     "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "a round that is skipped": (
@@ -866,8 +866,12 @@ def foreign(x):
 
 @pytest.mark.parametrize(
     "imports",
-    ["from mine.nodes import *", "from torch import *\nfrom torch.autograd import *\nimport torch as t"],
-    ids=["a sibling's", "torch's"],
+    [
+        "from mine.nodes import *",
+        "from mine.tools import torch",
+        "from torch import *\nfrom torch.autograd import *\nimport torch as t",
+    ],
+    ids=["a sibling's star", "a sibling's torch", "torch's"],
 )
 def test_star_imports(imports):
     """Torch may come with a star of the file's siblings; what torch's own stars bring is known."""
@@ -876,6 +880,17 @@ def test_star_imports(imports):
     ported = port_source(f"{imports}\nclass C({names[0]}):\n{method.format(names[1])}")
     assert [c.status for c in ported.classes] == ["ported"], ported.findings
     assert "return jnp.exp(x)" in ported.code
+
+
+def test_an_axis_that_may_be_none_is_guessed_as_in_torch():
+    """torch.nn.functional.softmax takes the first axis, or the second, where it is given none."""
+    text = "import torch.nn.functional as F\nimport torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+    names = {}
+    exec(port_source(f"{text}    def forward(ctx, x, dim=None):\n        return F.softmax(x, dim)\n").code, names)
+    x = jnp.arange(24.0).reshape(2, 3, 4)
+    for array, axis in ((x, 0), (x[0], 1), (x[0, 0], 0)):
+        assert jnp.array_equal(names["C"].apply(array), jax.nn.softmax(array, axis))
+    assert jnp.array_equal(names["C"].apply(x, 2), jax.nn.softmax(x, 2))
 
 
 def test_what_only_applies_a_function_comes_along():

@@ -174,11 +174,13 @@ operation("F.softplus", "input, beta=1, threshold=20", _softplus, "float")
 
 
 def _softmax(template: str) -> Template:
-    """Along a given axis; torch's guess where none is given is deprecated."""
+    """Along a given axis; torch.nn.functional guesses one where a variable holds None."""
 
     def build(call: Bound) -> str:
         if call.literal("dim") is None:
             raise Refuse("without dim PyTorch guesses the axis; give it")
+        if call.operation.names[0].startswith("torch.nn") and call.context.optional(call.values["dim"]):
+            return template.replace("(dim)", "(0 if input.ndim in (0, 1, 3) else 1) if dim is None else dim")
         if not call.given("dtype"):
             return template
         sure = not isinstance(call.values["dtype"], cst.Name)  # a variable may hold None

@@ -326,8 +326,10 @@ class Bound:
         """No axes at all are all of them to PyTorch."""
         if literal(axes) in ((), []):
             return cst.Name("None")
-        several = self.context.role(self.values["dim"]) in {"list", "sequence"}
-        return cst.parse_expression(f"{code(fit(axes, 2))} or None") if several else axes
+        role, text = self.context.role(self.values["dim"]), code(fit(axes, 2))
+        if role == "row":  # or one axis, which may be 0
+            return cst.parse_expression(f"None if {text} in ((), []) else {text}")
+        return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
 
     def _filled(self, tree: cst.BaseExpression) -> cst.BaseExpression:
         values: dict[str, cst.BaseExpression] = {}

@@ -17,6 +17,7 @@ import libcst as cst
 from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.context import keep
+from fnjax.port.rules.entries import is_data, set_once, untraced_mask, updated
 from fnjax.port.rules.indexing import (
     apart,
     elements,
@@ -30,9 +31,9 @@ from fnjax.port.rules.indexing import (
 )
 from fnjax.port.rules.masks import masked_write, spread_value, without_poles
 from fnjax.port.rules.operations import kept_dtype
-from fnjax.port.rules.operators import as_number
+from fnjax.port.rules.operators import as_number, of_64_bits
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import element_of, is_data, set_once, untraced_mask, updated
+from fnjax.port.rules.statements import element_of
 from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
@@ -60,20 +61,21 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     given = walk.program.source.definitions.get(code(target), ()) if walk.routine.role == "module" else ()
     first = given[0].value if given else None
     if first is not None and walk.program.evaluate(first).kind == "static" and not term.value.is_tensor:  # `N += 1`
-        return [cst.SimpleStatementLine([node if term.node is node.value else node.with_changes(value=term.node)])]
+        return [cst.SimpleStatementLine([_with(node, term)])]
     if term.value.name == NUMBER and walk.expr(target).value.kind != "static":
         term = as_number(term)
-    same = node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
     if isinstance(target, cst.Subscript):
         element = walk.expr(target).value
         if element.is_tensor and _shared(walk, target.value, element):
             raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
-        return [cst.SimpleStatementLine([same])]
+        return [cst.SimpleStatementLine([_with(node, term)])]
     held = walk.expr(target)
     key = walk.key(target)
     if is_data(walk, target):
         assert isinstance(target, cst.Attribute)
         held = walk.expr(target.value)
+    term = of_64_bits(walk, term, held)
+    same = _with(node, term)
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
     widening = widens(held.value, term.value)
     new = kept_dtype(new, held, [term.value])
@@ -123,6 +125,10 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     return []
 
 
+def _with(node: cst.AugAssign, term: Term) -> cst.AugAssign:
+    return node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
+
+
 def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
     """Whether a tensor in a container may be read in another way as well."""
     if element.place is None or not element.place.local or not element.place.certain:
@@ -135,7 +141,7 @@ def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
 def _augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
 ) -> Statements:
-    term = walk.expr(node.value)
+    term = of_64_bits(walk, walk.expr(node.value), base)
     never_owned(node, base)
     if (parted := apart(walk, target)) is not target:
         return _augmented_entries(walk, node, parted, walk.expr(parted.value), operator, symbol)

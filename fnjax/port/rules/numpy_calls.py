@@ -45,8 +45,10 @@ from fnjax.port.walk import Stop, Term, Walk, parse
 # Functions that give a scalar of NumPy's own for a Python number.
 _SCALARS = frozenset(
     {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
-    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"}
+    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}
+    | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
 )
+_CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
 # Where the last digit of JAX's own may differ for whole powers.
 _POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
 _CREATING = frozenset({"zeros", "ones", "empty", "full"})
@@ -86,7 +88,7 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
-        if short in _SCALARS and len(values) == 1 and values[0].is_number and not node.args[0].keyword:
+        if short in _SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
             return Term(node, Value("static", "float", name=NUMBER, numpy=True))
         return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
@@ -124,6 +126,14 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
         f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
         "shape of its result",
     )
+
+
+@expression(cst.Attribute)
+def constant(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`np.pi`, and `math.pi`."""
+    if walk.name_of(node).replace("math.", "numpy.") not in _CONSTANTS:
+        return None
+    return Term(node, Value("static", "float"))
 
 
 @expression(cst.Attribute)

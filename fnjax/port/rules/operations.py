@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, SIZE, STATIC, Value, widens
+from fnjax.port.facts import LIST, ROW, SIZE, STATIC, Value, widens
 from fnjax.port.operations import (
     MISSING,
     Bound,
@@ -32,7 +32,7 @@ from fnjax.port.operations.record import VANISH
 from fnjax.port.rules.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.masks import spread_values, without_poles
-from fnjax.port.rules.operators import as_number, narrowed
+from fnjax.port.rules.operators import as_number, narrowed, of_64_bits
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.results import ELEMENTWISE, result_value
 from fnjax.port.rules.writing import bound_by, holding, never_owned, write
@@ -109,7 +109,7 @@ class Facts(Context):
         if name in {LIST, SIZE}:
             return "list" if name == LIST else "size"
         if value.kind == "static" and value.element is not None and value.parts is None:
-            return "sequence"
+            return "row" if name == ROW else "sequence"
         if value.is_number and value.dtype == "int":
             return "int"
         return "device" if name == "instance:torch.device" else super().role(node)
@@ -159,7 +159,8 @@ def operate(
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if short in ELEMENTWISE:
         spread_values(walk, [a.value for a in args])
-    terms = {id(a.value): walk.expr(a.value) for a in args}
+    terms = {id(a.value): of_64_bits(walk, walk.expr(a.value), walk.expr(args[0].value)) for a in args}
+    walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = operation.bind(args, context)

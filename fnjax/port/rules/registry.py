@@ -30,6 +30,7 @@ ORDER = (
     "distributions",
     "called",
     "operators",
+    "containers",
     "conditions",
     "messages",
     "indexing",

@@ -1,11 +1,10 @@
 """Assignments.
 
-What: assignments to variables, to entries (`x[i, a:b] = v`), to attributes of ctx, to `x.data`, and what unpacking
-gives; an index that may be a mask or whole numbers is told apart when the port runs.
-Before: `x[i, 1:] = v`
-After: `x = x.at[i, 1:].set(v)`
-Safety: whatever shares memory with x is written as well (see writing). Of several targets each sees what those before
-it wrote, as in PyTorch.
+What: assignments to variables and to attributes of ctx, and what unpacking gives; those to entries and to `x.data` are
+writes.
+Before: `a, y[0] = x.exp(), 1`
+After: `a, new_1 = jnp.exp(x), 1` and `y = y.at[0].set(new_1)`
+Safety: of several targets each sees what those before it wrote, as in PyTorch.
 Limits: entries of tensors in containers; attributes of tensors other than `.data`.
 """
 
@@ -18,28 +17,18 @@ import libcst as cst
 
 from fnjax.port.evidence import annotated as meant
 from fnjax.port.evidence import parameter
-from fnjax.port.facts import UNKNOWN, Value, each_of, iterated, join_values
+from fnjax.port.facts import UNKNOWN, Value, iterated
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import nodes
 from fnjax.port.rules.arguments import only_meaning
 from fnjax.port.rules.called import part_of
 from fnjax.port.rules.context import hides, is_ctx, keep, path
+from fnjax.port.rules.entries import is_data, outliving, set_once, write_into
 from fnjax.port.rules.indexing import (
-    apart,
     elements,
     hashed,
-    index_number,
-    is_mask,
-    mask_among,
-    mask_of,
-    open_index,
-    subscript,
-    trimmed,
-    whole_write,
 )
-from fnjax.port.rules.masks import masked_write
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, names, parse
 
 
@@ -57,7 +46,7 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
         if value.is_tensor and target.value in walk.program.rebound and walk.routine.role != "module":
             here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
             if any(item.name.value == target.value for n in here for item in n.names):
-                _outliving(walk, node, target.value)
+                outliving(walk, node, target.value)
         walk.bind(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
         if value.mask:
@@ -75,11 +64,6 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
         bind_attribute(walk, target, value, node)
 
 
-def _outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
-    message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
-    walk.report(node, "untraced", message)
-
-
 def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
     """`ctx.alpha = alpha`."""
     key = path(walk, target)
@@ -90,16 +74,6 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
         keep(walk, key, value)
     elif value.traced:
         set_once(walk, target)
-
-
-def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
-    """A note: an object's attribute takes a tensor, or a dictionary's entry."""
-    walk.note(
-        target,
-        "effect",
-        f"{code(target)} is set for its effect: under jit that happens once, while tracing, to what has no value then; "
-        "jax.debug.callback sets it to values",
-    )
 
 
 @statement(cst.Assign)
@@ -115,7 +89,7 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return alone
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
-        made = _into(walk, node, node.targets[0].target, term)
+        made = write_into(walk, node, node.targets[0].target, term)
         if made is not None:
             return made
     if _torch_attribute(walk, node.targets[0].target):
@@ -325,13 +299,6 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     return target
 
 
-def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
-    """Whether this is `x.data`."""
-    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
-        return False
-    return walk.expr(target.value).value.kind not in {"static", "object"}
-
-
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
 
 
@@ -346,108 +313,6 @@ def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
         )
         return True
     return False
-
-
-def _into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
-    """`x[i] = v` and `x.data = v`; None for what is no tensor."""
-    if isinstance(target, cst.Attribute):
-        base = walk.expr(target.value)
-        if base.value.kind in {"static", "object"}:
-            return None
-        base = replace(base, node=walk.constant(base.node))
-        write(walk, node, base, term.node, replace(base.value, number=""))
-        return []
-    assert isinstance(target, cst.Subscript)
-    base = walk.expr(target.value)
-    known = walk.key(target.value) in {"", *walk.state.variables}
-    if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
-        _outliving(walk, node, code(target.value))
-    if base.value.kind in {"static", "object"}:
-        value = term.value
-        key = walk.key(target.value)
-        if old := walk.state.variables.get(key):
-            indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
-            before = each_of(old)
-            element = value if before is None else join_values(before, value)
-            parts = old.parts
-            if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
-                parts = tuple(value if i == indices[0] % len(parts) else p for i, p in enumerate(parts))
-            elif parts and not all(p.kind == "static" for p in (*parts, value)):
-                parts = None
-            elif parts:
-                parts = tuple(Value("static", p.dtype) for p in parts)
-            walk.state.variables[key] = replace(
-                old, parts=parts, element=element, entries=(), literal=MISSING, number=""
-            )
-            line, column = walk.program.source.position(node)
-            walk.bump(key, line * 1000 + column)
-        return None
-    if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
-        if walk.routine.role == "backward" and walk.key(target.value).startswith("ctx."):
-            message = (
-                f"backward puts something into {code(target.value)}, which the caller would see: return it instead"
-            )
-            walk.report(node, "in-place", message)
-        elif term.value.is_tensor and walk.routine.role == "forward":
-            set_once(walk, target)
-        return None
-    never_owned(node, base)
-    if (parted := apart(walk, target)) is not target:
-        return _into(walk, node, parted, term)
-    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
-    whole_write(base.value, mask.value if mask else None)
-    if mask is not None:
-        new = masked_write(walk, node, base, mask, term)
-    elif term.value.mask:
-        new = updated(walk, target, base, term)
-    else:
-        walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
-        value_code = code(fit(term.node, 1))
-        if open_index(walk, target):
-            walk.sink.needs.add("_set")
-            index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
-            new = parse(f"_set({code(fit(base.node, 1))}, {index}, {value_code})")
-            write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
-            return []
-        if isinstance(term.node, (cst.List, cst.Tuple)):
-            value_code = f"jnp.array({value_code})"
-        place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-        if isinstance(node, cst.Assign):
-            shown = code(subscript(walk, target, fit(base.node)))
-            value_code = trimmed(walk, node.value, value_code, shown)
-        untraced_mask(walk, target)
-        new = parse(f"{code(place)}.set({value_code})")
-    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
-    return []
-
-
-def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
-    """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
-    index = open_index(walk, target)
-    if index is None or full.value.mask != index_number(walk, index):
-        raise Uncompressed
-    walk.sink.needs.add("_update")
-    texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
-    return parse(f"_update({', '.join(texts)})")
-
-
-def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
-    """A boolean mask among other indices is a finding."""
-    for index in elements(target):
-        if index is not None and is_mask(walk, index):
-            walk.report(
-                target,
-                "untraced",
-                "a boolean mask among other indices; write it with jnp.where, or it runs un-jitted only",
-            )
-
-
-def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
-    """Whether what is indexed like this is a tensor, though nothing else says so."""
-    indices = elements(target)
-    if isinstance(target.value, cst.Attribute) and walk.expr(target.value.value).value.kind == "object":
-        return False
-    return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)
 
 
 @statement(cst.AnnAssign)

@@ -125,7 +125,8 @@ def alike(a: Value, b: Value) -> bool:
     if a.parts is not None and b.parts is not None:
         return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
     if not (a.is_tensor and b.is_tensor):
-        return not (a.is_tensor and b.literal is None) and not (b.is_tensor and a.literal is None)
+        kinds = {v.literal is None or (v.kind == "static" and v.optional) for v in (a, b)}
+        return len(kinds) == 1 or not (_number(a) or _number(b) or a.is_tensor or b.is_tensor)
     if a.optional != b.optional:
         return False
     dtypes = {a.dtype, b.dtype}
@@ -197,6 +198,8 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
                         return None
                     value = parse(code(value)).visit(Fill({name: found[name]}, frozenset()))  # type: ignore[assignment] # an expression
                 found[name] = value
+            elif (pairs := _pairs(small)) and not found.keys() & {n for _, v in pairs for n in names(v)}:
+                found |= {code(t): v for t, v in pairs}
             elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
                 if small.target.value in found:
                     return None
@@ -207,6 +210,18 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
             ):
                 return None
     return found
+
+
+def _pairs(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """The targets and values of `a, b = x, y`."""
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
+        return []
+    target, value = node.targets[0].target, node.value
+    if not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
+        return []
+    pairs = [(t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)]
+    plain = len(target.elements) == len(value.elements) and all(isinstance(t, cst.Name) for t, _ in pairs)
+    return pairs if plain and not any(isinstance(v, cst.StarredElement) for v in value.elements) else []
 
 
 def _in_shape(
@@ -253,10 +268,9 @@ def shaped(
     name = code(target)
     if name not in scalars or code(value) == name:
         return value
-    if not scalars[name].is_tensor:
-        walk.sink.imports.add("jnp")
+    walk.sink.imports.add("jnp")
     return parse(
-        f"{code(fit(value))}.reshape({name}.shape)"
+        f"jnp.full_like({name}, {code(fit(value, 1))})"
         if scalars[name].is_tensor
         else f"{code(fit(value))}.reshape(jnp.shape({name}))"
     )
@@ -285,6 +299,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         first, second = walk.branches([node.body, orelse.body if orelse else None])
     after = walk.state
     walk.state = start.copy()
+    plain = [_assigned(first), _assigned(second)]
     first, second = _in_shape(walk, (first, second), start.variables, ends)
     assert first is not None
     sides = [_assigned(first), _assigned(second)]
@@ -292,12 +307,12 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     if all(r is not None for r in returns):
         walk.branches([node.body, orelse.body if orelse else None])
         walk.state = after
-        yes, no = (code(fit(r, 1)) for r in returns if r is not None)
         first_value, second_value = walk.returns[-2:]
-        parts = zip(first_value.parts or (), second_value.parts or (), strict=False)
-        if any(chosen_number(a, b) and a.dtype != b.dtype for a, b in parts):
+        matched = _matched(walk, [r for r in returns if r is not None], start.variables)
+        if matched is None:
             walk.state = start
             return None
+        yes, no = (code(fit(r, 1)) for r in matched)
         if chosen_number(first_value, second_value) or _open_number(first_value, second_value, *filter(None, returns)):
             walk.sink.imports.add("jnp")
             walk.returns[-2:] = [replace(chosen_value(first_value, second_value), place=walk.fresh(node))]
@@ -309,6 +324,10 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         return None
     changed = sorted({n for s in sides if s for n in s})
     if any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
+        walk.state = start
+        return None
+    unset = {n for n in changed if _first_here(walk, node, n) and sum(n in s for s in sides if s) == 1}
+    if unset and (walk.filling or not all(isinstance(loop, cst.For) for loop in walk.loops)):  # no loops of Python
         walk.state = start
         return None
     open_ = {n for n in changed if _open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
@@ -332,20 +351,82 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     walk.branches([node.body, orelse.body if orelse else None])
     walk.before = before
     walk.state = after
-    if numbers:  # jnp.where gives both sides one dtype
+    if numbers:  # jnp.where gives both sides one dtype, and one shape
         walk.sink.imports.add("jnp")
         condition, values = code(fit(test.node, 1)), []
         for n in changed:
-            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in sides]
-            values.append(f"jnp.where({condition}, {texts[0]}, {texts[1]})")
+            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
+            values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
             walk.bind(n, chosen_value(ends[0][n], ends[1][n]), node)
+        walk.unset |= unset
         return [line(f"{', '.join(changed)} = {', '.join(values)}")]
+    if unset and len(changed) > 1:
+        walk.state = start
+        return None
+    walk.unset |= unset
     walk.sink.imports.add("jax")
     lambdas = []
     for side in sides:
         values = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
         lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
-    return [line(f"{', '.join(changed)} = jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})")]
+    made = f"jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})"
+    made = _unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
+    return [line(f"{', '.join(changed)} = {made}")]
+
+
+def _unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
+    """What a variable takes that has no value before the loop: there it is what the branch gives it."""
+    new = sides[0] if sides[0] != name else sides[1]
+    return f"{new} if {name} is None else {chosen}" if name in unset else chosen
+
+
+def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
+    """Whether only this branch of a loop binds a variable, which the first round does not know then."""
+    if not walk.loops or any(p.name.value == name for p in walk.routine.parameters):
+        return False
+    kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
+    here, all_ = (
+        sum(name in targets(n.target) for n in nodes(part) if isinstance(n, kinds))
+        for part in (node, walk.routine.node)
+    )
+    return 0 < here == all_
+
+
+def _matched(
+    walk: Walk, results: list[cst.BaseExpression], before: dict[str, Value]
+) -> list[cst.BaseExpression] | None:
+    """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
+
+    A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
+    """
+    values = walk.returns[-2:]
+    if any(v.parts is None for v in values):
+        return results
+    found, joined = list(results), []
+    for i, (a, b) in enumerate(zip(values[0].parts or (), values[1].parts or (), strict=True)):
+        if any(v.kind == "static" and not _number(v) and v.literal is not None and v.parts is None for v in (a, b)):
+            return None
+        if not (_number(a) or _number(b)) or a.mixed or b.mixed:
+            joined.append((a, b))
+            continue
+        if a.dtype != b.dtype:
+            side = int(_number(b))
+            other = found[1 - side]
+            array = other.elements[i].value if isinstance(other, cst.Tuple) else None
+            if not (isinstance(array, cst.Name) and array.value in before and before[array.value].is_tensor):
+                return None
+            found[side] = _with_part(found[side], i, array.value)
+            walk.sink.imports.add("jnp")
+        joined.append((chosen_value(a, b),) * 2)
+    walk.returns[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
+    return found
+
+
+def _with_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExpression:
+    assert isinstance(result, cst.Tuple)
+    element = result.elements[index]
+    made = element.with_changes(value=parse(f"jnp.full_like({like}, {code(fit(element.value, 1))})"))
+    return result.with_changes(elements=[made if e is element else e for e in result.elements])
 
 
 def _widened(a: Value, b: Value) -> bool:
@@ -358,12 +439,11 @@ def _widened(a: Value, b: Value) -> bool:
 
 def chosen_value(a: Value, b: Value) -> Value:
     """What jnp.where of two numbers or arrays gives."""
-    arrays = [v for v in (a, b) if v.is_tensor] or [a, b]
+    arrays = [v for v in (a, b) if v.kind != "static"]
     dtypes = {v.dtype for v in (a, b)}
     dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
-    rank = arrays[0].rank if len(arrays) == 1 or arrays[0].rank == arrays[1].rank else None
-    known = all(v.kind == "static" for v in (a, b))
-    return Value("tensor", dtype, 0 if known else rank)
+    ranks = {v.rank for v in arrays} or {0}
+    return Value("tensor", dtype, ranks.pop() if len(ranks) == 1 else None)
 
 
 def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
@@ -391,11 +471,16 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
     anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
     changed = sorted(n for n in every if walk.live(n) and n not in own)
+    if any(_first_here(walk, node, n) and n not in both for n in changed):
+        return None
     passing = {n for n in every if all(_begins(b, n) is not False for b in blocks)}  # what a branch only makes
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start.variables or n == walk.program.key_name)
     if ending:
-        results = [code(fit(r, 1)) for r in returns if r is not None]
+        matched = _matched(walk, [r for r in returns if r is not None], start.variables)
+        if matched is None:
+            return None
+        results = [code(fit(r, 1)) for r in matched]
         taken = "return"
     else:
         new = {n: after.variables[n] for n in changed}
