@@ -668,7 +668,7 @@ class BoundsOfChannels(Function):
         if (lo == hi).all():
             lo, hi = x.min(), x.max()
         if (a == b).all():
-            a, b = x.min(), x.max()
+            a, b = x.amin(), x.amax()
         ctx.save_for_backward(x)
         return torch.maximum(x, lo) - hi + a * b
 

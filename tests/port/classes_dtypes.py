@@ -377,12 +377,12 @@ class NumbersOfNumPy(Function):
     def forward(ctx, x):
         x = x.half()
         y = x.clone()
-        y[y > 0] = np.sqrt(2.0)
-        return torch.exp(x) / np.sqrt(2 * np.pi) + x * np.ceil(2.5) * np.power(2.0, 3) + y * np.pi
+        y[y > 0] = np.sqrt(4.0)
+        return y * np.power(2.0, 3) / np.sqrt(4 * 4.0) * np.ceil(1.5) / np.floor(1 + np.pi)
 
     @staticmethod
     def backward(ctx, g):
-        return g * np.sqrt(2 * math.pi)
+        return g.half() * np.sqrt(4 * math.floor(math.pi + 1))
 """,
     ),
 }

@@ -354,5 +354,8 @@ class Bound:
 
 
 # Reductions that take an empty list of axes for all of them.
-_ALL_AXES = frozenset({"sum", "mean", "amax", "amin", "std", "var", "norm", "vector_norm", "nansum", "nanmean"})
+_ALL_AXES = frozenset(
+    {"sum", "mean", "amax", "amin", "std", "var", "std_mean", "var_mean", "norm", "vector_norm", "nansum", "nanmean"}
+    | {"count_nonzero"}
+)
 Template = Callable[[Bound], str]  # builds the template for one call

@@ -225,7 +225,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
     if short in ELEMENTWISE and tensors and all(v.rank == 0 for v in tensors):
         rank = 0
-    if short in {"sum", "mean", "max", "min", "norm", "prod", "all", "any"} and len(bound.values) == 1:
+    if short in {"sum", "mean", "max", "min", "amax", "amin", "norm", "prod", "all", "any"} and len(bound.values) == 1:
         rank = 0
     if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
         dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__

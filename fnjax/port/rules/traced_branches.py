@@ -322,7 +322,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     if any(s is None for s in sides):
         walk.state = start
         return None
-    changed = sorted({n for s in sides if s for n in s})
+    changed = list(dict.fromkeys(n for s in sides if s for n in s))
     if any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
         walk.state = start
         return None
