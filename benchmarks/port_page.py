@@ -22,6 +22,7 @@ BESIDE = [
     "arguments",
     "operations",
     "entries",
+    "branch_values",
     "written_choices",
     "writing",
     "views",

@@ -137,6 +137,7 @@ STRATA = [
     "port.rules.returns",
     "port.rules.loops",
     "port.rules.filling",
+    "port.rules.branch_values",
     "port.rules.traced_branches",
     "port.rules.kept_choices",
     "port.rules.control",

@@ -19,21 +19,12 @@ import libcst as cst
 from fnjax.port.facts import UNKNOWN, Value, decided, join_values, merged
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.rules.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
 from fnjax.port.rules.conditions import blocked, split, split_expression, split_return, without_continue
 from fnjax.port.rules.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rules.loops import ONLY
 from fnjax.port.rules.registry import expression, statement
-from fnjax.port.rules.traced_branches import (
-    alike,
-    chosen_number,
-    chosen_value,
-    last_return,
-    only_raises,
-    predicate,
-    scalar_for,
-    shaped,
-    traced_branch,
-)
+from fnjax.port.rules.traced_branches import last_return, only_raises, predicate, traced_branch
 from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, lines_of, parse, placed
 
 _SINGLES = (None, True, False)

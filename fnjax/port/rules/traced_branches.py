@@ -10,7 +10,6 @@ Limits: see the rules of conditions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +18,20 @@ import libcst as cst
 from fnjax.port.facts import Value
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
-from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.operations import code, fit
 from fnjax.port.operations.expressions import Fill
+from fnjax.port.rules.branch_values import (
+    Ends,
+    alike,
+    chosen_number,
+    chosen_value,
+    in_shape,
+    matched,
+    open_number,
+    other_scalars,
+    was_number,
+    widened,
+)
 from fnjax.port.rules.carried_loops import carries, define, otherwise, written_in
 from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
 
@@ -63,9 +74,6 @@ def _without(node: cst.If, said: list[Any]) -> cst.If:
     return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
 
 
-Ends = list[dict[str, Value]]
-
-
 def _ends(walk: Walk, node: cst.If) -> Ends | None:
     """The variables after either branch; None where they cannot be arrays of one dtype and shape."""
     orelse = node.orelse
@@ -86,63 +94,6 @@ def _ends(walk: Walk, node: cst.If) -> Ends | None:
         return None
     written = {n for n in walk.program.bound_in(node) if n in ends[0] and n in ends[1] and walk.live(n)}
     return ends if all(alike(ends[0][n], ends[1][n]) for n in written) else None
-
-
-def _number(value: Value) -> bool:
-    """Whether this is a number, or perhaps one and perhaps an array."""
-    plain = value.parts is None and value.element is None
-    return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
-
-
-def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
-    """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
-    others = [v for v in (a, b) if not _number(v) and not v.is_tensor]
-    return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
-
-
-def _open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
-    """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
-    called = any(isinstance(n, cst.Call) and not code(n.func).startswith("jnp.") for g in given for n in nodes(g))
-    return not called and any(v.traced and (w.kind == "unknown" or _given(w)) for v, w in ((a, b), (b, a)))
-
-
-def _given(value: Value) -> bool:
-    """Whether this is what a caller gives for a number, as the default of the parameter says."""
-    plain = value.parts is None and value.element is None and not value.name
-    return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
-
-
-def _other_scalars(a: Value, b: Value) -> bool:
-    """Whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
-    return a.is_tensor and b.is_tensor and 0 in (a.rank, b.rank) and a.dtype != b.dtype
-
-
-_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
-
-
-def alike(a: Value, b: Value) -> bool:
-    """Whether two arrays may have one dtype and shape, as far as they are known."""
-    if a.parts is not None and b.parts is not None:
-        return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
-    if not (a.is_tensor and b.is_tensor):
-        kinds = {v.literal is None or (v.kind == "static" and v.optional) for v in (a, b)}
-        return len(kinds) == 1 or not (_number(a) or _number(b) or a.is_tensor or b.is_tensor)
-    if a.optional != b.optional:
-        return False
-    dtypes = {a.dtype, b.dtype}
-    exact = {a.exact, b.exact}
-    if len(dtypes) == 2 and ("bool" in dtypes or "unknown" not in dtypes):
-        return False
-    if len(exact) == 2 and exact & _NARROW and not any(e.startswith("?") for e in exact):
-        return False
-    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (_entry_of(a, b) or _entry_of(b, a))
-
-
-def _entry_of(a: Value, b: Value) -> bool:
-    """Whether one array is made of some entries of the other."""
-    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.starts(b.place):
-        return False
-    return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
 
 
 def only_raises(node: cst.If) -> bool:
@@ -224,58 +175,6 @@ def _pairs(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpressi
     return pairs if plain and not any(isinstance(v, cst.StarredElement) for v in value.elements) else []
 
 
-def _in_shape(
-    walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
-) -> list[cst.BaseSuite | None]:
-    """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
-    bound = [[walk.program.bound_in(s) for s in lines_of(b)] if b else [] for b in (*blocks, None)]
-    made = []
-    for side, block in enumerate(blocks):
-        other = {n for names_ in bound[1 - side] for n in names_}
-        scalars = {
-            n: start[n]
-            for n, end in ends[side].items()
-            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and scalar_for(end, start[n])
-        }
-        lines = [_with_shapes(walk, s, scalars) for s in lines_of(block)] if block and scalars else []
-        made.append(cst.IndentedBlock(lines) if lines else block)
-    return made
-
-
-def _with_shapes(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
-    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
-        return statement
-    target, value = small.targets[0].target, small.value
-    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
-        pairs = list(zip(target.elements, value.elements, strict=True))
-        parts = [v.with_changes(value=shaped(walk, v.value, t.value, scalars)) for t, v in pairs]
-        new: cst.BaseExpression = value.with_changes(elements=parts)
-    else:
-        new = shaped(walk, value, target, scalars)
-    return statement.with_changes(body=[small.with_changes(value=new)])
-
-
-def scalar_for(new: Value, old: Value) -> bool:
-    """Whether a scalar takes the place of an array of which no shape is known."""
-    return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
-
-
-def shaped(
-    walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
-) -> cst.BaseExpression:
-    """What the variable takes, in the shape that it has."""
-    name = code(target)
-    if name not in scalars or code(value) == name:
-        return value
-    walk.sink.imports.add("jnp")
-    return parse(
-        f"jnp.full_like({name}, {code(fit(value, 1))})"
-        if scalars[name].is_tensor
-        else f"{code(fit(value))}.reshape(jnp.shape({name}))"
-    )
-
-
 def predicate(test: Term) -> str:
     """A condition for jax.lax.cond, which takes no array of one entry."""
     if test.value.rank == 0 or not test.value.is_tensor:
@@ -300,7 +199,7 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     after = walk.state
     walk.state = start.copy()
     plain = [_assigned(first), _assigned(second)]
-    first, second = _in_shape(walk, (first, second), start.variables, ends)
+    first, second = in_shape(walk, (first, second), start.variables, ends)
     assert first is not None
     sides = [_assigned(first), _assigned(second)]
     returns = [_single_return(first), _single_return(second) if second else None]
@@ -308,12 +207,12 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
         walk.branches([node.body, orelse.body if orelse else None])
         walk.state = after
         first_value, second_value = walk.returns[-2:]
-        matched = _matched(walk, [r for r in returns if r is not None], start.variables)
-        if matched is None:
+        agreed = matched(walk, [r for r in returns if r is not None], start.variables)
+        if agreed is None:
             walk.state = start
             return None
-        yes, no = (code(fit(r, 1)) for r in matched)
-        if chosen_number(first_value, second_value) or _open_number(first_value, second_value, *filter(None, returns)):
+        yes, no = (code(fit(r, 1)) for r in agreed)
+        if chosen_number(first_value, second_value) or open_number(first_value, second_value, *filter(None, returns)):
             walk.sink.imports.add("jnp")
             walk.returns[-2:] = [replace(chosen_value(first_value, second_value), place=walk.fresh(node))]
             return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
@@ -330,8 +229,8 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     if unset and (walk.filling or not all(isinstance(loop, cst.For) for loop in walk.loops)):  # no loops of Python
         walk.state = start
         return None
-    open_ = {n for n in changed if _open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
-    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or _other_scalars(ends[0][n], ends[1][n])}
+    open_ = {n for n in changed if open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
+    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or other_scalars(ends[0][n], ends[1][n])}
     chosen |= open_
     numbers = bool(chosen)
     if numbers and not all((ends[0][n].is_tensor and ends[1][n].is_tensor) or n in chosen for n in changed):
@@ -392,60 +291,6 @@ def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
     return 0 < here == all_
 
 
-def _matched(
-    walk: Walk, results: list[cst.BaseExpression], before: dict[str, Value]
-) -> list[cst.BaseExpression] | None:
-    """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
-
-    A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
-    """
-    values = walk.returns[-2:]
-    if any(v.parts is None for v in values):
-        return results
-    found, joined = list(results), []
-    for i, (a, b) in enumerate(zip(values[0].parts or (), values[1].parts or (), strict=True)):
-        if any(v.kind == "static" and not _number(v) and v.literal is not None and v.parts is None for v in (a, b)):
-            return None
-        if not (_number(a) or _number(b)) or a.mixed or b.mixed:
-            joined.append((a, b))
-            continue
-        if a.dtype != b.dtype:
-            side = int(_number(b))
-            other = found[1 - side]
-            array = other.elements[i].value if isinstance(other, cst.Tuple) else None
-            if not (isinstance(array, cst.Name) and array.value in before and before[array.value].is_tensor):
-                return None
-            found[side] = _with_part(found[side], i, array.value)
-            walk.sink.imports.add("jnp")
-        joined.append((chosen_value(a, b),) * 2)
-    walk.returns[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
-    return found
-
-
-def _with_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExpression:
-    assert isinstance(result, cst.Tuple)
-    element = result.elements[index]
-    made = element.with_changes(value=parse(f"jnp.full_like({like}, {code(fit(element.value, 1))})"))
-    return result.with_changes(elements=[made if e is element else e for e in result.elements])
-
-
-def _widened(a: Value, b: Value) -> bool:
-    """Whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
-    if a.kind == b.kind == "static" and "unknown" not in {a.dtype, b.dtype} and a.dtype != b.dtype:
-        return True
-    number, array = (a, b) if b.is_tensor else (b, a)
-    return array.is_tensor and number.kind == "static" and number.dtype in {"int", "bool"} and a.dtype != b.dtype
-
-
-def chosen_value(a: Value, b: Value) -> Value:
-    """What jnp.where of two numbers or arrays gives."""
-    arrays = [v for v in (a, b) if v.kind != "static"]
-    dtypes = {v.dtype for v in (a, b)}
-    dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
-    ranks = {v.rank for v in arrays} or {0}
-    return Value("tensor", dtype, ranks.pop() if len(ranks) == 1 else None)
-
-
 def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
     orelse = node.orelse
@@ -456,7 +301,7 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
     after = walk.state
     walk.state = start
-    bodies = [lines_of(b) for b in _in_shape(walk, made, start.variables, ends) if b is not None]
+    bodies = [lines_of(b) for b in in_shape(walk, made, start.variables, ends) if b is not None]
     returns = [last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
@@ -477,18 +322,18 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start.variables or n == walk.program.key_name)
     if ending:
-        matched = _matched(walk, [r for r in returns if r is not None], start.variables)
-        if matched is None:
+        agreed = matched(walk, [r for r in returns if r is not None], start.variables)
+        if agreed is None:
             return None
-        results = [code(fit(r, 1)) for r in matched]
+        results = [code(fit(r, 1)) for r in agreed]
         taken = "return"
     else:
         new = {n: after.variables[n] for n in changed}
         if not changed or any(n not in start.variables and n not in both for n in changed):
             return None
-        if not all(carries(v) or _was_number(v, start.variables.get(n)) for n, v in new.items()):
+        if not all(carries(v) or was_number(v, start.variables.get(n)) for n, v in new.items()):
             return None
-        if any(_widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
+        if any(widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
             return None
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
@@ -551,9 +396,3 @@ def last_return(block: Statements) -> cst.BaseExpression | None:
     last = block[-1] if block else None
     small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
     return small.value if isinstance(small, cst.Return) else None
-
-
-def _was_number(after: Value, before: Value | None) -> bool:
-    """Whether a variable is a number on one side and an array on the other."""
-    numbers = {"int", "float", "bool"}
-    return after.parts is None and after.element is None and before is not None and before.dtype in numbers
