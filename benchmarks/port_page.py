@@ -25,6 +25,7 @@ BESIDE = [
     "branch_values",
     "written_choices",
     "writing",
+    "sharing",
     "views",
     "masks",
     "places",

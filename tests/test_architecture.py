@@ -103,6 +103,7 @@ STRATA = [
     "port.rules.registry",
     "port.terms",
     "port.walk",
+    "port.rules.sharing",
     "port.rules.writing",
     "port.rules.randomness",
     "port.rules.context",

@@ -35,7 +35,8 @@ from fnjax.port.rules.masks import spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed, of_64_bits
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.results import ELEMENTWISE, result_value
-from fnjax.port.rules.writing import bound_by, holding, never_owned, write
+from fnjax.port.rules.sharing import bound_by, holding
+from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 
 _REDUCED = {

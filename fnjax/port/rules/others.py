@@ -24,7 +24,7 @@ from fnjax.port.rules.containers import held_by
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import contained, values_of
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import holding
+from fnjax.port.rules.sharing import holding
 from fnjax.port.walk import Term, Walk
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.

@@ -24,7 +24,8 @@ from fnjax.port.rules.containers import held_by
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.writing import bound_by, holding, unpacked, write, writes_to
+from fnjax.port.rules.sharing import bound_by, holding, unpacked
+from fnjax.port.rules.writing import write, writes_to
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Stop, Term, Walk, assign, names
 
