@@ -59,7 +59,8 @@ standard library (and scipy, which JAX itself needs, where the source's calls of
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
 `raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller
 would see (`in-place`), stands there and runs. `fnjax compare` runs an original and its port on the same numbers; a port that draws
-random numbers is given a key, and of what depends on them (told by several seeds) only shapes and dtypes are compared.
+random numbers is given a key, and of what depends on them (told by several seeds) only shapes and dtypes are compared;
+`--no-second` leaves second derivatives out.
 """  # noqa: E501 - Markdown
 
 EXAMPLES = {

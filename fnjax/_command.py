@@ -14,7 +14,7 @@ import numpy as np
 
 from fnjax._function import Function
 
-NUMPY = ("ones", "zeros", "full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
+NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
 
 
 class UsageError(Exception):
@@ -75,6 +75,10 @@ def load(place: str) -> Any:
     return module
 
 
+def _size(shape: tuple[Any, ...]) -> Any:
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+
+
 def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The values of `--args`, which may hold keyword arguments too, and of `--kwargs`."""
     if seed < 0:
@@ -82,7 +86,11 @@ def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[
     rng = np.random.default_rng(seed)
     names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY}
 
-    def randn(*shape: int, dtype: Any = np.float64) -> Any:
+    def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        """`ones(3, 4)` and `ones((3, 4))`, as in PyTorch."""
+        return lambda *shape, dtype=np.float64: make(_size(shape), dtype)
+
+    def randn(shape: Any, dtype: Any) -> Any:
         drawn = rng.normal(size=shape)
         whole = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
         return np.asarray(whole, dtype)
@@ -90,8 +98,10 @@ def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[
     names |= {
         "np": np,
         "abs": np.abs,
-        "randn": randn,
-        "rand": lambda *shape, dtype=np.float64: np.asarray(rng.uniform(size=shape), dtype),
+        "ones": sized(np.ones),
+        "zeros": sized(np.zeros),
+        "randn": sized(randn),
+        "rand": sized(lambda shape, dtype: np.asarray(rng.uniform(size=shape), dtype)),
         "randint": lambda low, high, shape=(): rng.integers(low, high, shape),
     }
     collect = "(lambda *args, **kwargs: (args, kwargs))"

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import fnjax
 from fnjax.__main__ import main
+from fnjax._command import arguments
 
 MODULE = """
 import fnjax
@@ -199,3 +201,11 @@ def test_module_from_the_current_directory(target):
         check=False,
     )
     assert (run.returncode, run.stdout) == (0, "test_gradcheck  SUCCESS\n")
+
+
+def test_sizes_as_in_pytorch():
+    """Ones, zeros, randn and rand take a size as several numbers or as one tuple."""
+    for maker in ("ones", "zeros", "randn", "rand"):
+        (a, b, c), _ = arguments(f"{maker}(2, 3), {maker}((2, 3)), {maker}(3, dtype=float32)", "", 0)
+        assert a.shape == b.shape == (2, 3)
+        assert c.dtype == np.float32

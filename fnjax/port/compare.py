@@ -282,6 +282,9 @@ def _is_slope(
     inexact = [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
     wide = [_cast(a, "float64") for a in args]
     direction = draw.normal(size=second.shape)
+    at = np.asarray(wide[inexact[which]])
+    if at.ndim > 1 and at.shape[-1] == at.shape[-2] and np.allclose(at, at.swapaxes(-1, -2)):
+        direction = direction + direction.swapaxes(-1, -2)  # eigh and cholesky read half of it
 
     def gradient(step: float) -> float:
         moved = [a + step * direction if i == inexact[which] else a for i, a in enumerate(wide)]

@@ -237,6 +237,36 @@ def test_what_pytorch_takes_for_constant_is_a_note(files, capsys, dtype):
     assert "FAIL eager second derivative of argument" in printed.out
 
 
+ROOT = """
+class Root({0}.Function):
+    @staticmethod
+    def forward(ctx, a):
+        L = {1}.linalg.cholesky(a)
+        ctx.save_for_backward(L)
+        return L * L
+
+    @staticmethod
+    def backward(ctx, g):
+        (L,) = ctx.saved_tensors
+        inverse = {1}.linalg.inv(L)
+        P = {1}.tril(L.mT @ (2 * g * L))
+        P = P - 0.5 * {1}.diag({1}.diag(P))
+        S = inverse.mT @ P @ inverse
+        return (S + S.mT) / 2
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+def test_a_symmetric_matrix_is_moved_symmetrically(files, capsys):
+    """Finite differences along other directions would not see what cholesky does not read."""
+    roots = _added(ROOT.format("torch.autograd", "torch"), ROOT.format("fnjax", "jnp"))
+    matrix = "4 * eye(4) + 0.3 * ones(4, 4) + 0.1 * array([[0, 1, 2, 3], [1, 0, 1, 2], [2, 1, 0, 1], [3, 2, 1, 0]])"
+    status, printed = compared(capsys, files(**roots), "--class", "Root", "--args", matrix)
+    assert status == 0, printed
+    assert "note eager second derivative of argument 0" in printed.out
+
+
 @pytest.mark.parity
 @needs_torch
 def test_a_backward_that_raises_is_a_note(files, capsys):
