@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import libcst as cst
@@ -62,7 +62,7 @@ def _head(program: Program, text: str, helpers: str) -> str:
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
             if not isinstance(small, (cst.Import, cst.ImportFrom)):
                 continue
-            for name, full in imported(small):
+            for name, full in _brought(program, small):
                 root = full.split(".")[0]
                 if root == "__future__":
                     future.append(f"from __future__ import {name}")
@@ -74,6 +74,16 @@ def _head(program: Program, text: str, helpers: str) -> str:
             (standard if name == "math" else third).add(line)
     groups = [future, sorted(standard, key=_sorting), sorted(third, key=_sorting)]
     return "\n\n".join("\n".join(g) for g in groups if g)
+
+
+def _brought(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, those of a star one by one."""
+    for name, full in imported(node):
+        if name != "*":
+            yield name, full
+            continue
+        found = program.source.definitions.items()
+        yield from ((n, f"{full}.{n}") for n, d in found if d[-1].imported == f"{full}.{n}")
 
 
 def _names(text: str) -> set[str]:

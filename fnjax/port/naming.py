@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import symtable
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ _CANONICAL = (
     ("torch.ops.aten.", "torch."),
     ("numba.prange", "builtins.range"),
 )
+_STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
 _CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
@@ -146,12 +148,12 @@ class Source:
     def starred(self) -> Iterator[tuple[str, str]]:
         """What `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
         stars = [d.imported for d in self.definitions.get("*", ())]
-        if any(s.split(".")[0] != "torch" for s in stars) and "torch" not in self.definitions:
+        read = {n.value for n in nodes(self.tree) if isinstance(n, cst.Name)} if stars else set()
+        unknown = read - self.definitions.keys() - self.bound
+        if "torch" in unknown and any(s.split(".")[0] not in {"torch", *_STARRED} for s in stars):
             yield "torch", "torch"
-        modules = [s for s in stars if s.split(".")[0] == "torch"]
-        read = {n.value for n in nodes(self.tree) if isinstance(n, cst.Name)} if modules else set()
-        for name in sorted(read - self.definitions.keys() - self.bound):
-            found = [f for m in modules if isinstance(find(f := canonical(f"{m}.{name}")), Operation) or f in _CLASSES]
+        for name in sorted(unknown):
+            found = [f for s in stars if _brings(s, name, f := canonical(f"{s}.{name}"))]
             if found:
                 yield name, found[-1]
 
@@ -185,6 +187,13 @@ class Source:
         """What a name means when the file has run, compound statements taken branch after branch."""
         found = self.definitions.get(name)
         return found[-1] if found else None
+
+
+def _brings(module: str, name: str, full: str) -> bool:
+    """Whether a star of torch's, NumPy's or a few of Python's modules brings a name."""
+    if module in _STARRED:
+        return not name.startswith("_") and hasattr(importlib.import_module(module), name)
+    return module.split(".", maxsplit=1)[0] == "torch" and (isinstance(find(full), Operation) or full in _CLASSES)
 
 
 # Methods that put something into a container, and all that change one.

@@ -882,6 +882,15 @@ def test_star_imports(imports):
     assert "return jnp.exp(x)" in ported.code
 
 
+def test_stars_of_the_standard_library():
+    """What a star of math brings is imported by name."""
+    text = "from math import *\nimport torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
+    ported = port_source(f"{text}    def forward(ctx, x):\n        return x * sqrt(4.0) * pi\n")
+    assert not ported.findings
+    assert "from math import pi\nfrom math import sqrt\n" in ported.code
+    assert port_source(ported.code).code == ported.code
+
+
 def test_an_axis_that_may_be_none_is_guessed_as_in_torch():
     """torch.nn.functional.softmax takes the first axis, or the second, where it is given none."""
     text = "import torch.nn.functional as F\nimport torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
