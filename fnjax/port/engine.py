@@ -264,6 +264,8 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
         applied = _applies(wrapper)
         if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
             _add_wrapper(program, units, wrapper)
+    for unit in units.values():
+        _without_raising(program, unit, units)
     return units
 
 
@@ -287,6 +289,26 @@ def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.
     needed = {p for n in read_names(unit.made) for p in program.source.providers.get(n, ())} - {wrapper}
     if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or _is_import(p) for p in needed):
         units[wrapper] = unit
+
+
+def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
+    """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
+    waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
+    while waiting:
+        made = waiting.pop().made
+        calls = {code(n.func) for s in made for n in nodes(s) if isinstance(n, cst.Call)}
+        for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
+            seen.add(provider)
+            if not isinstance(provider, cst.FunctionDef) or provider not in units:
+                continue
+            part = units[provider]
+            waiting.append(part)
+            left = any(f.severity == "error" for f in part.sink.findings)
+            if left and "raise NotImplementedError(" in code(part.made[0]):
+                message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
+                unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+                unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
+                return
 
 
 def _left_over(program: Program, unit: Unit) -> None:

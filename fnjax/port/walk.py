@@ -45,6 +45,7 @@ class Walk:
         self.conditional = 0  # inside an expression that may not be evaluated, or more than once
         self.repeated = 0  # inside one that is evaluated more than once
         self.loops: list[cst.CSTNode] = []
+        self.large = False  # whether whole numbers of more than 32 bits stand beside arrays
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.round = self.state  # at the end of the last round of the loop that was walked last
         self.filling: set[cst.CSTNode] = set()  # the loops around that become functions

@@ -756,6 +756,7 @@ FINDINGS = {
     ),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
     "an array that an object is to fill": ("z = torch.empty_like(x)\nctx.engine.fill(x, z)\ny = z", "alias"),
+    "whole numbers that need 64 bits": ("z = (x.abs() * 2**40).to(torch.int64).argmax(0)", "int64"),
     "a function of a module that is not known": ("z = getattr(torch.nn.functional, ctx.act)(x)", "unknown"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
@@ -889,6 +890,47 @@ def test_stars_of_the_standard_library():
     assert not ported.findings
     assert "from math import pi\nfrom math import sqrt\n" in ported.code
     assert port_source(ported.code).code == ported.code
+
+
+LEFT = """
+import torch
+
+def build(n):
+    return torch.ops.mine.kernel(n)
+
+def twice(n):
+    return build(n) * 2
+
+TABLE = twice(3)
+OPS = {"build": build, "exp": torch.exp}
+
+class Table(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * TABLE
+
+class Ops(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return OPS["exp"](x)
+
+class ByText(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return globals()["twice"](x)
+"""
+
+
+def test_what_is_left_for_the_hand_does_not_run_on_import():
+    """A table that such a function makes is None, and the classes that read it are partial; one that holds it stays."""
+    ported = port_source(LEFT)
+    names = {}
+    exec(ported.code, names)
+    assert names["TABLE"] is None
+    assert names["Ops"].apply(jnp.zeros(2)).tolist() == [1, 1]
+    assert [c.status for c in ported.classes] == ["partial", "partial", "partial"]
+    messages = {f.message for c in ported.classes for f in c.findings}
+    assert "build is left for the hand, and this calls it while the file is imported" in messages
 
 
 def test_an_axis_that_may_be_none_is_guessed_as_in_torch():

@@ -217,9 +217,7 @@ operation("+cholesky_solve", "B, input2, upper=False", _cholesky_solve, "float")
 
 def _cholesky_inverse(call: Bound) -> str:
     lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
-    identity = "jnp.eye(L.shape[-1], dtype=L.dtype)"
-    identity = identity if call.rank("L") == 2 else f"jnp.broadcast_to({identity}, L.shape)"
-    return f"jax.scipy.linalg.cho_solve((L, {lower}), {identity})"
+    return f"_cholesky_inverse(L, lower={lower})"
 
 
 operation("+cholesky_inverse", "L, upper=False", _cholesky_inverse, "float")

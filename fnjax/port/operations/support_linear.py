@@ -21,6 +21,12 @@ def _solve(a, b):
     return jnp.linalg.solve(a, b)
 
 
+def _cholesky_inverse(factor, lower):
+    """The inverse of the matrices of which these are Cholesky factors."""
+    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    return jax.scipy.linalg.cho_solve((factor, lower), identity)
+
+
 def _matrices(a, b):
     """The right side with as many axes as a: jax.scipy takes it for matrices, not for a batch of vectors."""
     return b.reshape((1,) * (a.ndim - b.ndim) + b.shape)

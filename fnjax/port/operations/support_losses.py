@@ -21,7 +21,7 @@ def _huber(difference, delta):
 
 def _smooth_l1(difference, beta):
     """Quadratic near zero, linear from beta on, with slope 1; at zero the slope is 0."""
-    size = difference * jnp.sign(difference)
+    size = jnp.where(difference == 0, 0, jnp.abs(difference))
     return jnp.where(size < beta, 0.5 * jnp.square(difference) / beta, size - 0.5 * beta) if beta else size
 
 

@@ -195,6 +195,11 @@ def operate(
             "jit it grows as in PyTorch",
         )
     _double(walk, node, bound, short)
+    if walk.large and code(rendered.expression).endswith(".astype(int)"):
+        message = (
+            "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
+        )
+        walk.report(node, "int64", message)
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():

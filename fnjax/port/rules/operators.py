@@ -89,6 +89,7 @@ def of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
     number = whole_number(term.node) if term.value.kind == "static" else None
     if number is None or -(2**31) <= number < 2**31 or not other.value.is_tensor:
         return term
+    walk.large = True
     if other.value.dtype in {"float", "complex"}:
         return replace(term, node=parse(f"float({code(bare(term.node))})"))
     walk.sink.imports.add("jnp")

@@ -24,6 +24,7 @@ from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, names, parse
 
+_BY_TEXT = frozenset({"eval", "exec", "globals", "locals", "__import__"})
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
 _TENSOR_TYPES = frozenset(
     {
@@ -175,6 +176,14 @@ def _of_entries(walk: Walk, name: str, made: cst.Call, values: list[Value]) -> T
     return Term(parse(f"jnp.{name}(jnp.array([{together}]))"), Value("tensor", dtypes[0], 0))
 
 
+@expression(cst.Attribute)
+def modules(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`sys.modules[__name__]`."""
+    if walk.name_of(node) == "sys.modules":
+        raise Stop(node, "unknown", "sys.modules holds modules by their names, which the porter does not follow")
+    return None
+
+
 @expression(cst.Call)
 def builtin(walk: Walk, node: cst.Call) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
@@ -182,6 +191,8 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
     if not name.startswith("builtins."):
         return None
     name = name.removeprefix("builtins.")
+    if name in _BY_TEXT:
+        raise Stop(node, "unknown", f"{name}() finds names by their text, which the porter does not follow: name them")
     of = walk.name_of(node.args[0].value) if name == "getattr" and node.args else ""
     if of.split(".")[0] == "torch" and not walk.name_of(node):
         raise Stop(node, "unknown", f"which function of {of} this is cannot be told: choose one with `if`")
