@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -295,8 +295,9 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
     """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
     waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
     while waiting:
-        made = waiting.pop().made
-        calls = {code(n.func) for s in made for n in nodes(s) if isinstance(n, cst.Call)}
+        part = waiting.pop()
+        inside = _run_on_import if part is unit else nodes
+        calls = {code(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
         for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
             seen.add(provider)
             if not isinstance(provider, cst.FunctionDef) or provider not in units:
@@ -309,6 +310,15 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
                 unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
                 unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
                 return
+
+
+def _run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
+    if isinstance(node, cst.Call):
+        yield from nodes(node)
+    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
+        for child in children(node):
+            yield from _run_on_import(child)
 
 
 def _left_over(program: Program, unit: Unit) -> None:
