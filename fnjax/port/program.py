@@ -17,7 +17,7 @@ from fnjax.port.evidence import gradients, left_out, parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values, places
 from fnjax.port.located import nodes
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
-from fnjax.port.operations import MISSING, Operation, find
+from fnjax.port.operations import MISSING, Operation, code, find
 from fnjax.port.records import METHODS, Class, Routine, decorators
 
 FUNCTION_BASES = frozenset(
@@ -58,7 +58,7 @@ class Program:
         if isinstance(node, cst.ClassDef):
             name = prefix + node.name.value
             methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
-            bases = tuple(self.resolve(a.value, scopes) for a in node.bases if a.keyword is None)
+            bases = tuple(self._base(a.value, scopes, methods) for a in node.bases if a.keyword is None)
             cls = Class(name, node, bases, methods, top)
             cls.is_function = any(self._is_function(b) for b in bases)
             self.classes[name] = self.by_node[node] = cls
@@ -80,6 +80,19 @@ class Program:
         ):
             for child in node.children:
                 self._collect(child, top, prefix, scopes)
+
+    def _base(
+        self, node: cst.BaseExpression, scopes: list[dict[str, list[Definition]]], methods: dict[str, cst.FunctionDef]
+    ) -> str:
+        """The qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
+        full = self.resolve(node, scopes)
+        known = full.startswith("file:") or full in FUNCTION_BASES or full == "fnjax.Function"
+        if known or "forward" not in methods or code(node).split(".")[-1] != "Function":
+            return full
+        forward = methods["forward"]
+        static = any(code(d.decorator) == "staticmethod" for d in forward.decorators)
+        named = [p.name.value for p in forward.params.params[:1]]
+        return "torch.autograd.Function" if static and named == ["ctx"] else full
 
     def _is_function(self, base: str, seen: tuple[str, ...] = ()) -> bool:
         if base in FUNCTION_BASES or base == "fnjax.Function":

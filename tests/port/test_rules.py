@@ -294,6 +294,10 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     ),
     "getattr of torch": ("z = getattr(torch, 'exp')(x)", "z = jnp.exp(x)"),
     "a local that is called jnp": ("jnp = x.exp()\nz = jnp + 1", "jnp_ = jnp.exp(x)\nz = jnp_ + 1"),
+    "the number of entries of a size": (
+        "z = x / torch.Size((*x.shape, 2)).numel() * torch.Size(n).numel()",
+        "z = x / math.prod((*x.shape, 2)) * math.prod(tuple(n))",
+    ),
     "a type": ("z = isinstance(x, torch.Tensor)", "z = isinstance(x, jax.Array)"),
     "a field of a pair": ("z = x.max(dim=1).values", "z = jnp.max(x, axis=1)"),
     "an entry of a pair": ("z = torch.min(x, 1, True)[1]", "z = jnp.argmin(x, axis=1, keepdims=True)"),
@@ -756,6 +760,10 @@ FINDINGS = {
     ),
     "a tensor or another": ("z = x.sum() or y", "untraced"),
     "an array that an object is to fill": ("z = torch.empty_like(x)\nctx.engine.fill(x, z)\ny = z", "alias"),
+    "a product that may need 64 bits": ("z = x.argmax(0) * 73856093 % 1024", "int64"),
+    "a shift that may need 64 bits": ("z = y.long() << 16", "int64"),
+    "a method that has the name of a cast": ("z = y.half(x)", "operation"),
+    "whether a tensor is a parameter": ("z = x if isinstance(x, torch.nn.Parameter) else x * 2", "unknown"),
     "whole numbers that need 64 bits": ("z = (x.abs() * 2**40).to(torch.int64).argmax(0)", "int64"),
     "a function of a module that is not known": ("z = getattr(torch.nn.functional, ctx.act)(x)", "unknown"),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
@@ -959,6 +967,20 @@ def test_what_only_applies_a_function_comes_along():
     assert "return C.apply(x.astype(jnp.float32), n)" in ported.code
     assert "more" not in ported.code
     assert "foreign" not in ported.code
+
+
+def test_a_base_that_another_module_hands_on():
+    """`from .base import Function` is torch's where forward takes ctx, and a note says so."""
+    body = "    @staticmethod\n    def forward(ctx, x):\n        return torch.exp(x)\n"
+    head = "import torch\nfrom .base import Function, Layer\nfrom .more import *\n\n"
+    ported = port_source(f"{head}class A(Function):\n{body}\nclass B(Layer):\n{body}\nclass C(D.Function):\n{body}")
+    assert {c.name: [f.message for f in c.findings] for c in ported.classes} == {
+        "A": [".base.Function is taken for torch.autograd.Function"],
+        "C": [],
+    }
+    assert "class A(fnjax.Function):" in ported.code
+    method = body.replace("    @staticmethod\n", "")
+    assert not port_source(f"{head}class A(Function):\n{method}").classes
 
 
 def test_a_file_that_was_ported_by_half_is_ported_to_its_end():

@@ -97,18 +97,18 @@ dtype.is_floating_point | input | jnp.issubdtype(input, jnp.floating) | static a
 dtype.is_complex | input | jnp.issubdtype(input, jnp.complexfloating) | static attribute
 dtype.is_signed | input | not jnp.issubdtype(input, jnp.unsignedinteger) and input != bool | static attribute
 dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
-.float | input, memory_format=None | input.astype(jnp.float32) | float maybe
-.double | input, memory_format=None | input.astype(float) | float maybe
-.half | input, memory_format=None | input.astype(jnp.float16) | float maybe
-.bfloat16 | input, memory_format=None | input.astype(jnp.bfloat16) | float maybe
-.int | input, memory_format=None | input.astype(jnp.int32) | int maybe
-.long | input, memory_format=None | input.astype(int) | int maybe
-.short | input, memory_format=None | input.astype(jnp.int16) | int maybe
-.char | input, memory_format=None | input.astype(jnp.int8) | int maybe
-.byte | input, memory_format=None | input.astype(jnp.uint8) | int maybe
-.bool | input, memory_format=None | input.astype(bool) | bool maybe
-.cfloat | input, memory_format=None | input.astype(jnp.complex64) | complex maybe
-.cdouble | input, memory_format=None | input.astype(complex) | complex maybe
+.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe
+.double | input, *, memory_format=None | input.astype(float) | float maybe
+.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe
+.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe
+.int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe
+.long | input, *, memory_format=None | input.astype(int) | int maybe
+.short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe
+.char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe
+.byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe
+.bool | input, *, memory_format=None | input.astype(bool) | bool maybe
+.cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
+.cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe
 .type_as | input, other | input.astype(other.dtype) | same maybe
 torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | static
 torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | static

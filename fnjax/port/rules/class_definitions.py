@@ -67,6 +67,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         index = list(node.bases).index(arg)
         name = cls.bases[index] if index < len(cls.bases) else name
         if name in FUNCTION_BASES:
+            if (own := program.resolve(arg.value, [])) and own not in FUNCTION_BASES:
+                walk.note(arg, "base", f"{own} is taken for torch.autograd.Function")
             walk.sink.imports.add("fnjax")
             bases.append(
                 arg

@@ -96,6 +96,17 @@ def of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
     return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
 
 
+def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> None:
+    """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
+    least = {cst.Multiply: 2**15, cst.LeftShift: 15}.get(type(node.operator))
+    for array, number in ((left, right), (right, left)):
+        by = whole_number(number.node) if number.value.kind == "static" else None
+        wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
+        if least is not None and by is not None and abs(by) >= least and wide:
+            message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
+            walk.report(node, "int64", message)
+
+
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
     """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
     whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
@@ -131,6 +142,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         left, right = as_number(left), as_number(right)
         if isinstance(node.operator, _ARITHMETIC):
             left, right = of_64_bits(walk, left, right), of_64_bits(walk, right, left)
+        _hashed(walk, node, left, right)
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.numpy or right.value.numpy):

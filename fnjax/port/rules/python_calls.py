@@ -115,6 +115,8 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
             else node,
             Value("static", "bool"),
         )
+    if not {"torch.Tensor", "torch.autograd.Variable", "numpy.ndarray"} & set(names):
+        raise Stop(node, "unknown", f"JAX has one type of arrays: whether one is a {code(options[0])} cannot be asked")
     walk.sink.imports.add("jax")
     made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]
     kinds_ = (

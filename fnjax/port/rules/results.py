@@ -337,7 +337,7 @@ def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value
         return Value("static", name="instance:torch.device", literal=literal(rendered.expression))
     if short in {"ndim", "dim"} and first.rank is not None:
         return Value("static", "int", literal=first.rank)
-    if short in {"shape", "size"} and "dim" not in bound.values:
+    if short in {"shape", "size", "Size"} and "dim" not in bound.values:
         return Value(
             "static",
             "int",
