@@ -161,7 +161,9 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `renamed` | a note: a parameter has a new name, as the port needs the old one |
 | `float64` | a note: double precision is asked for, which JAX has with `jax_enable_x64` only |
 | `int64` | whole numbers of more than 32 bits, which JAX has with `jax_enable_x64` only |
+| `mask` | entries that a mask selects are written in a form that could not be followed |
 | `check` | a note: a check of a value runs outside jit only |
+| `base` | a note: a base `Function` that another module hands on is taken for `torch.autograd.Function` |
 | `requires-grad`, `dropped`, `onnx` | notes: something that has no meaning in JAX was left out |
 | `internal` | the porter failed; please report the file |
 

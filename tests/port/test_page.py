@@ -1,5 +1,9 @@
 """The page on porting and what writes it."""
 
+import re
+from pathlib import Path
+
+import fnjax.port
 from benchmarks.port_page import PAGE, page
 
 
@@ -8,3 +12,12 @@ def test_the_page_is_what_its_script_writes():
     text = PAGE.read_text()
     figures = text[text.index("| package |") : text.index("## Findings")]
     assert text == page(figures), "run benchmarks/port_page.py"
+
+
+def test_the_page_tells_of_every_finding():
+    """Each code that the porter reports stands in the table of findings."""
+    sources = [p.read_text() for p in Path(fnjax.port.__file__).parent.rglob("*.py")]
+    reported = re.compile(r'(?:note|report|Stop)\(\s*[\w.\[\]]+,\s*"([a-z0-9-]+)"|Finding\([^"]*"([a-z0-9-]+)"')
+    codes = {a or b for text in sources for a, b in reported.findall(text)}
+    assert len(codes) > 15
+    assert [c for c in sorted(codes) if f"`{c}`" not in PAGE.read_text()] == []
