@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +15,7 @@ import libcst as cst
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
-from fnjax.port.naming import Source, changed, read_names
+from fnjax.port.naming import Source, bindings, changed, read_names
 from fnjax.port.operations import code, support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -157,6 +159,7 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
+    _without_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
         missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
@@ -189,13 +192,28 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
         again = Source.parse(source.renamed(taken), source.filename)
         return _ported(again, text, wanted, frozenset(taken))
     code = assembled(program, list(units.values()))
-    made = [_class(program, c, units) for c in functions]
     try:
         compile(code, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
+        made = [_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
-    return Ported(code, tuple(made))
+    _undefined(program, units, code)
+    return Ported(code, tuple(_class(program, c, units) for c in functions))
+
+
+_OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
+
+
+def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
+    """A name that a statement reads and the port does not have is a finding, unless another says why."""
+    symbols = symtable.symtable(code, "port", "exec").get_symbols()
+    bound = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()} | {*dir(builtins), *_OF_MODULES}
+    for unit in units.values():
+        missing = read_names(unit.made) - bound
+        if missing and not any(f.severity == "error" for f in unit.sink.findings):
+            message = f"the port has no {', '.join(sorted(missing))}, which this reads"
+            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
 
 
 def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
@@ -203,6 +221,21 @@ def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], i
     first = recomputation(walk, body, index) or control.early_return(walk, body, index)
     second = first or control.early_continue(walk, body, index) or written_choice(walk, body, index)
     return second or places_of_mask(walk, body, index) or returning_loop(walk, body, index)
+
+
+def _without_dead_branches(program: Program) -> None:
+    """What the top level binds where a known condition does not hold, as for older versions, means nothing."""
+    for statement in program.source.tree.body:
+        branch: cst.CSTNode | None = statement
+        while isinstance(branch, cst.If):
+            holds = _evaluated(program, branch.test).literal
+            dead = {True: [branch.orelse or cst.Pass()], False: branch.body.body}.get(holds, ())  # type: ignore[call-overload] # or MISSING
+            for name, definition in (b for part in dead for b in bindings(part)):
+                known = program.source.definitions.get(name, [])
+                if definition in known and len(known) > 1:
+                    known.remove(definition)
+            branch = branch.orelse
+    program.values.clear()
 
 
 def _from_torch(program: Program, cls: Class) -> bool:

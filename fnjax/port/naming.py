@@ -127,8 +127,8 @@ class Source:
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
-            bindings = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in _bindings(s)]
-            for statement, name, definition in bindings:
+            bound = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in bindings(s)]
+            for statement, name, definition in bound:
                 if name in known:
                     continue
                 source.definitions.setdefault(name, []).append(definition)
@@ -262,7 +262,7 @@ class _Renamed(cst.CSTTransformer):
 
     def visit_Module(self, node: cst.Module) -> None:
         """What the top level binds."""
-        self.here.append({n for s in node.body for n, d in _bindings(s) if not d.imported} & self.names)
+        self.here.append({n for s in node.body for n, d in bindings(s) if not d.imported} & self.names)
         found = matchers.findall(node, matchers.Param())
         self.parameters = self.names & {p.name.value for p in found if isinstance(p, cst.Param)}
 
@@ -312,7 +312,8 @@ def _all_bound(node: cst.CSTNode) -> Iterator[str]:
         yield from _all_bound(child)
 
 
-def _bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+    """What a statement of the top level binds, with what is inside it."""
     if isinstance(statement, cst.FunctionDef):
         yield statement.name.value, Definition(function=statement)
     elif isinstance(statement, cst.ClassDef):
@@ -350,11 +351,11 @@ def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
                 yield name, Definition()
     body = getattr(statement, "body", None)
     for part in getattr(body, "body", ()):
-        yield from _bindings(part)
+        yield from bindings(part)
     for name in ("orelse", "finalbody") if succeeds(statement) else ("handlers", "orelse", "finalbody"):
         more = getattr(statement, name, None) or ()
         for part in more if isinstance(more, (tuple, list)) else (more,):
-            yield from _bindings(part)
+            yield from bindings(part)
 
 
 _KEPT = ("torch.amp.", "torch.autograd.", "torch.nn.", "torch.jit.", "torch.compile", "torch.utils.")

@@ -969,6 +969,37 @@ def test_what_only_applies_a_function_comes_along():
     assert "foreign" not in ported.code
 
 
+def test_what_a_dead_branch_of_the_file_binds():
+    """It is not what a name means; where nothing else binds the name, the port says that it has none."""
+    forward = "    @staticmethod\n    def forward(ctx, x):\n        return {}(x)\n"
+    text = f"""import torch
+from torch.utils.cpp_extension import load
+
+if torch.__version__ >= "1.10":
+    from torch.nn.functional import softplus as smooth
+elif torch.__version__ >= "1.5":
+    smooth = load(name="ext", sources=["ext.cpp"]).smooth
+else:
+    def smooth(x):
+        return x
+
+    def old(x):
+        return x * 2
+
+
+class A(torch.autograd.Function):
+{forward.format("smooth")}
+
+class B(torch.autograd.Function):
+{forward.format("old")}"""
+    ported = port_source(text)
+    assert "return jax.nn.softplus(x)" in ported.code
+    assert {c.name: [f.message for f in c.findings] for c in ported.classes} == {
+        "A": [],
+        "B": ["the port has no old, which this reads"],
+    }
+
+
 def test_a_base_that_another_module_hands_on():
     """`from .base import Function` is torch's where forward takes ctx, and a note says so."""
     body = "    @staticmethod\n    def forward(ctx, x):\n        return torch.exp(x)\n"
