@@ -1117,6 +1117,23 @@ def test_forward_and_backward_draw_different_numbers():
     assert not jnp.isclose(y, pullback(x)[0]).any()
 
 
+def test_branches_that_draw_and_return():
+    """A key that a branch splits is its function's argument."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        gate = torch.rand(1)\n        if gate.item() < 0.5:\n"
+        "            a = torch.rand(x.size(0))\n            a = a.view(-1, 1).expand_as(x)\n"
+        "            return x + a + torch.rand_like(x)\n        else:\n            return x\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g\n"
+    )
+    names = {}
+    exec(port_source(text).code, names)
+    x = jnp.zeros((3, 2))
+    drawn = [jax.jit(names["C"].apply)(x, jax.random.key(k)) for k in range(20)]
+    assert {bool(y.any()) for y in drawn} == {True, False}
+    assert all(len(set(y.ravel().tolist())) == 6 for y in drawn if y.any())
+
+
 def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
     """PyTorch takes fewer gradients where the last inputs are left to their defaults."""
     text = (

@@ -318,9 +318,10 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     changed = sorted(n for n in every if walk.live(n) and n not in own)
     if any(_first_here(walk, node, n) and n not in both for n in changed):
         return None
-    passing = {n for n in every if all(_begins(b, n) is not False for b in blocks)}  # what a branch only makes
+    ours = walk.program.key_name  # of which the source's blocks tell nothing
+    passing = {n for n in every if n != ours and all(_begins(b, n) is not False for b in blocks)}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
-    given = sorted(n for n in every - unneeded if n in start.variables or n == walk.program.key_name)
+    given = sorted(n for n in every - unneeded if n in start.variables or n == ours)
     if ending:
         agreed = matched(walk, [r for r in returns if r is not None], start.variables)
         if agreed is None:
