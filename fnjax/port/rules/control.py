@@ -70,7 +70,8 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
             )
         walk.report(node, "untraced", f"this conditional expression {ONLY}")
     value = decided(value, [body.value, orelse.value], branch)
-    if code(body.node) == code(orelse.node) and isinstance(node.test, (cst.Name, cst.Attribute)):
+    acts = (n for n in nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
+    if code(body.node) == code(orelse.node) and all(code(n).startswith("isinstance(") for n in acts):
         return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Term(walk.rebuilt(node), replace(value, literal=MISSING))
 
