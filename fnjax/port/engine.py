@@ -207,8 +207,13 @@ _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__,
 
 def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
     """A name that a statement reads and the port does not have is a finding, unless another says why."""
-    symbols = symtable.symtable(code, "port", "exec").get_symbols()
-    bound = {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()} | {*dir(builtins), *_OF_MODULES}
+    bound = {*dir(builtins), *_OF_MODULES}
+    tables = [symtable.symtable(code, "port", "exec")]
+    for table in tables:
+        tables += table.get_children()
+        top = table.get_type() == "module"
+        found = (s for s in table.get_symbols() if top or s.is_declared_global())
+        bound |= {s.get_name() for s in found if s.is_assigned() or s.is_imported()}
     for unit in units.values():
         missing = read_names(unit.made) - bound
         if missing and not any(f.severity == "error" for f in unit.sink.findings):

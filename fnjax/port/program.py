@@ -239,7 +239,7 @@ class Program:
     def rounding(self) -> bool:
         """Whether the file rounds numbers down or up."""
         return (
-            re.search(r"\b(floor|ceil|trunc|fix|int|long|int32|int64|IntTensor)\b|//", self.source.tree.code)
+            re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.source.tree.code)
             is not None
         )
 

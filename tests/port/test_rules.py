@@ -298,6 +298,10 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
         "z = x / torch.Size((*x.shape, 2)).numel() * torch.Size(n).numel()",
         "z = x / math.prod((*x.shape, 2)) * math.prod(tuple(n))",
     ),
+    "whole numbers at equal distances": (
+        "z = torch.linspace(0, n - 1, n).long()",
+        "z = _linspace(0, n - 1, n).astype(int)",
+    ),
     "a choice between one and the same": (
         "z = [i if not isinstance(i, torch.Tensor) else i.contiguous() for i in (x, y)]",
         "z = [i for i in (x, y)]",
@@ -973,6 +977,18 @@ def test_what_only_applies_a_function_comes_along():
     assert "foreign" not in ported.code
 
 
+def test_an_argument_that_outlives_the_call():
+    """A class or a global may keep a Python value; that it cannot keep an array under jit is said."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, s):\n"
+        "        global SCALE\n        SCALE = s\n        C.scale = s\n"
+        "        C.shape = x.shape\n        return SCALE * x\n"
+    )
+    found = port_source(text).classes[0]
+    assert found.status == "ported"
+    assert [f.line for f in found.findings if f.code == "effect"] == [6, 7]
+
+
 def test_what_a_dead_branch_of_the_file_binds():
     """It is not what a name means; where nothing else binds the name, the port says that it has none."""
     forward = "    @staticmethod\n    def forward(ctx, x):\n        return {}(x)\n"
@@ -1136,6 +1152,24 @@ def test_branches_that_draw_and_return():
     drawn = [jax.jit(names["C"].apply)(x, jax.random.key(k)) for k in range(20)]
     assert {bool(y.any()) for y in drawn} == {True, False}
     assert all(len(set(y.ravel().tolist())) == 6 for y in drawn if y.any())
+
+
+def test_a_recomputed_forward_that_draws_twice():
+    """Its function has a key of its own, of which nothing outside takes numbers."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.save_for_backward(x)\n        return x * 2\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, = ctx.saved_tensors\n"
+        "        with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
+        "            y = x * torch.rand_like(x)\n            y = y + x * torch.rand_like(x)\n"
+        "        return torch.autograd.grad(y, x, g)[0] + 2 + torch.rand_like(g)\n"
+    )
+    names = {}
+    exec(port_source(text).code, names)
+    x = jnp.ones(200)
+    found = jax.jit(jax.grad(lambda x: names["C"].apply(x, jax.random.key(0)).sum()))(x)
+    assert 3.3 < found.mean() < 3.7
+    assert found.std() > 0.4  # three draws that are independent: 0.5
 
 
 def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():

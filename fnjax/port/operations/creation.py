@@ -1,5 +1,8 @@
 """New tensors."""
 
+import re
+
+from fnjax.port.operations.expressions import code
 from fnjax.port.operations.record import Bound, Refuse, Template
 from fnjax.port.operations.registry import lines, operation
 
@@ -15,7 +18,6 @@ torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same
 torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same
 torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same
 torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int
-torch.linspace | start, end, steps, *, {_NEW} | jnp.linspace(start, end, steps, dtype=dtype) | float
 torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
 torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float
 torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same
@@ -46,6 +48,16 @@ def _arange(call: Bound) -> str:
 
 
 operation("torch.arange", f"start, end, step=1, *, {_NEW}", _arange, "int")
+
+
+def _linspace(call: Bound) -> str:
+    """Exact where numbers are rounded: jnp.linspace may stay below a whole number that PyTorch gives."""
+    whole = call.given("dtype") and re.search("int|long|short", code(call.values["dtype"]))
+    name = "_linspace" if whole or call.context.rounding else "jnp.linspace"
+    return f"{name}(start, end, steps, dtype=dtype)"
+
+
+operation("torch.linspace", f"start, end, steps, *, {_NEW}", _linspace, "float")
 
 
 def _scalar(call: Bound) -> str:

@@ -28,6 +28,18 @@ def _difference(a, b):
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 
 
+def _linspace(start, end, steps, dtype=None):
+    """Equally spaced numbers as PyTorch counts them: from both ends; whole numbers lose what is behind the point."""
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    kind = np.float64 if jnp.issubdtype(dtype, jnp.integer) else jnp.promote_types(dtype, jnp.float32)
+    start, end = (v if isinstance(v, jax.Array) else np.asarray(v).astype(dtype).astype(kind) for v in (start, end))
+    step = (end - start) / np.asarray(max(steps - 1, 1), kind)
+    i = np.arange(steps).astype(kind)
+    where = jnp.where if isinstance(step, jax.Array) else np.where
+    found = where(i < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+    return jnp.asarray(found.astype(dtype))
+
+
 def _log(x, base):
     """The logarithm to base 2.0 or 10.0, exact for the base's whole powers."""
     found = jnp.log2(x) if base == 2 else jnp.log10(x)

@@ -14,7 +14,8 @@ from fnjax.port.operations.support import _max
 
 def _each(value, rank):
     """One value for each spatial axis."""
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return value * rank if len(value) == 1 else value
 
 
 def _prelu(x, weight):

@@ -48,6 +48,13 @@ def outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
     walk.report(node, "untraced", message)
 
 
+def kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+    """A note: a global, or an attribute of an object, takes an argument of forward that may be an array."""
+    if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
+        message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
+        walk.note(node, "effect", message)
+
+
 def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
     """A note: an object's attribute takes a tensor, or a dictionary's entry."""
     walk.note(

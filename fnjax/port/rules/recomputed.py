@@ -203,7 +203,7 @@ def _pullback(
     others = sorted(needed - {first})
     aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
     again, pullback = walk.unused("recomputed"), walk.unused("pullback")
-    made.append(define(again, ", ".join(wanted), [*block, line(f"return {result}{aux}")]))
+    made += _function(walk, again, wanted, [*block, line(f"return {result}{aux}")])
     option = ", has_aux=True" if aux else ""
     made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(wanted)}{option})"))
     made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
@@ -221,6 +221,15 @@ def _pullback(
         value = small.value.with_changes(value=value)
         tuple_value = TENSOR
     return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
+
+
+def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
+    """A function of a block, with a key of its own where the block splits its key."""
+    key = walk.program.key_name
+    split = line(f"{key}, sub{key.lstrip('_')} = jax.random.split({key})")
+    if code(split).strip() not in code(cst.IndentedBlock(block)):
+        return [define(name, ", ".join(parameters), block)]
+    return [split, define(name, ", ".join([*parameters, f"{key}=sub{key.lstrip('_')}"]), block)]
 
 
 def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
@@ -270,12 +279,12 @@ def _of_container(
         result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
     walk.sink.imports.add("jax")
     again, back = walk.unused("recomputed"), walk.unused("pullback")
-    function = define(again, name, [*block, line(f"return {result}")])
+    function = _function(walk, again, [name], [*block, line(f"return {result}")])
     pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
     whole = _in_torchs_convention(walk, back, f"tuple({cotangent})")
     found = Term(parse(f"tuple({whole}[0])"), Value("static", element=TENSOR))
     empty = [cst.EmptyLine(indent=False)]
-    return [function, pullback.with_changes(leading_lines=empty), *_taken(walk, grad, statement, found)]
+    return [*function, pullback.with_changes(leading_lines=empty), *_taken(walk, grad, statement, found)]
 
 
 class _Renamed(cst.CSTTransformer):

@@ -23,7 +23,7 @@ from fnjax.port.program import nodes
 from fnjax.port.rules.arguments import only_meaning
 from fnjax.port.rules.called import part_of
 from fnjax.port.rules.context import hides, is_ctx, keep, path
-from fnjax.port.rules.entries import is_data, outliving, set_once, write_into
+from fnjax.port.rules.entries import is_data, kept_argument, outliving, set_once, write_into
 from fnjax.port.rules.indexing import (
     elements,
     hashed,
@@ -43,10 +43,12 @@ def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
 def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
     """Variables take values, also by unpacking."""
     if isinstance(target, cst.Name):
-        if value.is_tensor and target.value in walk.program.rebound and walk.routine.role != "module":
+        if target.value in walk.program.rebound and walk.routine.role != "module":
             here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
             if any(item.name.value == target.value for n in here for item in n.names):
-                outliving(walk, node, target.value)
+                if value.is_tensor:
+                    outliving(walk, node, target.value)
+                kept_argument(walk, node, target.value, value)
         walk.bind(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
         if value.mask:
@@ -74,6 +76,8 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
         keep(walk, key, value)
     elif value.traced:
         set_once(walk, target)
+    else:
+        kept_argument(walk, target, code(target), value)
 
 
 @statement(cst.Assign)
