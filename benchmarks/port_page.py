@@ -222,6 +222,10 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
 - Entries that are equal keep their order in jnp's sorts; PyTorch's leave it open unless `stable=True` is given, and so do topk and
   what is made of them.
 - What Python's `max` and `min` take of arguments that may be arrays is an array: numbers of 64 bits become float32 there.
+- An argument that is `()` and gives the axes of a sum or a mean stands for all of them in PyTorch, and for none in JAX; `None` is
+  all in both. A tensor without dimensions has an axis 0 and -1 in PyTorch, and none in JAX.
+- PyTorch's solvers raise for singular matrices only; a `try` around one takes its `except` in JAX where the result is not finite,
+  so also where the right side was not.
 - XLA takes numbers below the smallest normal one (1.2e-38 for float32) for zero.
 - Singular and eigenvectors may have the other sign, as both libraries leave it open.
 - For a matrix that is not positive definite `torch.linalg.cholesky_ex` leaves what it has computed so far; JAX's factor is NaN.
