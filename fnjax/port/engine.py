@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +14,7 @@ import libcst as cst
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
-from fnjax.port.naming import Source, bindings, changed, read_names
+from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -207,13 +206,7 @@ _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__,
 
 def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
     """A name that a statement reads and the port does not have is a finding, unless another says why."""
-    bound = {*dir(builtins), *_OF_MODULES}
-    tables = [symtable.symtable(code, "port", "exec")]
-    for table in tables:
-        tables += table.get_children()
-        top = table.get_type() == "module"
-        found = (s for s in table.get_symbols() if top or s.is_declared_global())
-        bound |= {s.get_name() for s in found if s.is_assigned() or s.is_imported()}
+    bound = {*dir(builtins), *_OF_MODULES, *bound_names(code)}
     for unit in units.values():
         missing = read_names(unit.made) - bound
         if missing and not any(f.severity == "error" for f in unit.sink.findings):
@@ -234,7 +227,7 @@ def _without_dead_branches(program: Program) -> None:
         branch: cst.CSTNode | None = statement
         while isinstance(branch, cst.If):
             holds = _evaluated(program, branch.test).literal
-            dead = {True: [branch.orelse or cst.Pass()], False: branch.body.body}.get(holds, ())  # type: ignore[call-overload] # or MISSING
+            dead = [branch.orelse] if holds is True and branch.orelse else branch.body.body if holds is False else []
             for name, definition in (b for part in dead for b in bindings(part)):
                 known = program.source.definitions.get(name, [])
                 if definition in known and len(known) > 1:

@@ -297,13 +297,22 @@ class _Renamed(cst.CSTTransformer):
 
 def read_names(made: Iterable[Any]) -> set[str]:
     """The names of the top level that statements read, or say to be global."""
-    waiting = [symtable.symtable("".join(map(code, made)), "port", "exec")]
-    found: set[str] = set()
-    for table in waiting:
-        waiting += table.get_children()
-        top = table.get_type() == "module"
-        found |= {s.get_name() for s in table.get_symbols() if (s.is_referenced() if top else s.is_global())}
-    return found
+    symbols = _symbols("".join(map(code, made)))
+    return {s.get_name() for s, top in symbols if (s.is_referenced() if top else s.is_global())}
+
+
+def bound_names(text: str) -> set[str]:
+    """The names of the top level that a file binds, by `global` in its functions too."""
+    symbols = (s for s, top in _symbols(text) if top or s.is_declared_global())
+    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+
+
+def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
+    """The symbols of all scopes, and whether they are the top level's."""
+    tables = [symtable.symtable(text, "port", "exec")]
+    for table in tables:
+        tables += table.get_children()
+        yield from ((s, table.get_type() == "module") for s in table.get_symbols())
 
 
 def _all_bound(node: cst.CSTNode) -> Iterator[str]:

@@ -86,7 +86,7 @@ class Program:
     ) -> str:
         """The qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
         full = self.resolve(node, scopes)
-        known = full.startswith("file:") or full in FUNCTION_BASES or full == "fnjax.Function"
+        known = full.startswith("file:") or self._is_function(full)
         if known or "forward" not in methods or code(node).split(".")[-1] != "Function":
             return full
         forward = methods["forward"]

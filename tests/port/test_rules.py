@@ -34,6 +34,13 @@ def ported(body):
     return "\n".join(line.removeprefix("        ") for line in lines.rstrip().split("\n")), result.findings
 
 
+def executed(text):
+    """What the port of a file defines."""
+    names = {}
+    exec(port_source(text).code, names)
+    return names
+
+
 REWRITES = {
     "a number that widens nothing": ("z = torch.tensor(1e-5).float()", "z = jnp.array(1e-5)"),
     "a whole number": ("z = torch.tensor(2).float()", "z = jnp.array(2).astype(jnp.float32)"),
@@ -958,8 +965,7 @@ def test_what_is_left_for_the_hand_does_not_run_on_import():
 def test_an_axis_that_may_be_none_is_guessed_as_in_torch():
     """torch.nn.functional.softmax takes the first axis, or the second, where it is given none."""
     text = "import torch.nn.functional as F\nimport torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
-    names = {}
-    exec(port_source(f"{text}    def forward(ctx, x, dim=None):\n        return F.softmax(x, dim)\n").code, names)
+    names = executed(f"{text}    def forward(ctx, x, dim=None):\n        return F.softmax(x, dim)\n")
     x = jnp.arange(24.0).reshape(2, 3, 4)
     for array, axis in ((x, 0), (x[0], 1), (x[0, 0], 0)):
         assert jnp.array_equal(names["C"].apply(array), jax.nn.softmax(array, axis))
@@ -1130,8 +1136,7 @@ def test_forward_and_backward_draw_different_numbers():
         "    def forward(ctx, x):\n        return x * torch.rand_like(x)\n    @staticmethod\n"
         "    def backward(ctx, g):\n        return g * torch.rand_like(g)\n"
     )
-    names = {}
-    exec(port_source(text).code, names)
+    names = executed(text)
     x = jnp.ones(5)
     y, pullback = jax.vjp(lambda x: names["C"].apply(x, jax.random.key(0)), x)
     assert not jnp.isclose(y, pullback(x)[0]).any()
@@ -1146,8 +1151,7 @@ def test_branches_that_draw_and_return():
         "            return x + a + torch.rand_like(x)\n        else:\n            return x\n"
         "    @staticmethod\n    def backward(ctx, g):\n        return g\n"
     )
-    names = {}
-    exec(port_source(text).code, names)
+    names = executed(text)
     x = jnp.zeros((3, 2))
     drawn = [jax.jit(names["C"].apply)(x, jax.random.key(k)) for k in range(20)]
     assert {bool(y.any()) for y in drawn} == {True, False}
@@ -1164,8 +1168,7 @@ def test_a_recomputed_forward_that_draws_twice():
         "            y = x * torch.rand_like(x)\n            y = y + x * torch.rand_like(x)\n"
         "        return torch.autograd.grad(y, x, g)[0] + 2 + torch.rand_like(g)\n"
     )
-    names = {}
-    exec(port_source(text).code, names)
+    names = executed(text)
     x = jnp.ones(200)
     found = jax.jit(jax.grad(lambda x: names["C"].apply(x, jax.random.key(0)).sum()))(x)
     assert 3.3 < found.mean() < 3.7
@@ -1181,8 +1184,7 @@ def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
         "    @staticmethod\n    def backward(ctx, g):\n        return {}\n"
     )
     for returned in ("g, None", "g", "(g, *(None,))"):
-        names = {}
-        exec(port_source(text.format(returned)).code, names)
+        names = executed(text.format(returned))
         assert jax.grad(lambda x, f=names["C"].apply: f(x, True, key=jax.random.key(0)))(3.0) == 1
 
 
@@ -1196,8 +1198,7 @@ def test_gradients_of_a_recomputed_forward_have_room_for_the_key(returned):
         "        with torch.enable_grad():\n            x = x.detach().requires_grad_()\n            y = x * x\n"
         f"        return torch.autograd.grad(y, x, g){returned}\n"
     )
-    names = {}
-    exec(port_source(text).code, names)
+    names = executed(text)
     assert jax.grad(lambda x: names["C"].apply(x, jax.random.key(0)))(3.0) == 6
 
 
@@ -1283,8 +1284,7 @@ def test_a_copy_in_backward_has_no_history():
         "        x, = ctx.saved_tensors\n        return g * {}\n"
     )
     for copy, expected in (("torch.tensor(x)", 0), ("g.new_tensor(x)", 0), ("torch.as_tensor(x)", 1)):
-        names = {}
-        exec(port_source(text.format(copy)).code, names)
+        names = executed(text.format(copy))
         assert jax.grad(jax.grad(names["C"].apply))(3.0) == expected
 
 
@@ -1376,8 +1376,7 @@ def test_variables_have_no_history():
         "    def forward(ctx, x):\n        ctx.save_for_backward(x)\n        return x ** 3\n    @staticmethod\n"
         "    def backward(ctx, g):\n        x, = ctx.saved_tensors\n        return g * 3 * Variable(x * x)\n"
     )
-    names = {}
-    exec(port_source(text).code, names)
+    names = executed(text)
     slope = jax.grad(names["C"].apply)
     assert slope(2.0) == 12
     assert jax.grad(slope)(2.0) == 0

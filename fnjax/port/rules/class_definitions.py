@@ -63,11 +63,11 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []
     for arg in node.bases:
-        name = program.resolve(arg.value, [])
+        own = program.resolve(arg.value, [])
         index = list(node.bases).index(arg)
-        name = cls.bases[index] if index < len(cls.bases) else name
+        name = cls.bases[index] if index < len(cls.bases) else own
         if name in FUNCTION_BASES:
-            if (own := program.resolve(arg.value, [])) and own not in FUNCTION_BASES:
+            if own and own not in FUNCTION_BASES:
                 walk.note(arg, "base", f"{own} is taken for torch.autograd.Function")
             walk.sink.imports.add("fnjax")
             bases.append(

@@ -98,11 +98,13 @@ def of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
 
 def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> None:
     """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
-    least = {cst.Multiply: 2**15, cst.LeftShift: 15}.get(type(node.operator))
+    if not isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
+        return
+    least = 2**15 if isinstance(node.operator, cst.Multiply) else 15
     for array, number in ((left, right), (right, left)):
         by = whole_number(number.node) if number.value.kind == "static" else None
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
-        if least is not None and by is not None and abs(by) >= least and wide:
+        if by is not None and abs(by) >= least and wide:
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
             walk.report(node, "int64", message)
 

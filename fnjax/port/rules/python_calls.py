@@ -26,15 +26,8 @@ from fnjax.port.walk import Stop, Term, Uncompressed, Walk, names, parse
 
 _BY_TEXT = frozenset({"eval", "exec", "globals", "locals", "__import__"})
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
-_TENSOR_TYPES = frozenset(
-    {
-        "torch.Tensor",
-        "torch.nn.Parameter",
-        "torch.nn.parameter.Parameter",
-        "torch.FloatTensor",
-        "torch.autograd.Variable",
-    }
-)
+_ALL_TENSORS = frozenset({"torch.Tensor", "torch.autograd.Variable"})
+_SOME_TENSORS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.FloatTensor"})
 _MATH = {
     "sqrt": "jnp.sqrt",
     "exp": "jnp.exp",
@@ -100,7 +93,7 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     term = walk.expr(subject.value)
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [walk.name_of(o) for o in options]
-    arrays = _TENSOR_TYPES | ({"numpy.ndarray"} if term.value.numpy else frozenset())
+    arrays = _ALL_TENSORS | _SOME_TENSORS | ({"numpy.ndarray"} if term.value.numpy else frozenset())
     if not any(n in arrays for n in names):
         for option, name in zip(options, names, strict=True):
             if name.startswith("torch."):
@@ -115,7 +108,7 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
             else node,
             Value("static", "bool"),
         )
-    if not {"torch.Tensor", "torch.autograd.Variable", "numpy.ndarray"} & set(names):
+    if not (arrays - _SOME_TENSORS).intersection(names):
         raise Stop(node, "unknown", f"JAX has one type of arrays: whether one is a {code(options[0])} cannot be asked")
     walk.sink.imports.add("jax")
     made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]

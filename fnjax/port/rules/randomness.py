@@ -16,7 +16,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.operations import code
-from fnjax.port.walk import Stop, Walk, line
+from fnjax.port.walk import Statements, Stop, Walk, line
 
 
 def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
@@ -33,6 +33,22 @@ def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
     if walk.sink.keys > 1 or walk.loops:
         walk.routine.draws_often = True
     here = sum(f"jax.random.split({key})" in code(s) for s in walk.before)
-    subkey = f"sub{key.lstrip('_')}" + (f"_{here + 1}" if here else "")
-    walk.before.append(line(f"{key}, {subkey} = jax.random.split({key})"))
+    subkey = _subkey(key) + (f"_{here + 1}" if here else "")
+    walk.before.append(_split(key, subkey))
     return cst.Name(subkey)
+
+
+def own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
+    """What gives a function of this block its own key, if the block splits keys: what stands before it, a parameter."""
+    key = walk.program.key_name
+    if key not in walk.program.bound_in(cst.IndentedBlock(block)):
+        return [], []
+    return [_split(key, _subkey(key))], [f"{key}={_subkey(key)}"]
+
+
+def _subkey(key: str) -> str:
+    return f"sub{key.lstrip('_')}"
+
+
+def _split(key: str, subkey: str) -> cst.SimpleStatementLine:
+    return line(f"{key}, {subkey} = jax.random.split({key})")

@@ -21,6 +21,7 @@ from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
 from fnjax.port.rules.carried_loops import define
 from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD, PLAIN
+from fnjax.port.rules.randomness import own_key
 from fnjax.port.rules.returns import handed_back
 from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Term, Walk, line, names, parse
@@ -225,11 +226,8 @@ def _pullback(
 
 def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
     """A function of a block, with a key of its own where the block splits its key."""
-    key = walk.program.key_name
-    split = line(f"{key}, sub{key.lstrip('_')} = jax.random.split({key})")
-    if code(split).strip() not in code(cst.IndentedBlock(block)):
-        return [define(name, ", ".join(parameters), block)]
-    return [split, define(name, ", ".join([*parameters, f"{key}=sub{key.lstrip('_')}"]), block)]
+    before, keys = own_key(walk, block)
+    return [*before, define(name, ", ".join([*parameters, *keys]), block)]
 
 
 def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
