@@ -3,15 +3,18 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from fnjax._amp import custom_bwd as custom_bwd
-from fnjax._amp import custom_fwd as custom_fwd
+from fnjax._call.ctx import FunctionCtx as FunctionCtx
+from fnjax._call.hooks import saved_tensors_hooks as saved_tensors_hooks
 from fnjax._check.gradcheck import gradcheck as gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck as gradgradcheck
 from fnjax._check.opcheck import OpcheckError as OpcheckError
 from fnjax._check.opcheck import OpcheckResults as OpcheckResults
 from fnjax._check.opcheck import opcheck as opcheck
 from fnjax._check.report import GradcheckError as GradcheckError
-from fnjax._context import FunctionCtx as FunctionCtx
+from fnjax._class.amp import custom_bwd as custom_bwd
+from fnjax._class.amp import custom_fwd as custom_fwd
+from fnjax._class.function import Function as Function
+from fnjax._class.function import once_differentiable as once_differentiable
 from fnjax._errors import ArgumentError as ArgumentError
 from fnjax._errors import BatchingError as BatchingError
 from fnjax._errors import ClosureError as ClosureError
@@ -23,9 +26,6 @@ from fnjax._errors import IntermediateError as IntermediateError
 from fnjax._errors import MissingMethodError as MissingMethodError
 from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
 from fnjax._errors import OutputError as OutputError
-from fnjax._function import Function as Function
-from fnjax._function import once_differentiable as once_differentiable
-from fnjax._hooks import saved_tensors_hooks as saved_tensors_hooks
 
 __version__ = "0.1.0"
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import jax
 
 import fnjax
-from fnjax._check import command as check
-from fnjax._command import UsageError
-from fnjax.graph import command as graph
+from fnjax._cli import check, graph
+from fnjax._cli.call import UsageError
 from fnjax.port import command as port
 from fnjax.port import compare_command as compare
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fnjax._rule import Arrays, Linear, Needs, Rule, Run
+from fnjax._jax.rule import Arrays, Linear, Needs, Rule, Run
 
 
 class Batched:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from fnjax._arguments import parameters_of
+from fnjax._call.signature import parameters_of
 from fnjax._errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 from fnjax._facts import facts
 from fnjax._methods import Methods

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._tree import is_tracer
+from fnjax._jax.trees import is_tracer
 from fnjax._uses import (
     CONTAINERS,
     KINDS,

@@ -15,8 +15,8 @@ from jax.interpreters import ad
 from jax.interpreters.partial_eval import trace_to_jaxpr_dynamic
 
 from fnjax._errors import FnjaxError
-from fnjax._rule import Arrays, Kept, Linear, LinearMap, Needs, Rule, Run, Traces, Trouble, spread, without_none
-from fnjax._tree import is_inexact, is_tracer
+from fnjax._jax.rule import Arrays, Kept, Linear, LinearMap, Needs, Rule, Run, Traces, Trouble, spread, without_none
+from fnjax._jax.trees import is_inexact, is_tracer
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax._arguments import Arguments
-from fnjax._context import FunctionCtx, arrays_of, map_arrays
+from fnjax._call.ctx import FunctionCtx, arrays_of, map_arrays
+from fnjax._call.outputs import Outputs
+from fnjax._call.signature import Arguments
 from fnjax._errors import (
     GradientError,
     OnceDifferentiableError,
@@ -18,12 +19,11 @@ from fnjax._errors import (
     error,
     type_name,
 )
+from fnjax._jax.rule import Arrays, Needs
+from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, refuse_torch, split, to_tensor
 from fnjax._methods import Methods, explained
-from fnjax._outputs import Outputs
 from fnjax._primitive import wall
-from fnjax._rule import Arrays, Needs
 from fnjax._saved import Saved
-from fnjax._tree import Split, flatten, is_inexact, is_tensor, refuse_torch, split, to_tensor
 
 # Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
 # rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.

@@ -13,22 +13,22 @@ from typing import Any
 
 import jax
 
-from fnjax._arguments import Arguments, parameters_of
-from fnjax._context import FunctionCtx
+from fnjax._call.ctx import FunctionCtx
+from fnjax._call.hooks import current_hooks
+from fnjax._call.outputs import Outputs, take_outputs
+from fnjax._call.signature import Arguments, parameters_of
+from fnjax._call.vmap import run_vmap
 from fnjax._errors import ArgumentError, BatchingError, FnjaxError, OutputError, describe, error
 from fnjax._facts import NoFactsError, facts
 from fnjax._frozen import outermost_trace, record_use
 from fnjax._gradients import Derivative, inside_derivative, is_inside_derivative
-from fnjax._hooks import current_hooks
+from fnjax._jax.rule import Arrays, Batch, Finish, Linear, Needs, Run, Traces, Trouble
+from fnjax._jax.trees import HOLE, concrete_type, is_inexact, is_tracer, to_tensor
 from fnjax._methods import Methods, captures_tracers, explained, missing_backward, trouble
-from fnjax._outputs import Outputs, take_outputs
 from fnjax._plain import call_forward, is_plain, no_needs, run_plain
 from fnjax._primitive import call, call_staged
 from fnjax._programs import CapturedTracerError, Programs
-from fnjax._rule import Arrays, Batch, Finish, Linear, Needs, Run, Traces, Trouble
 from fnjax._saved import Residuals, Saved
-from fnjax._tree import HOLE, concrete_type, is_inexact, is_tracer, to_tensor
-from fnjax._vmap import run_vmap
 
 
 def apply(methods: Methods, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._arguments import Arguments, Parameters
-from fnjax._context import FunctionCtx
+from fnjax._call.ctx import FunctionCtx
+from fnjax._call.signature import Arguments, Parameters
 from fnjax._errors import (
     BatchingError,
     ClosureError,
@@ -22,8 +22,8 @@ from fnjax._errors import (
     error,
     location,
 )
-from fnjax._rule import Trouble
-from fnjax._tree import has_leaf, is_tracer
+from fnjax._jax.rule import Trouble
+from fnjax._jax.trees import has_leaf, is_tracer
 
 Method = Callable[..., Any]
 

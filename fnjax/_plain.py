@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fnjax._arguments import Arguments
-from fnjax._context import FunctionCtx, NeedsInputGrad
+from fnjax._call.ctx import FunctionCtx, NeedsInputGrad
+from fnjax._call.signature import Arguments
 from fnjax._gradients import inside_derivative, is_inside_derivative
+from fnjax._jax.trees import concrete_type
 from fnjax._methods import Methods, explain
-from fnjax._tree import concrete_type
 
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 

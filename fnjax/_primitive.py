@@ -42,10 +42,10 @@ from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr
 from fnjax._batched import Batched, batched, vmap
 from fnjax._errors import FnjaxError
 from fnjax._frozen import Frozen, trace, trace_run
+from fnjax._jax.linearity import adds_constant, hides_varying, varying
+from fnjax._jax.rule import Arrays, Linear, LinearMap, Needs, Rule, Run, chosen, spread, without_none
+from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
 from fnjax._jaxpr import open_jaxpr
-from fnjax._operations import adds_constant, hides_varying, varying
-from fnjax._rule import Arrays, Linear, LinearMap, Needs, Rule, Run, chosen, spread, without_none
-from fnjax._tree import is_inexact, is_tracer, to_tensor
 
 
 class NeedsBodyError(Exception):

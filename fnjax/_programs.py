@@ -22,9 +22,9 @@ import jax
 
 from fnjax._facts import NoFactsError, lasts
 from fnjax._frozen import record_use, trace_run
+from fnjax._jax.rule import Arrays, Rule, Traces
+from fnjax._jax.trees import is_tracer
 from fnjax._primitive import staged_run
-from fnjax._rule import Arrays, Rule, Traces
-from fnjax._tree import is_tracer
 
 MAX_PROGRAMS = 128  # for a class: as many choices of static arguments
 MAX_RUNS = 256  # for a program: as many choices of types

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from fnjax._context import FunctionCtx
+from fnjax._call.ctx import FunctionCtx
+from fnjax._call.hooks import Hooks
 from fnjax._errors import ContextError, describe, error, type_name
-from fnjax._hooks import Hooks
+from fnjax._jax.rule import Arrays, Kept, Traces
+from fnjax._jax.trees import Split, has_leaf, in_order, is_array, is_tracer, split
 from fnjax._methods import Methods, captured
-from fnjax._rule import Arrays, Kept, Traces
-from fnjax._tree import Split, has_leaf, in_order, is_array, is_tracer, split
 
 
 class Residuals:

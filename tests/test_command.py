@@ -11,7 +11,7 @@ import pytest
 
 import fnjax
 from fnjax.__main__ import main
-from fnjax._command import arguments
+from fnjax._cli.call import arguments
 
 MODULE = """
 import fnjax

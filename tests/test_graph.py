@@ -13,7 +13,7 @@ import pytest
 
 import fnjax
 from fnjax.__main__ import main
-from fnjax.graph._dot import size
+from fnjax.graph.dot import size
 from tests.zoo import Dictionary, NumPyExp, Outer, SavedInput, SavedOutput
 
 ROOT = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fnjax._check import derivative_properties as _modes
 from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
-from fnjax._check import modes as _modes
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
 from fnjax._check.jacobian import Matrix
 from fnjax._check.problem import Problem

@@ -12,7 +12,7 @@ import numpy as np
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.problem import Selection, argument_names, is_differentiable
-from fnjax._tree import to_tensor
+from fnjax._jax.trees import to_tensor
 
 
 def gradgradcheck(

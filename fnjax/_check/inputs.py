@@ -12,9 +12,9 @@ import numpy as np
 
 from fnjax._check.problem import argument_names, is_differentiable
 from fnjax._check.report import PAGE
+from fnjax._class.function import Function
 from fnjax._errors import ArgumentError, describe, message, type_name
-from fnjax._function import Function
-from fnjax._tree import has_leaf, is_tensor
+from fnjax._jax.trees import has_leaf, is_tensor
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check import structure as _structure
+from fnjax._check import sparsity as _structure
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]

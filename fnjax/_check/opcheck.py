@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.jacobian import progress
-from fnjax._check.modes import check_linear
 from fnjax._check.problem import Problem, Selection, argument_names
 from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
-from fnjax._tree import is_inexact, is_tensor, to_tensor
+from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
 
 SUCCESS = "SUCCESS"
 SKIPPED = "SKIPPED"

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from fnjax._check import structure as _structure
+from fnjax._check import sparsity as _structure
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._errors import OutputError, type_name
-from fnjax._tree import Split, is_inexact, is_tensor, refuse_torch, split, to_tensor
+from fnjax._jax.trees import Split, is_inexact, is_tensor, refuse_torch, split, to_tensor
 
 
 class NoArrayError(OutputError, AttributeError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fnjax._command import UsageError
+from fnjax._cli.call import UsageError
 
 if TYPE_CHECKING:
     from fnjax.port.result import Ported

@@ -7,8 +7,8 @@ import importlib.util
 import inspect
 from typing import Any
 
-from fnjax._command import UsageError, arguments, load
-from fnjax._function import Function
+from fnjax._class.function import Function
+from fnjax._cli.call import UsageError, arguments, load
 from fnjax.port.compare import TOLERANCES, compare
 from fnjax.port.result import KEYS
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from fnjax._rule import Kept, Linear, chosen, spread, without_none
+from fnjax._jax.rule import Kept, Linear, chosen, spread, without_none
 
 FORWARD, BACKWARD, WALL = "fnjax_call", "fnjax_linear", "fnjax_wall"
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fnjax.graph._graph import Edge, Graph, Node
-from fnjax.graph._program import Scope
+from fnjax.graph.drawing import Edge, Graph, Node
+from fnjax.graph.program import Scope
 
 FONT = 'fontname="Helvetica,Arial,sans-serif"'
 BLUE, ORANGE, GREEN, RED, PURPLE, GRAY = "#1f5fa8", "#b4540a", "#1a7f37", "#c62828", "#7b3fa0", "#667085"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from fnjax import _lowering
-from fnjax._context import FunctionCtx
+from fnjax._call.ctx import FunctionCtx
 from fnjax._definition import Definition, FunctionMeta
 from fnjax._errors import DefinitionError, MissingMethodError, error
 from fnjax._gradients import call_once

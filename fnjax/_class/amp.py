@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 import jax
 import jax.numpy as jnp
 
-from fnjax._tree import is_tensor
+from fnjax._jax.trees import is_tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,9 +6,9 @@ import argparse
 import functools
 from typing import Any
 
-from fnjax._command import UsageError, add_call, arguments, find
-from fnjax.graph._picture import make_dot
-from fnjax.graph._report import saved_report
+from fnjax._cli.call import UsageError, add_call, arguments, find
+from fnjax.graph.picture import make_dot
+from fnjax.graph.report import saved_report
 
 
 def add(commands: Any) -> None:

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnjax.graph._calls import SOURCES
-from fnjax.graph._dot import size
-from fnjax.graph._program import Operation, Program, Scope, Value, differentiate
-from fnjax.graph._second import UNBOUND, routes
+from fnjax.graph.calls import SOURCES
+from fnjax.graph.dot import size
+from fnjax.graph.program import Operation, Program, Scope, Value, differentiate
+from fnjax.graph.second_order import UNBOUND, routes
 
 
 @dataclasses.dataclass(frozen=True)

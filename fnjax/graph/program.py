@@ -14,8 +14,8 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
-from fnjax._tree import is_inexact, is_tensor, refuse_torch
-from fnjax.graph._calls import BACKWARD, FORWARD, Call, named_leaves, read_backward, read_call
+from fnjax._jax.trees import is_inexact, is_tensor, refuse_torch
+from fnjax.graph.calls import BACKWARD, FORWARD, Call, named_leaves, read_backward, read_call
 
 
 class Value:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._arguments import Arguments
+from fnjax._call.outputs import take_outputs
+from fnjax._call.signature import Arguments
 from fnjax._errors import BatchingError, describe, error
+from fnjax._jax.rule import Arrays
 from fnjax._methods import Methods, explained
-from fnjax._outputs import take_outputs
-from fnjax._rule import Arrays
 
 
 class VmapInfo(NamedTuple):

@@ -9,10 +9,10 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from fnjax._errors import OnceDifferentiableError
-from fnjax._rule import Kept
-from fnjax._tree import is_inexact
-from fnjax.graph._calls import Call
-from fnjax.graph._program import differentiate
+from fnjax._jax.rule import Kept
+from fnjax._jax.trees import is_inexact
+from fnjax.graph.calls import Call
+from fnjax.graph.program import differentiate
 
 UNBOUND = "not known: backward names an axis of what is around it"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from fnjax.graph._dot import to_dot
-from fnjax.graph._graph import Graph, draw
-from fnjax.graph._program import is_array
+from fnjax.graph.dot import to_dot
+from fnjax.graph.drawing import Graph, draw
+from fnjax.graph.program import is_array
 
 
 class Picture:

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from fnjax._context import NeedsInputGrad
+from fnjax._call.ctx import NeedsInputGrad
 from fnjax._errors import ArgumentError, error
 from fnjax._facts import NoFactsError, facts, tree_facts
-from fnjax._tree import HOLE, Split, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
+from fnjax._jax.trees import HOLE, Split, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
 
 
 @dataclasses.dataclass(frozen=True)

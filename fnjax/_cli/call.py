@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax._function import Function
+from fnjax._class.function import Function
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from fnjax.graph._calls import WALL, Call
-from fnjax.graph._program import Operation, Program, Scope, Value, differentiate, open_jaxpr
-from fnjax.graph._second import UNBOUND, Route, routes
+from fnjax.graph.calls import WALL, Call
+from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, open_jaxpr
+from fnjax.graph.second_order import UNBOUND, Route, routes
 
 # Operations that move or rename numbers: the picture is easier to read without them.
 QUIET = frozenset({

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fnjax._errors import OutputError, error, type_name
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trees import ARRAY, Split, is_array, is_tensor, refuse_torch, split
 from fnjax._methods import Methods
-from fnjax._rule import Arrays
-from fnjax._tree import ARRAY, Split, is_array, is_tensor, refuse_torch, split
 
 
 class Outputs(NamedTuple):

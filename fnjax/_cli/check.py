@@ -10,7 +10,7 @@ from typing import Any
 
 from fnjax._check.inputs import double_precision
 from fnjax._check.opcheck import TESTS, opcheck, together
-from fnjax._command import UsageError, add_call, arguments, find
+from fnjax._cli.call import UsageError, add_call, arguments, find
 from fnjax._errors import FnjaxError
 
 

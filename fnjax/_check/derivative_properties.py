@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check import structure as _structure
+from fnjax._check import sparsity as _structure
 from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, resolution, traced
 from fnjax._check.report import failure

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import jax
 
 from fnjax._errors import ArgumentError, ContextError, error, type_name
-from fnjax._tree import is_tensor, to_tensor
+from fnjax._jax.trees import is_tensor, to_tensor
 
 
 class NeedsInputGrad(tuple[Any, ...]):

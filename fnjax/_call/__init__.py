@@ -1,0 +1,1 @@
+"""One call of a Function: where PyTorch's words become arrays."""

@@ -1,0 +1,1 @@
+"""The class that users derive from."""
