@@ -33,24 +33,32 @@ def machine():
     return f"{cpu}, {os.cpu_count()} cores, {platform.system()}; load at the start {os.getloadavg()[0]:.1f}"
 
 
-def run(name, arguments, folder):
-    """Run a script; return its figures, or a report of its failure."""
+def run(name, arguments, folder, *, script=None, timeout=None, environment=os.environ):
+    """Run a script, `benchmarks.name` or another; return its figures, or a report of its failure."""
     out = folder / f"{name}.json"
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(out), *arguments]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
-    status = subprocess.run(command, cwd=HERE.parent, env=environment, check=False).returncode
-    if out.exists():
-        return json.loads(out.read_text())
-    failed = {"text": f"the script ended with status {status}", "met": False}
-    return {"title": name, "tables": [], "goals": [failed], "notes": []}
+    command = [sys.executable, "-m", f"benchmarks.{script or name}", "--json", str(out), *arguments]
+    path = os.pathsep.join([str(HERE.parent), environment.get("PYTHONPATH", "")])
+    try:
+        done = subprocess.run(
+            command, cwd=HERE.parent, env={**environment, "PYTHONPATH": path}, timeout=timeout, check=False
+        )
+        why = f"the script ended with status {done.returncode}"
+    except subprocess.TimeoutExpired:
+        why = f"stopped after {timeout:.0f} s"
+    return json.loads(out.read_text()) if out.exists() else failure(name, why)
 
 
-def markdown(reports, about):
-    lines = ["# Benchmarks", "", *about, ""]
+def failure(name, why):
+    """The report of a script that has no figures."""
+    return {"title": name, "tables": [], "goals": [{"text": why, "met": False}], "notes": []}
+
+
+def markdown(reports, about, *, title="Benchmarks", pictures=plots.PLOTS):
+    lines = [f"# {title}", "", *about, ""]
     missed = sum(not g["met"] for r in reports.values() for g in r["goals"])
     lines += [f"{sum(len(r['goals']) for r in reports.values())} goals, {missed} missed.", ""]
     for name, report in reports.items():
-        lines += [f"## {report['title']}", "", f"`python -m benchmarks.{name}`", ""]
+        lines += [f"## {report['title']}", "", f"`python -m benchmarks.{report.get('command', name)}`", ""]
         for table in report["tables"]:
             lines += [
                 f"**{table['title']}**",
@@ -59,7 +67,7 @@ def markdown(reports, about):
                 row(["---"] + ["---:"] * (len(table["columns"]) - 1)),
             ]
             lines += [*map(row, table["rows"]), ""]
-        if name in plots.PLOTS and report["tables"]:
+        if name in pictures and report["tables"]:
             lines += [f"![{report['title']}](plots/{name}.png)", ""]
         lines += [f"- {note}" for note in report["notes"]]
         lines += [f"- {'met' if g['met'] else '**missed**'}: {g['text']}" for g in report["goals"]] + [""]

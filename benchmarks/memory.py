@@ -14,6 +14,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
+import fnjax
 from benchmarks import harness
 from benchmarks.models import MODELS, Swish, by_hand, swish_backward, swish_forward, with_fnjax
 from benchmarks.running import step_times
@@ -24,17 +25,17 @@ ACTIVATION = 4.0
 SAVED = LAYERS * ACTIVATION
 
 
-def unrolled(f):
+def unrolled(f, layers=LAYERS):
     def loss(x):
-        for _ in range(LAYERS):
+        for _ in range(layers):
             x = f(x)
         return x.sum()
 
     return loss
 
 
-def scanned(f):
-    return lambda x: jax.lax.scan(lambda x, _: (f(x), None), x, length=LAYERS)[0].sum()
+def scanned(f, layers=LAYERS):
+    return lambda x: jax.lax.scan(lambda x, _: (f(x), None), x, length=layers)[0].sum()
 
 
 def mebibytes(loss):
@@ -42,7 +43,8 @@ def mebibytes(loss):
     return jax.jit(jax.grad(loss)).lower(X).compile().memory_analysis().temp_size_in_bytes / MEBIBYTE
 
 
-def measure(report, options):
+def swish_layers(report):
+    """The table of the swish layers; return what fnjax needs, unrolled and in scan."""
     found = {}
     forms = {
         "fnjax": Swish.apply,
@@ -57,6 +59,45 @@ def measure(report, options):
 
     columns = ("", "unrolled MiB", "scan MiB", "saved MiB", "saved + 2 MiB")
     report.table(f"Peak temporary memory of {LAYERS} swish layers", columns, rows())
+    return found["fnjax"]
+
+
+def packed_layers(report):
+    """The table of dense layers whose saved inputs go through hooks; return the shares of no hooks that are kept."""
+    count, w = 16, jax.random.normal(jax.random.key(0), (1024, 1024), jnp.float32) / 32
+    shares = {}
+
+    def to_int8(x):
+        scale = jnp.maximum(jnp.abs(x).max(-1, keepdims=True), 1e-30) / 127
+        return jnp.round(x / scale).astype(jnp.int8), scale
+
+    hooks = {
+        "none": None,
+        "bfloat16": (lambda x: x.astype(jnp.bfloat16), lambda kept: kept.astype(jnp.float32)),
+        "int8 and a scale": (to_int8, lambda kept: kept[0].astype(jnp.float32) * kept[1]),
+    }
+
+    def hooked(loss, pair):
+        def with_hooks(x):
+            with fnjax.saved_tensors_hooks(*pair):
+                return loss(x)
+
+        return loss if pair is None else with_hooks
+
+    def rows():
+        for name, pair in hooks.items():
+            layers = (lambda x: Swish.apply(x @ w)), Swish.apply
+            found = [mebibytes(hooked(make(f, count), pair)) for f in layers for make in (unrolled, scanned)]
+            shares[name] = max(found) / (count * ACTIVATION)
+            yield name, *found
+
+    columns = ("", "dense, unrolled MiB", "dense, scan MiB", "chain, unrolled MiB", "chain, scan MiB")
+    report.table(f"{count} swish layers of (1024, 1024), saved_tensors_hooks", columns, rows())
+    return shares
+
+
+def measure(report, options):
+    unrolled_peak, scan_peak = swish_layers(report)
     ratios = {}
 
     def barrier_rows():
@@ -65,7 +106,7 @@ def measure(report, options):
             args = jax.device_put((parameters, *data))
             step = jax.jit(model.step(with_fnjax())).lower(*args).compile()
             jax.clear_caches()  # else JAX remembers the traces with the barrier
-            with mock.patch("fnjax._primitive._held", lambda residuals: residuals):
+            with mock.patch("fnjax._jax.derivative._hold", lambda residuals: residuals):
                 lowered = jax.jit(model.step(with_fnjax())).lower(*args)
             assert "optimization_barrier" not in lowered.as_text()
             without = lowered.compile()
@@ -78,10 +119,12 @@ def measure(report, options):
 
     columns = ("", "with MiB", "without MiB", "step time ratio", "control")
     report.table("The barrier in training steps", columns, barrier_rows())
-    unrolled_peak, scan_peak = found["fnjax"]
     report.goal("unrolled, of what was saved", unrolled_peak / SAVED, 1.05)
     report.goal("in scan, of what was saved and two activations", scan_peak / (SAVED + 2 * ACTIVATION), 1.05)
     report.note(f"in scan, of what was saved alone: {scan_peak / SAVED:.3f}")
+    shares = packed_layers(report)
+    report.goal("packed as bfloat16, of what was saved", shares["bfloat16"], 0.66)
+    report.goal("packed as int8, of what was saved", shares["int8 and a scale"], 0.4)
     for title, (ratio, bound) in ratios.items():
         report.goal(f"a step with the barrier, {title}", ratio, bound)
 

@@ -135,14 +135,9 @@ def equilibrium_backward(saved, grad_output):
     return z.T @ (u * slope), u * slope
 
 
-def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True, jit=False):
-    """A jax.custom_vjp of these rules, its residuals behind the barrier that fnjax has too.
-
-    With `jit` the rule of backward is a function of its own in the program, as it is for Functions called repeatedly.
-    """
+def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True):
+    """A jax.custom_vjp of these rules, its residuals behind the barrier that fnjax has too."""
     f = jax.custom_vjp(lambda *args: forward(*args)[0], nondiff_argnums=nondiff_argnums)
-    if jit:
-        backward = jax.jit(backward, static_argnums=tuple(range(len(nondiff_argnums))))
 
     def held(*args):
         *static, saved, g = args

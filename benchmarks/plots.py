@@ -1,11 +1,10 @@
-"""The plots of REPORT.md."""
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+"""The plots of REPORT.md and GPU.md."""
 
 
 def draw(reports, folder):
     """Draw a PNG for each report that has a plot."""
+    from matplotlib.figure import Figure  # here, because `make gpu` does without where it is not installed
+
     folder.mkdir(parents=True, exist_ok=True)
     for name, plot in PLOTS.items():
         if reports.get(name, {}).get("tables"):
@@ -15,10 +14,11 @@ def draw(reports, folder):
 
 
 def tracing(axes, table):
-    rows = [r for r in table["rows"] if r[1] == "trace" and "call" in r[0]]
-    calls = [int(r[0].split()[0]) for r in rows]
-    for column, label in ((2, "fnjax"), (3, "hand-written custom_vjp")):
-        axes.plot(calls, [float(r[column]) for r in rows], marker="o", label=label)
+    for kind, style in (("swish", "-"), ("tanh", "--")):
+        rows = [r for r in table["rows"] if r[1] == "trace" and r[0].startswith(f"{kind}: bare")]
+        calls = [int(r[0].split()[-2]) for r in rows]
+        for column, label in ((2, "fnjax"), (3, "custom_vjp")):
+            axes.plot(calls, [float(r[column]) for r in rows], style, marker="o", label=f"{kind}, {label}")
     axes.set(
         xscale="log",
         xlabel="calls in the chain",
@@ -40,6 +40,8 @@ def memory(axes, table):
 
 
 def against_torch(axes, table):
+    from matplotlib.ticker import NullLocator
+
     rows, labels = table["rows"][::-1], table["columns"][2:6]
     axes.figure.set_size_inches(7, 6)
     for k, label in enumerate(labels):
@@ -53,4 +55,15 @@ def against_torch(axes, table):
     axes.figure.legend(loc="outside lower center", ncols=2, fontsize="small")  # no bar behind it
 
 
-PLOTS = {"tracing": tracing, "memory": memory, "against_torch": against_torch}
+def gpu(axes, table):
+    """Step times in µs; they stand in the columns 1 to 3, with a dash where there is none."""
+    rows, labels = table["rows"][::-1], table["columns"][1:4]
+    for k, label in enumerate(labels):
+        present = [(i, float(r[1 + k])) for i, r in enumerate(rows) if r[1 + k] != "-"]
+        axes.barh([i + 0.25 - 0.25 * k for i, _ in present], [x for _, x in present], 0.25, label=label)
+    axes.set_yticks(range(len(rows)), [r[0] for r in rows])
+    axes.set(xscale="log", xlabel="a training step (less is better)", title=table["title"])
+    axes.figure.legend(loc="outside lower center", ncols=3, fontsize="small")
+
+
+PLOTS = {"tracing": tracing, "memory": memory, "against_torch": against_torch, "gpu": gpu}

@@ -3,9 +3,7 @@
 python -m benchmarks.running [--rounds 151]
 
 Counts of operations, flops and bytes accessed must be equal; the time of a step is compared for the models. The control
-is the hand-written program compiled once more. "by hand, rule under jit" has the rule of backward as a function of its
-own, as fnjax has it for a Function that is called repeatedly: the operations are the same, but XLA on CPU starts those
-that do not wait for each other in another order. On an accelerator the count of operations of the optimised program is
+is the hand-written program compiled once more. On an accelerator the count of operations of the optimised program is
 that of its kernels.
 """
 
@@ -45,7 +43,6 @@ def steps(model):
     parameters, data = model.numbers()
     args = jax.device_put((parameters, *data))
     forms = {"fnjax": with_fnjax(), "custom_vjp": with_custom_vjp(), "control": with_custom_vjp()}
-    forms["under jit"] = with_custom_vjp(jit=True)
     return {name: jax.jit(model.step(form)).lower(*args).compile() for name, form in forms.items()}, args
 
 
@@ -82,14 +79,12 @@ def measure(report, options):
         for model in MODELS.values():
             compiled, args = steps(model)
             times = step_times(compiled, args, options.rounds)
-            ratio, control, jit = (
-                harness.ratio(times, name, "custom_vjp") for name in ("fnjax", "control", "under jit")
-            )
+            ratio, control = (harness.ratio(times, name, "custom_vjp") for name in ("fnjax", "control"))
             ratios[model.title] = ratio, 1 + NOISE + min(abs(control - 1), 0.03)
             us = round(harness.median_us(times, "fnjax"))
-            yield row(model.title, compiled["fnjax"], compiled["custom_vjp"], us, ratio, control, jit)
+            yield row(model.title, compiled["fnjax"], compiled["custom_vjp"], us, ratio, control)
 
-    columns = ("", "operations", "flops", "bytes accessed", "step µs", "ratio", "control", "by hand, rule under jit")
+    columns = ("", "operations", "flops", "bytes accessed", "step µs", "ratio", "control")
     report.table("Training steps", columns, rows())
     report.goal(f"programs that differ{f' {different}' if different else ''}", len(different), 0)
     report.goal(f"{SECOND_ORDER}: flops or bytes, the larger ratio", max(cheaper), 1.0)

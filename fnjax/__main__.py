@@ -9,14 +9,23 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-
-import jax
+from typing import Any
 
 import fnjax
 from fnjax._cli import check, graph
 from fnjax._cli.call import UsageError
 from fnjax.port import command as port
 from fnjax.port import compare_command as compare
+
+
+class _Version(argparse.Action):
+    """What a report of a defect needs; argparse's own would import JAX for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import jax
+
+        print(f"fnjax {fnjax.__version__}, JAX {jax.__version__}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     parser = argparse.ArgumentParser(prog="fnjax", description="PyTorch's custom autograd Functions for JAX.")
-    parser.add_argument("--version", action="version", version=f"fnjax {fnjax.__version__}, JAX {jax.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of fnjax and JAX and exit")
     commands = parser.add_subparsers(metavar="command", dest="command", required=True)
-    for subcommand in (check, graph, port, compare):
+    for subcommand in (check, graph, port, compare):  # each imports what it needs when it runs: help waits for nothing
         subcommand.add(commands)
     options, unknown = parser.parse_known_args(argv)
     if unknown:

@@ -19,6 +19,8 @@ PyTorch goes on working.
 from __future__ import annotations
 
 import inspect
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -99,6 +101,17 @@ def error(
     if method is not None:
         exception.add_note(location(method))
     return exception
+
+
+def warn(text: str) -> None:
+    """Warn, at the line of whoever called into fnjax and JAX."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
+
+
+_LIBRARIES = {"fnjax", "jax", "jaxlib", "contextlib", "functools"}
 
 
 def location(method: Callable[..., Any]) -> str:

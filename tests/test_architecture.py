@@ -1,7 +1,9 @@
 """The rooms of the house: what imports what."""
 
 import ast
+import importlib
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -12,35 +14,45 @@ import fnjax
 PACKAGE = pathlib.Path(fnjax.__file__).parent
 # Downwards only: each file may import what stands before it.
 STRATA = [
-    "_call.__init__",
-    "_class.__init__",
-    "_cli.__init__",
-    "_jax.__init__",
+    "_lazy",
     "_errors",
-    "_jaxpr",
+    "_jax.versions",
+    "_jax.programs",
     "_jax.trees",
-    "_call.ctx",
-    "_uses",
-    "_facts",
-    "_call.signature",
     "_jax.rule",
-    "_methods",
+    "_jax.trace",
+    "_jax.packed",
+    "_jax.batched",
+    "_jax.closed",
+    "_jax.wall",
+    "_jax.linearity",
+    "_jax.mesh",
+    "_jax.derivative",
+    "_jax.call",
+    "_messages.arguments",
+    "_messages.outputs",
+    "_messages.definitions",
+    "_messages.troubles",
+    "_messages.notes",
+    "_call.ctx",
+    "_call.signature",
+    "_call.definition",
+    "_call.arguments",
+    "_call.explained",
     "_call.outputs",
     "_call.hooks",
-    "_saved",
+    "_call.captured",
+    "_call.residuals",
+    "_call.forward",
+    "_call.backward",
+    "_call.jvp",
     "_call.vmap",
-    "_frozen",
-    "_batched",
-    "_jax.linearity",
-    "_primitive",
-    "_gradients",
-    "_plain",
-    "_programs",
-    "_lowering",
-    "_definition",
+    "_call.apply",
+    "_class.definition",
     "_class.amp",
+    "_class.once",
     "_class.function",
-    "_check.__init__",
+    "_check.running",
     "_check.sparsity",
     "_check.jacobian",
     "_check.problem",
@@ -161,8 +173,29 @@ STRATA = [
     "port.assembly",
     "port.engine",
     "port.__init__",
+    "port.compare.record",
+    "port.compare.values",
+    "port.compare.in_pytorch",
+    "port.compare.in_jax",
+    "port.compare.entries",
+    "port.compare.excuses",
+    "port.compare.comparing",
+    "port.compare.__init__",
+    "port.verify.record",
+    "port.verify.taking",
+    "port.verify.hints",
+    "port.verify.calls",
+    "port.verify.candidates",
+    "port.verify.lines",
+    "port.verify.trying",
+    "port.verify.searching",
+    "port.verify.shrinking",
+    "port.verify.proving",
+    "port.verify.worker",
+    "port.verify.verifying",
+    "port.verify.__init__",
+    "port.verify_command",
     "port.command",
-    "port.compare",
     "port.compare_command",
     "__init__",
     "__main__",
@@ -171,15 +204,14 @@ STRATA = [
 EXTRAS = {"graph.picture": {"graphviz"}}
 
 
-def imports(path):
-    """The absolute names that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name} has a relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+# Arrows that run back up, each by name: the porter's rules call each other in a circle.
+BACK_UP = {
+    ("port.rules.containers", "port.rules.statements"),
+    ("port.rules.einops_calls", "port.rules.operations"),
+    ("port.rules.own_functions", "port.rules.containers"),
+    ("port.rules.passed_functions", "port.rules.containers"),
+    ("port.rules.python_calls", "port.rules.containers"),
+}
 
 
 def stratum(path):
@@ -187,41 +219,116 @@ def stratum(path):
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = {stratum(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-@pytest.mark.parametrize("path", FILES, ids=stratum)
-def test_imports_point_downwards(path):
+def imports(path):
+    """The absolute names that a file imports: `fnjax.port.result.Finding`, `jax`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(name):
+    """The file of fnjax that an imported name is or stands in."""
+    parts = name.split(".")[1:]
+    for n in range(len(parts), -1, -1):
+        for found in (".".join(parts[:n]), ".".join([*parts[:n], "__init__"])):
+            if found in FILES:
+                return found
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_point_downwards(name):
     """A file imports only files below it, the standard library, public names of jax and numpy, and its extra."""
-    below = {f"fnjax.{name.removesuffix('.__init__')}" for name in STRATA[: STRATA.index(stratum(path))]}
-    for name in imports(path):
-        root = name.split(".")[0]
+    imported = list(imports(FILES[name]))
+    extra = EXTRAS.get(name, set()) | ({"libcst"} if name.startswith("port.") else set())
+    extra |= {"torch"} if name.startswith(("port.compare", "port.verify")) else set()
+    for full in imported:
+        root = full.split(".")[0]
         if root == "fnjax":
-            assert name == "fnjax" or any(name == b or name.startswith(b + ".") for b in below), name
+            file = module_of(full)
+            assert file == "__init__" or (name, file) in BACK_UP or STRATA.index(file) < STRATA.index(name), full
         else:
-            extra = EXTRAS.get(stratum(path), set()) | ({"libcst"} if stratum(path).startswith("port.") else set())
-            extra |= {"torch"} if stratum(path).startswith("port.compare") else set()
-            assert root in {"jax", "numpy"} | extra or root in sys.stdlib_module_names, name
-        assert not name.startswith("jax._"), name
+            assert root in {"jax", "numpy"} | extra or root in sys.stdlib_module_names, full
+        assert not full.startswith("jax._"), full
+
+
+def test_strata_are_the_files():
+    """Each file stands in the list once, but for packages that say nothing."""
+    empty = {name for name, path in FILES.items() if not list(imports(path))}
+    assert len(STRATA) == len(set(STRATA))
+    assert set(STRATA) <= set(FILES)
+    assert set(FILES) - set(STRATA) <= {name for name in empty if name.endswith("__init__")}
+
+
+def test_exceptions_are_there():
+    """What BACK_UP permits still happens."""
+    assert all(to in map(module_of, filter(_is_ours, imports(FILES[name]))) for name, to in BACK_UP)
+
+
+def _is_ours(name):
+    return name.split(".")[0] == "fnjax"
 
 
 def test_only_the_primitives_speak_of_interpreters():
     """JAX's interpreters are met where rules become equations, and nowhere else."""
-    speakers = {stratum(p) for p in FILES if any(n.startswith("jax.interpreters") for n in imports(p))}
-    assert speakers == {"_primitive", "_frozen"}
+    speakers = {name for name, p in FILES.items() if any(n.startswith("jax.interpreters") for n in imports(p))}
+    assert {name.split(".")[0] for name in speakers} == {"_jax"}
 
 
-def test_import_loads_no_extras():
-    """`import fnjax` loads neither libcst nor graphviz nor torch, nor anything that only examples need."""
-    code = (
-        "import sys, fnjax\n"
-        "print([m for m in ('libcst', 'graphviz', 'torch', 'optax', 'matplotlib', 'tqdm') if m in sys.modules])"
-    )
+def test_programs_are_opened_in_one_place():
+    """There is one open_jaxpr, and equations that are calls are named in one file, JAX's and ours."""
+    nodes = [(name, node) for name, path in FILES.items() for node in ast.walk(ast.parse(path.read_text()))]
+    names = {"closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "fnjax_call", "fnjax_linear"}
+    assert [f for f, n in nodes if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"] == ["_jax.versions"]
+    assert {f for f, n in nodes if isinstance(n, ast.Constant) and n.value in names} == {"_jax.programs"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import fnjax, fnjax.graph, fnjax.port", "jax numpy libcst graphviz torch"),
+        ("from fnjax import *", "libcst graphviz torch optax matplotlib tqdm"),
+    ],
+)
+def test_import_loads_no_extras(statement, absent):
+    """`import fnjax` loads not even JAX; its names load neither libcst, graphviz nor torch, nor what examples need."""
+    code = f"import sys\n{statement}\nprint([m for m in {absent.split()} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("package", ["fnjax", "fnjax.graph", "fnjax.port"])
+def test_public_names_are_imported_when_they_are_asked_for(package):
+    """What runs and what type checkers read are the same names; dir has them, and the first access keeps them."""
+    module = importlib.import_module(package)
+    found = [n for n in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text())) if isinstance(n, ast.ImportFrom)]
+    checked = {alias.asname: node.module for node in found for alias in node.names if node.module != "fnjax._lazy"}
+    assert checked == module._HOMES
+    assert sorted(checked) == sorted(module.__all__)
+    assert {*checked, "__name__"} <= set(dir(module))
+    for name, home in checked.items():
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
+        assert name in vars(module)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018 - the access is the test
+
+
+def test_exceptions_are_unpickled_where_fnjax_is_not_imported():
+    """An exception of another process comes back as it was, wherever it is read first."""
+    sent = pickle.dumps(fnjax.GradientError("two"))
+    code = f"import pickle; print(repr(pickle.loads({sent!r})))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "GradientError('two')\n"
 
 
 def test_public_names_show_their_public_module():
     """Tracebacks show `fnjax.GradientError`, not the private file."""
-    errors = [v for v in vars(fnjax).values() if isinstance(v, type) and issubclass(v, fnjax.FnjaxError)]
+    public = [getattr(fnjax, name) for name in fnjax.__all__]
+    errors = [v for v in public if isinstance(v, type) and issubclass(v, fnjax.FnjaxError)]
     assert len(errors) >= 9
     assert {e.__module__ for e in errors} == {"fnjax"}

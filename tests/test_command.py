@@ -11,7 +11,10 @@ import pytest
 
 import fnjax
 from fnjax.__main__ import main
+from fnjax._check import opcheck
+from fnjax._cli import check as check_command
 from fnjax._cli.call import arguments
+from fnjax.port import compare, compare_command
 
 MODULE = """
 import fnjax
@@ -188,6 +191,25 @@ def test_help(capsys):
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("command", [[], ["check"], ["graph"], ["port"], ["compare"]], ids=" ".join)
+def test_help_waits_for_nothing(command):
+    """Neither JAX nor NumPy, libcst or PyTorch is loaded to show help."""
+    heavy = ("jax", "numpy", "libcst", "torch")
+    code = (
+        f"import sys\nfrom fnjax.__main__ import main\ntry: main({[*command, '--help']})\nfinally:\n"
+        f"    print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("usage: fnjax")
+    assert run.stderr == "[]\n"
+
+
+def test_help_names_what_there_is():
+    """What help spells out without importing it is what there is."""
+    assert tuple(opcheck.TESTS) == check_command.TESTS
+    assert tuple(compare.TOLERANCES) == compare_command.DTYPES
 
 
 def test_module_from_the_current_directory(target):

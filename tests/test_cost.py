@@ -34,37 +34,16 @@ def test_step_program_is_that_of_custom_vjp(name):
         assert (ours, our_costs) == (theirs, their_costs)
 
 
-def lines(f, calls):
-    """How many lines and functions the lowered text of a chain's gradient has."""
+@pytest.mark.parametrize("calls", [1, 20])
+def test_no_function_of_ours_is_in_the_lowered_text(calls):
+    """A chain's gradient lowers to as many functions as by hand: forward stands in place."""
 
-    def chain(x):
-        for _ in range(calls):
-            x = f(x)
-        return x.sum()
+    def functions(f):
+        def chain(x):
+            for _ in range(calls):
+                x = f(x)
+            return x.sum()
 
-    text = jax.jit(jax.grad(chain)).lower(jnp.ones(8)).as_text()
-    return text.count("\n"), len(re.findall(r"func\.func", text))
+        return re.findall(r"func\.func \w+ @(\w+)", jax.jit(jax.grad(chain)).lower(jnp.ones(8)).as_text())
 
-
-def test_a_chain_shares_its_functions():
-    """However long a chain, it lowers to the same functions, and each call to two lines: forward and backward."""
-    lines(Swish.apply, 2)  # the first call of its kind stands by itself
-    (ten, functions), (hundred, functions_of_hundred) = lines(Swish.apply, 10), lines(Swish.apply, 100)
-    assert functions == functions_of_hundred
-    assert hundred - ten == 2 * 90
-    assert hundred < lines(HAND, 100)[0] / 5
-
-
-def equations(f, calls):
-    def chain(x):
-        for _ in range(calls):
-            x = f(x)
-        return x.sum()
-
-    return len(jax.make_jaxpr(jax.grad(chain))(jnp.ones(8)).eqns)
-
-
-def test_a_chain_grows_by_few_equations():
-    """Each call adds two equations to the traced gradient: forward and backward."""
-    equations(Swish.apply, 2)  # the first call of all is traced straight through, into some more
-    assert equations(Swish.apply, 60) - equations(Swish.apply, 50) == 2 * 10
+    assert functions(Swish.apply) == functions(HAND)

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fnjax
-from tests.zoo import CASES, SavedInput
+from tests.zoo import CASES, SavedInput, arrays
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -77,9 +77,9 @@ def test_gradient_inside_shard_map(Fn):
     inside = sharded(lambda x, w: jax.grad(lambda w: jax.lax.psum(Fn.apply(x, w).sum(), "i"))(w), (P("i"), P()), P())
     assert jax.jit(inside)(X, W) == 28.0
     f = sharded(Fn.apply, (P("i"), P()), P("i"))
-    curvature = jax.grad(jax.grad(lambda w: (f(X, w) ** 2).sum()))
-    assert curvature(W) == 280.0
-    assert jax.hessian(lambda w: (sharded(Product.apply, (P("i"), P()), P("i"))(X, w) ** 2).sum())(W) == 280.0
+    square = lambda w: (f(X, w) ** 2).sum()
+    assert jax.jit(jax.grad(jax.grad(square)))(W) == 280.0
+    assert jax.jit(jax.hessian(square))(W) == 280.0
 
 
 def test_without_replication_checks_nothing_is_added():
@@ -173,23 +173,26 @@ def test_sequence_parallel_mlp():
             np.testing.assert_allclose(got, want, rtol=1e-10)
 
 
-# Left out: a matrix has no first axis to drop; what pure_callback returns does not vary by JAX's own account.
-ZOO = [c for c in CASES if c.name not in ("linear", "marked_output", "numpy_forward", "containers")]
+# Left out: an output of "containers" does not vary, so that its gradient is refused: see the test of shares and totals.
+SEVERAL = [case for case in CASES if len(arrays(case)) > 1 and case.name != "containers"]
 
 
-@pytest.mark.parametrize("case", ZOO, ids=lambda c: c.name)
-def test_zoo_inside_shard_map(case):
-    """Each Function of the zoo inside shard_map, its first argument sharded or whole, agrees with plain JAX."""
-    args = [jnp.stack([jnp.asarray(x)] * 4) for x in case.inputs(np.random.default_rng(0))]
-    every = tuple(range(len(args)))
-    for specs in ((P("i"),) * len(args), (P("i"), *[P()] * (len(args) - 1))):
-        run = lambda f, specs=specs: sharded(
-            lambda *args: jax.tree.map(lambda y: y[None], f(*(a[0] for a in args))), specs, P("i")
-        )
-        got = jax.grad(case.loss(run(case.apply)), every)(*args)
-        want = jax.grad(case.loss(run(case.twin)), every)(*args)
-        for g, w in zip(got, want, strict=True):
-            np.testing.assert_allclose(g, w, rtol=1e-10)
+@pytest.mark.parametrize("case", SEVERAL, ids=lambda c: c.name)
+def test_shared_arguments_of_the_zoo(case):
+    """Each Function of several arguments, of which devices share all but the first, agrees with plain JAX.
+
+    tests/test_matrix.py has all of the zoo with nothing shared.
+    """
+    x, *shared = arrays(case)
+    args = jnp.stack([x, 2 * x, -x, 3 * x]), *shared
+
+    def gradients(f):
+        one = lambda x, *shared: jax.tree.map(lambda y: y[None], f(x[0], *shared))
+        loss = case.loss(sharded(one, (P("i"), *[P()] * len(shared)), P("i")))
+        return jax.jit(jax.grad(loss, tuple(range(len(args)))))(*args)
+
+    for got, want in zip(gradients(case.apply), gradients(case.twin), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10)
 
 
 class TwoOutputs(fnjax.Function):
@@ -210,11 +213,11 @@ def test_shares_and_totals_are_not_added():
     """A gradient made of shares and totals is refused: summed over devices it would be wrong. One of them is right."""
     f = sharded(TwoOutputs.apply, (P("i"), P()), (P("i"), P()))
     first = sharded(lambda x, w: TwoOutputs.apply(x, w)[0], (P("i"), P()), P("i"))
-    assert jax.grad(lambda w: first(X, w).sum())(W) == 28.0
+    assert jax.jit(jax.grad(lambda w: first(X, w).sum()))(W) == 28.0
     for loss in (lambda w: f(X, w)[1], lambda w: sum(map(jnp.sum, f(X, w)))):
         with pytest.raises(fnjax.GradientError, match=r"TwoOutputs\.backward adds, in the gradient of an argument"):
             jax.grad(loss)(W)
-    np.testing.assert_array_equal(jax.grad(lambda x: sum(map(jnp.sum, f(x, W))))(jnp.asarray(X)), np.full(8, 2.0))
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: sum(map(jnp.sum, f(x, W)))))(X), np.full(8, 2.0))
 
 
 def test_shardings_stay_under_jit():
@@ -226,3 +229,31 @@ def test_shardings_stay_under_jit():
         assert not re.search(r"all-gather|all-to-all|collective-permute", compiled.as_text())
         y = jax.jit(f)(x)
         assert y.sharding.is_equivalent_to(sharding, y.ndim)
+
+
+class Callback(fnjax.Function):
+    """x² on the host, told to vary or not."""
+
+    @staticmethod
+    def forward(ctx, x, told):
+        ctx.save_for_backward(x)
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        y = jax.pure_callback(lambda x: np.asarray(x) ** 2, shape, x, vmap_method="sequential")
+        return jax.lax.pcast(y, "i", to="varying") if told else y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * 2 * x, None
+
+
+@pytest.mark.parametrize("batch", [lambda f: f, jax.vmap], ids=["plain", "vmap"])
+def test_callbacks_say_that_they_vary(batch):
+    """The error's own advice works, under vmap too, which puts a sequential callback into a loop."""
+    x = np.arange(8.0).reshape(4, 2)
+    gradient = lambda told: jax.grad(
+        lambda x: sharded(batch(lambda x: Callback.apply(x, told)), (P("i"),), P("i"))(x).sum()
+    )
+    np.testing.assert_array_equal(gradient(True)(x), 2 * x)
+    with pytest.raises(fnjax.GradientError, match="Callback calls back to Python inside shard_map"):
+        gradient(False)(x)

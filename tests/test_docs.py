@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import doctest
+import importlib.util
 import io
 import itertools
 import re
@@ -285,3 +286,22 @@ def test_readme_table_is_the_one_that_is_tried():
     for form, (_, outcome) in TRANSFORMS.items():
         (row,) = (line for line in table.splitlines() if f"`{form}`" in line.split("|")[1])
         assert row.split("|")[2].strip() == ("with a `jvp`" if isinstance(outcome, type) else "yes"), row
+
+
+@pytest.mark.parametrize(
+    ("text", "endings"),
+    [
+        ("x.masked_fill_(m, 0)", ["fill_", "masked_fill_"]),
+        ("GradientError", ["Error"]),
+        ("a call of jax.lax.scan.", ["lax.scan", "scan"]),
+        ("MyReLU", ["LU", "ReLU"]),
+        ("JAX 0.10.2, e.g.", ["g"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_search_finds_names_by_their_parts(text, endings):
+    """The search finds what an entry begins with, and so the hook gives it all that a name ends on."""
+    spec = importlib.util.spec_from_file_location("search_names", ROOT / "docs" / "search_names.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    assert hook.endings(text) == endings

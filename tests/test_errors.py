@@ -1,5 +1,7 @@
 """Each misuse has an error with PyTorch's phrase, the names, what was expected, what came, and the way out."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +52,11 @@ def instance():
     with pytest.warns(DeprecationWarning, match="should not be instantiated"):
         fn = function()()
     fn(X)
+
+
+def tangent(jvp, forward=lambda ctx, x: x * 2):
+    """Run a jvp."""
+    jax.jvp(function(forward, jvp=staticmethod(jvp)).apply, (X,), (X,))
 
 
 def once():
@@ -144,6 +151,31 @@ RAISES = {
     "smaller": (returns(jnp.ones(()), None), RuntimeError, "got [] but expected shape compatible with [2]"),
     "number": (returns(2.0, None), RuntimeError, "expected Variable or None (got float)"),
     "list": (returns([X], None), RuntimeError, "expected Variable or None (got list)"),
+    "list_of_all": (
+        lambda: gradient(function(lambda ctx, x, y: x * y, lambda ctx, g: [g, g]), X, X),
+        RuntimeError,
+        "(expected 2, got 1)",
+    ),
+    "tuple_in_tuple": (
+        lambda: gradient(function(backward=lambda ctx, g: ((g, None),)), X),
+        RuntimeError,
+        "(got tuple)",
+    ),
+    "too_many_tangents": (
+        lambda: tangent(lambda ctx, t: (t, t)),
+        RuntimeError,
+        "Fn's jvp returned an invalid number of forward gradients (expected 1 but got 2)",
+    ),
+    "list_of_tangents": (
+        lambda: tangent(lambda ctx, t: [t, t], lambda ctx, x: (x, x)),
+        RuntimeError,
+        "Fn's jvp returned an invalid number of forward gradients (expected 2 but got 1)",
+    ),
+    "partial": (
+        lambda: jax.jit(functools.partial(function(lambda ctx, x, y: x * y), X))(X),
+        RuntimeError,
+        "Fn is a class and was called with arrays",
+    ),
     "complex": (returns(1j * X, None), RuntimeError, "complex gradient for argument 0 ('x'), which is real"),
     "parameters": (
         lambda: gradient(function(lambda ctx, x: (x, x), lambda ctx, g: g), X),
@@ -269,3 +301,45 @@ def test_container_that_is_differentiated_warns():
         with pytest.warns(UserWarning, match=r"Fn.apply: argument 0 \('xs'\) is a container"):
             grad = jax.grad(wrap(lambda x: Fn.apply([x]).sum()))(X)
         np.testing.assert_array_equal(grad, jnp.zeros(2))
+
+
+def test_warnings_stand_at_the_users_line():
+    """The warning about containers points at the call of apply, not into fnjax, un-jitted and jitted."""
+    Fn = function(lambda ctx, xs: xs[0] * 2, lambda ctx, g: None)
+    for wrap in (lambda f: f, jax.jit):
+        with pytest.warns(UserWarning, match="is a container") as warned:
+            jax.grad(wrap(lambda x: Fn.apply([x]).sum()))(X)
+        assert {w.filename for w in warned if "is a container" in str(w.message)} == {__file__}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_forgotten_return_warns(wrap):
+    """A backward without a return gives zeros and says so, with its name, the argument and its place."""
+    Fn = function(backward=lambda ctx, g: None)
+    with pytest.warns(UserWarning, match=r"Fn.backward returned None for every argument, and argument 0 \('x'\)") as w:
+        assert not jax.grad(lambda x: wrap(Fn.apply)(x).sum())(X).any()
+    assert "test_errors.py, line " in str(w[0].message)
+    assert w[0].filename == __file__
+
+
+def test_none_for_what_needs_nothing_is_silent():
+    """None where another argument has a gradient is usual."""
+    Fn = function(lambda ctx, x, y: x * y, lambda ctx, g: (None, g))
+    jax.grad(lambda y: Fn.apply(X, y).sum())(X)  # warnings are errors here
+
+
+def test_saved_tensors_out_of_range_get_a_note():
+    """Reading more saved tensors than there are says how many forward saved."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x)
+        return x
+
+    def backward(ctx, g):
+        _, _, third = ctx.saved_tensors
+        return third * g
+
+    for fn in (lambda ctx, g: ctx.saved_tensors[2] * g, backward):
+        with pytest.raises((IndexError, ValueError)) as info:
+            gradient(function(forward, fn), X)
+        assert any("it holds 2 values, what Fn.forward last gave" in note for note in info.value.__notes__)

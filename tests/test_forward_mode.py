@@ -31,11 +31,12 @@ def sum_of(loss, args):
 def test_forward_over_forward_over_reverse(case, wrap):
     """Jacfwd of jacfwd of grad, and grad of a Hessian-vector product, agree with plain JAX."""
     f, x = sum_of(case.loss(wrap(case.apply)), arrays(case))
-    twin, _ = sum_of(case.loss(wrap(case.twin)), arrays(case))
-    third = lambda f: jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(f))))(x)
-    np.testing.assert_allclose(third(f), third(twin), rtol=1e-8, atol=1e-11)
-    curvature = lambda f: jax.grad(lambda x: jax.jvp(jax.grad(f), (x,), (jnp.ones_like(x),))[1].sum())(x)
-    np.testing.assert_allclose(curvature(f), curvature(twin), rtol=1e-8, atol=1e-11)
+    twin, _ = sum_of(case.loss(case.twin), arrays(case))
+    third = lambda f: jax.jacfwd(jax.jacfwd(jax.grad(f)))
+    curvature = lambda f: jax.grad(lambda x: jax.jvp(jax.grad(f), (x,), (jnp.ones_like(x),))[1].sum())
+    of_third, of_curvature = jax.jit(lambda x: (third(twin)(x), curvature(twin)(x)))(x)
+    np.testing.assert_allclose(jax.jit(third(f))(x), of_third, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(curvature(f)(x), of_curvature, rtol=1e-8, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -90,23 +91,29 @@ class Derived(fnjax.Function):
     backward = Power.backward
 
 
+def first_orders(f, x, y):
+    jacobians = [jac(f, i)(x, y) for jac in (jax.jacfwd, jax.jacrev) for i in (0, 1)]
+    return [*jax.jvp(f, (x, y), (y, x)), *jacobians]
+
+
+def second_orders(f, x, y):
+    loss = lambda x, y: jnp.sum(jnp.sin(f(x, y)))
+    both = jax.jacfwd, jax.jacrev
+    return [outer(inner(loss))(x, y) for outer in both for inner in both]
+
+
 @pytest.mark.parametrize("Fn", [Power, OnlyJvp, Derived], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 def test_both_modes(Fn, wrap):
     """A jvp, a backward from a jvp, or a jvp from a backward: all modes and orders agree with plain JAX."""
     rng = np.random.default_rng(0)
     x, y = (jnp.asarray(rng.uniform(0.5, 1.5, 3)) for _ in range(2))
-    f, twin = wrap(lambda x, y: Fn.apply(x, 3, y)), wrap(lambda x, y: x**3 * y)
-    for got, want in zip(jax.jvp(f, (x, y), (y, x)), jax.jvp(twin, (x, y), (y, x)), strict=True):
+    f, twin = wrap(lambda x, y: Fn.apply(x, 3, y)), lambda x, y: x**3 * y
+    first, second = jax.jit(lambda x, y: (first_orders(twin, x, y), second_orders(twin, x, y)))(x, y)
+    for got, want in zip(first_orders(f, x, y), first, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
-    loss = lambda f: lambda x, y: jnp.sum(jnp.sin(f(x, y)))
-    for transform in (jax.jacfwd, jax.jacrev):
-        np.testing.assert_allclose(transform(f)(x, y), transform(twin)(x, y), rtol=1e-12)
-        np.testing.assert_allclose(transform(f, 1)(x, y), transform(twin, 1)(x, y), rtol=1e-12)
-    for outer in (jax.jacfwd, jax.jacrev):
-        for inner in (jax.jacfwd, jax.jacrev):
-            got, want = (jax.jit(outer(inner(loss(g))))(x, y) for g in (f, twin))
-            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    for got, want in zip(jax.jit(lambda x, y: second_orders(f, x, y))(x, y), second, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
 def test_what_jvp_is_given():
@@ -204,6 +211,7 @@ def test_clipping_has_no_transpose():
 
 
 NOT_LINEAR = {
+    "checkpoint": lambda g, x: jax.checkpoint(lambda g: g + 1.0)(g),
     "sum": lambda g, x: g + 1,
     "difference": lambda g, x: jnp.sign(x) - g,
     "where": lambda g, x: jnp.where(x > 0, g, x),
@@ -212,6 +220,7 @@ NOT_LINEAR = {
     "in a jitted function": jax.jit(lambda g, x: 2 * (g + x)),
 }
 LINEAR = {
+    "checkpoint": jax.checkpoint(lambda g, x: g * x + 0.0),
     "where": lambda g, x: jnp.where(x > 0, g, 0),
     "zeros": lambda g, x: jnp.zeros_like(g).at[1:].set(g[1:]) + jnp.zeros(3) * x,
     "concatenate": lambda g, x: jnp.concatenate([g[:1], jnp.zeros(2)]),

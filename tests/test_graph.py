@@ -13,7 +13,7 @@ import pytest
 
 import fnjax
 from fnjax.__main__ import main
-from fnjax.graph.dot import size
+from fnjax.graph.dot import format_size
 from tests.zoo import Dictionary, NumPyExp, Outer, SavedInput, SavedOutput
 
 ROOT = Path(__file__).parent.parent
@@ -419,7 +419,7 @@ def test_random_keys():
 @pytest.mark.parametrize(("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 20, "3.0 MiB")])
 def test_sizes(n, text):
     """Bytes are written as one reads them."""
-    assert size(n) == text
+    assert format_size(n) == text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fnjax
-from tests.matrix import PAGE, QUANTITIES, WRAPPERS, expected, outcome, render, twins
+from tests.matrix import PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins
 from tests.zoo import CASES
 
 pytestmark = [
@@ -24,19 +24,16 @@ twins_once = functools.cache(twins)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_cell(case, wrapper):
     """Every derivative of a Function in a transform is that of plain JAX, but where the page says it is refused."""
-    want = twins_once(case)
-    assert {q: outcome(case, wrapper, q, want[q]) for q in QUANTITIES} == {
-        q: expected(case, wrapper, q) for q in QUANTITIES
-    }
+    assert outcomes(case, wrapper, twins_once(case)) == {q: expected(case, wrapper, q) for q in QUANTITIES}
 
 
 def test_the_page_shows_the_matrix():
     """docs/support.md is what `python -m tests.matrix` writes of the outcomes that test_cell proves."""
     if not PAGE.exists():
         pytest.skip("the documentation is not part of a source distribution")
-    outcomes = {(c.name, w, q): expected(c, w, q) for c in CASES for w in WRAPPERS for q in QUANTITIES}
+    cells = {(c.name, w, q): expected(c, w, q) for c in CASES for w in WRAPPERS for q in QUANTITIES}
     page = PAGE.read_text()
-    assert page == render(outcomes, re.search(r"Last written with (.*)\.$", page, re.MULTILINE)[1])
+    assert page == render(cells, re.search(r"Last written with (.*)\.$", page, re.MULTILINE)[1])
 
 
 class Rounded(fnjax.Function):

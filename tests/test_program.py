@@ -1,6 +1,7 @@
 """Nothing to pay at run time: the optimised program has the operations of hand-written jax.custom_vjp."""
 
 import collections
+import functools
 import re
 
 import jax
@@ -29,6 +30,19 @@ def test_gradient_program_is_that_of_custom_vjp(name, depth):
     want = operations(jax.value_and_grad(loss(by_hand, depth), every), *args)
     assert got == want
     assert sum(got.values()) > 3  # the pattern found operations at all
+
+
+@pytest.mark.parametrize("name", ["saved_input", "saved_output", "saved_intermediate"])
+@pytest.mark.parametrize("depth", [2, 5])
+def test_chain_of_one_function_is_that_of_custom_vjp(name, depth):
+    """F(F(x)) and longer chains, with nothing between the calls, compile to the operations of custom_vjp."""
+    apply, by_hand, _ = PAIRS[name]
+
+    def chained(f):
+        return jax.value_and_grad(lambda x: functools.reduce(lambda x, _: f(x), range(depth), x).sum())
+
+    args = arguments(name)
+    assert operations(chained(apply), *args) == operations(chained(by_hand), *args)
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import jax
 
-from fnjax._errors import ArgumentError, ContextError, error, type_name
 from fnjax._jax.trees import is_tensor, to_tensor
+from fnjax._messages.arguments import no_bool, no_dirty_array, no_tuple, read_twice, unmarkable, unsaveable
 
 
 class NeedsInputGrad(tuple[Any, ...]):
@@ -94,16 +94,7 @@ class FunctionCtx:
         """
         for i, tensor in enumerate(tensors):
             if tensor is not None and not is_tensor(tensor):
-                raise error(
-                    ArgumentError,
-                    f"save_for_backward can only save variables, but argument {i} is of type {type_name(tensor)} "
-                    f"({type(self).__name__})",
-                    "save-for-backward",
-                    expected="arrays and None, each as an argument of its own",
-                    got=f"argument {i} = {tensor!r:.80}",
-                    fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; a "
-                    "number that should have a gradient goes into apply as jnp.asarray(number)",
-                )
+                raise unsaveable(type(self).__name__, i, tensor)
         self._to_save = tuple(None if t is None else to_tensor(t) for t in tensors)
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -124,13 +115,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """In `backward` the saved arrays; in `forward` the empty tuple, as in PyTorch."""
         if self._saved is None:
-            raise error(
-                ContextError,
-                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
-                f"autograd.Function ({type(self).__name__})",
-                "saved-tensors-once",
-                fix="Either access saved_tensors only once, or set clear_saved_tensors_on_access=False",
-            )
+            raise read_twice(type(self).__name__)
         saved = self._saved
         if self._single_access and saved:
             self._saved = None
@@ -185,13 +170,7 @@ class FunctionCtx:
         if value is None:
             return ()
         if not isinstance(value, tuple):
-            raise error(
-                ContextError,
-                f"autograd internal error: {attribute} attribute is expected to be a tuple but is "
-                f"{type_name(value)} ({type(self).__name__})",
-                "ctx-attributes",
-                fix=f"assign a tuple to ctx.{attribute}, or call the method of ctx that sets it",
-            )
+            raise no_tuple(type(self).__name__, attribute, value)
         return value
 
     def mark_dirty(self, *tensors: Any) -> None:
@@ -204,13 +183,7 @@ class FunctionCtx:
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
-                raise error(
-                    ContextError,
-                    f"mark_dirty can only accept variables, but argument {i} is of type {type_name(tensor)} "
-                    f"({type(self).__name__})",
-                    "mark-dirty",
-                    fix="pass the input arrays that the PyTorch code changed in place",
-                )
+                raise no_dirty_array(type(self).__name__, i, tensor)
             if not any(tensor is x for x in self._inputs):
                 warnings.warn(
                     "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
@@ -228,13 +201,7 @@ class FunctionCtx:
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
-                raise error(
-                    ContextError,
-                    f"mark_non_differentiable only accepts variable arguments, but got {type_name(tensor)} "
-                    f"({type(self).__name__}, argument {i})",
-                    "mark-non-differentiable",
-                    fix="pass the output arrays themselves, before they are returned",
-                )
+                raise unmarkable(type(self).__name__, i, tensor)
         self._non_differentiable = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:
@@ -252,13 +219,7 @@ class FunctionCtx:
             TypeError: for anything but a bool.
         """
         if not isinstance(value, bool):
-            raise error(
-                ArgumentError,
-                "set_materialize_grads received an invalid combination of arguments - got "
-                f"({type_name(value)}), but expected (bool) ({type(self).__name__})",
-                "set-materialize-grads",
-                fix="pass True or False",
-            )
+            raise no_bool(type(self).__name__, value)
         self._materialize = value
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
-from fnjax._errors import ArgumentError, error, type_name
+from fnjax._messages.arguments import no_hook
 
 
 class Hooks(NamedTuple):
@@ -58,14 +58,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
             if not callable(hook):
-                raise error(
-                    ArgumentError,
-                    f"saved_tensors_hooks: {name} is not callable",
-                    "hooks",
-                    expected="a function of one argument",
-                    got=type_name(hook),
-                    fix="pass two functions, saved_tensors_hooks(pack_hook, unpack_hook)",
-                )
+                raise no_hook(name, hook)
         self._hooks = Hooks(pack_hook, unpack_hook)
         self._tokens: list[Token[Hooks | None]] = []
 

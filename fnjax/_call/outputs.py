@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fnjax._errors import OutputError, error, type_name
+from fnjax._call.definition import Definition
 from fnjax._jax.rule import Arrays
-from fnjax._jax.trees import ARRAY, Split, is_array, is_tensor, refuse_torch, split
-from fnjax._methods import Methods
+from fnjax._jax.trees import ARRAY, Split, is_array, is_tensor, split
+from fnjax._messages.arguments import refuse_torch
+from fnjax._messages.outputs import container_output, number_output
 
 
 class Outputs(NamedTuple):
@@ -36,7 +37,7 @@ class Outputs(NamedTuple):
 _ONE_ARRAY = Outputs((ARRAY,), None)
 
 
-def take_outputs(methods: Methods, returned: Any) -> tuple[Arrays, Outputs]:
+def take_outputs(definition: Definition, returned: Any) -> tuple[Arrays, Outputs]:
     """The arrays that forward returned, as they came, and the form that they stood in."""
     if is_array(returned):
         return [returned], _ONE_ARRAY
@@ -44,20 +45,20 @@ def take_outputs(methods: Methods, returned: Any) -> tuple[Arrays, Outputs]:
     arrays: Arrays = []
     members = []
     for i, member in enumerate(returned if is_tuple else (returned,)):
-        where = f"output {i} of {methods.name}.forward"
+        where = f"output {i} of {definition.name}.forward"
         refuse_torch(member, where)
         taken, rest = split(member, is_tensor)
-        if taken and not is_tensor(member) and not methods.pytree:
-            raise error(
-                OutputError,
-                f"{where} is a {type_name(member)} that holds arrays; return a tuple",
-                "container-output",
-                method=methods.forward,
-                expected="an array, or a tuple of arrays and static values",
-                got=f"{type_name(member)} with {len(taken)} array(s); PyTorch would cut their gradients in silence",
-                fix="return a tuple, or set `pytree = True` on the class to have containers traversed",
-            )
+        if taken and not is_tensor(member) and not definition.options.pytree:
+            raise container_output(definition.forward, where, member, len(taken))
         arrays += taken
         members.append(rest)
     make = getattr(type(returned), "_make", tuple) if is_tuple else None
     return arrays, Outputs(tuple(members), make)
+
+
+def refuse_numbers(definition: Definition, returned: Any) -> None:
+    """Raise where forward made Python numbers of what is being differentiated."""
+    members = returned if isinstance(returned, tuple) else (returned,)
+    for member in members:
+        if isinstance(member, float | complex):
+            raise number_output(definition.forward, definition.name, member)

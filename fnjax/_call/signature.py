@@ -1,4 +1,4 @@
-"""Binding the arguments of `apply`, and telling which of them are tensors."""
+"""The parameters of a user's method, and binding the arguments of `apply` to those of forward."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import jax
-
-from fnjax._call.ctx import NeedsInputGrad
-from fnjax._errors import ArgumentError, error
-from fnjax._facts import NoFactsError, facts, tree_facts
-from fnjax._jax.trees import HOLE, Split, has_leaf, is_inexact, is_tensor, is_tracer, refuse_torch, split, to_tensor
+from fnjax._errors import ArgumentError
+from fnjax._jax.trees import has_leaf, is_tensor
+from fnjax._messages.arguments import array_as_keyword, refuse_torch, wrong_arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +76,7 @@ class Parameters:
                 raise self._error(f"{owner}.forward() got an unexpected keyword argument '{k}'", owner)
             refuse_torch(value, f"argument '{k}' of {owner}.apply")
             if has_leaf(value, is_tensor):
-                raise error(
-                    ArgumentError,
-                    f"{owner}.forward() got an array for its keyword-only argument '{k}'",
-                    "keyword-only",
-                    expected="a static value: keyword-only arguments are not differentiated",
-                    fix=f"make '{k}' a positional parameter of forward",
-                )
+                raise array_as_keyword(owner, k)
         for k in self.names[: len(given)]:
             if k in kwargs:
                 raise self._error(f"{owner}.forward() got multiple values for argument '{k}'", owner)
@@ -112,22 +103,7 @@ class Parameters:
         return given, named
 
     def _error(self, head: str, owner: str, note: str = "") -> ArgumentError:
-        if not self.takes_ctx:
-            style = "setup_context is defined, so forward takes no ctx"
-        elif self.first == "ctx":
-            style = "forward(ctx, ...) gets ctx from fnjax"
-        else:
-            style = (
-                f"without a setup_context the first parameter of forward, here '{self.first}', is ctx: write "
-                f"forward(ctx, {self.first}, ...), or add setup_context(ctx, inputs, output)"
-            )
-        return error(
-            ArgumentError,
-            head + (f" ({note})" if note else ""),
-            "arguments",
-            expected=f"{owner}.apply({', '.join(self._spelled())})",
-            fix=f"call {owner}.apply with the parameters of forward; {style}",
-        )
+        return wrong_arguments(head, note, owner, self._spelled(), self.first, takes_ctx=self.takes_ctx)
 
     def _spelled(self) -> list[str]:
         first_default = len(self.names) - len(self.defaults)
@@ -170,109 +146,3 @@ def _read_code(function: types.FunctionType, takes_ctx: bool) -> Parameters:
         takes_ctx=takes_ctx,
         first=names[0] if takes_ctx and names else "ctx",
     )
-
-
-Kind = Literal["tensor", "tree", "container", "static"]
-
-
-class Argument(NamedTuple):
-    """One positional argument.
-
-    Attributes:
-        kind: a tensor; a pytree whose arrays are differentiated; a container whose tracers are not; a static value.
-        split: the argument without its arrays.
-        start: the index of its first array among the operands.
-    """
-
-    kind: Kind
-    split: Split | None
-    start: int
-    static: Any = None
-
-    def facts(self) -> Hashable:
-        """The argument without its arrays, as a key."""
-        if self.kind == "container":
-            raise NoFactsError
-        if self.split is not None:
-            return tree_facts(self.split.treedef), tuple("array" if x is HOLE else (facts(x),) for x in self.split.rest)
-        return self.kind, facts(self.static)
-
-
-class Arguments:
-    """The arguments of one call without their arrays, the operands, which the caller keeps.
-
-    Attributes:
-        each: the positional arguments.
-        keywords: the keyword-only arguments.
-        differentiable: for each operand whether it may have a gradient.
-    """
-
-    def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
-        self.parameters, self.keywords = parameters, keywords
-        self.each: list[Argument] = []
-        self.differentiable: list[bool] = []
-
-    def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> list[jax.Array]:
-        """Take the positional arguments apart; return the operands."""
-        operands: list[jax.Array] = []
-        for i, arg in enumerate(args):
-            start, rest = len(operands), None
-            if is_tensor(arg):
-                kind: Kind = "tensor"
-                operands.append(to_tensor(arg))
-            elif pytree:
-                kind = "tree"
-                arrays, rest = split(arg, is_tensor)
-                operands += map(to_tensor, arrays)
-            elif has_leaf(arg, is_tracer):
-                kind = "container"
-                arrays, rest = split(arg, is_tracer)
-                operands += arrays
-            else:
-                kind = "static"
-                refuse_torch(arg, f"argument {i} ('{self.parameters.name(i)}') of {owner}.apply")
-            self.each.append(Argument(kind, rest, start, arg if kind == "static" else None))
-            self.differentiable += [kind != "container" and is_inexact(x) for x in operands[start:]]
-        return operands
-
-    def facts(self) -> tuple[Hashable, ...]:
-        """What the call means beyond its arrays.
-
-        Raises:
-            NoFactsError: where a static value can change, or a container holds tracers.
-        """
-        each = tuple(a.facts() for a in self.each)
-        return (*each, facts(tuple(self.keywords.items())), tuple(self.differentiable))
-
-    def name(self, index: int) -> str:
-        """How messages call an argument: its position and name."""
-        return f"argument {index} ('{self.parameters.name(index)}')"
-
-    def fill(self, operands: Sequence[Any]) -> list[Any]:
-        """The positional arguments with other arrays in place of the operands."""
-        return [self._fill(a, operands, a.static) for a in self.each]
-
-    def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
-        """`ctx.needs_input_grad`: for each argument whether it needs a gradient, in the structure of a pytree."""
-        return NeedsInputGrad(self._each(needs, False, containers=False))
-
-    def tangents(self, tangents: Sequence[Any]) -> list[Any]:
-        """For each argument its tangent, None for static values, in the structure of a pytree."""
-        return self._each(tangents, None, containers=False)
-
-    def axes(self, dims: Sequence[int | None]) -> list[Any]:
-        """`in_dims`: for each argument its batch axis, None for static values, in the structure of any container."""
-        return self._each(dims, None, containers=True)
-
-    def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
-        return [
-            nothing if a.kind == "container" and not containers else self._fill(a, values, nothing, nothing)
-            for a in self.each
-        ]
-
-    def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
-        if argument.kind == "static":
-            return static
-        if argument.split is None:
-            return values[argument.start]
-        return argument.split.fill(values[argument.start :], *otherwise)

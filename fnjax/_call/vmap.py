@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fnjax._call.arguments import Arguments
+from fnjax._call.definition import Definition
+from fnjax._call.explained import explained
 from fnjax._call.outputs import take_outputs
-from fnjax._call.signature import Arguments
-from fnjax._errors import BatchingError, describe, error
+from fnjax._errors import BatchingError
 from fnjax._jax.rule import Arrays
-from fnjax._methods import Methods, explained
+from fnjax._messages.outputs import vmap_out_dims, vmap_returns
 
 
 class VmapInfo(NamedTuple):
@@ -27,7 +29,7 @@ class VmapInfo(NamedTuple):
 
 
 def run_vmap(
-    methods: Methods,
+    definition: Definition,
     arguments: Arguments,
     size: int,
     operands: Sequence[Any],
@@ -37,49 +39,39 @@ def run_vmap(
     """Call `vmap(info, in_dims, *args)`; return the batched outputs and their batch axes.
 
     Args:
-        methods: the methods of the class.
+        definition: the class.
         arguments: the arguments of the call, without their arrays.
         size: the size of the batch.
         operands: the batched arrays.
         dims: for each operand its batch axis, or None.
         avals: the types of the outputs for one example.
     """
-    assert methods.vmap is not None
+    assert definition.vmap is not None
     in_dims = tuple(arguments.axes(dims))
-    with explained(methods, arguments, methods.vmap, operands):
-        returned = methods.vmap(VmapInfo(size), in_dims, *arguments.fill(operands), **arguments.keywords)
-    name = methods.name
+    with explained(definition, arguments, definition.vmap, operands):
+        returned = definition.vmap(VmapInfo(size), in_dims, *arguments.fill(operands), **arguments.keywords)
     if not isinstance(returned, tuple) or len(returned) != 2:
-        came = f"{len(returned)} returns" if isinstance(returned, tuple) else f"a {type(returned)}"
-        raise error(
-            BatchingError,
-            f"Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
-            f"compatible with the output. Got {came} instead ({name}.vmap)",
-            "vmap-returns",
-            method=methods.vmap,
-            got=describe(returned),
-            fix="return output, out_dims; out_dims is the batch axis (a tuple of them for several outputs) or None",
-        )
+        raise vmap_returns(definition.vmap, definition.name, returned)
     output, out_dims = returned
-    arrays, form = take_outputs(methods, output)
+    arrays, form = take_outputs(definition, output)
     counts = [member.holes for member in form.members]
     given = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(counts)
     if len(given) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
-        raise _incompatible(methods, out_dims, f"an output with {len(counts)} member(s)")
-    axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(methods, member, n)]
+        raise _incompatible(definition, out_dims, f"an output with {len(counts)} member(s)")
+    axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(definition, member, n)]
     wanted = [(a.shape, a.dtype) for a in avals]
     came_types = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
     if came_types != wanted:
-        raise _incompatible(methods, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
+        raise _incompatible(definition, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
     return arrays, axes
 
 
-def _axes(methods: Methods, member: Any, count: int) -> list[int | None]:
+def _axes(definition: Definition, member: Any, count: int) -> list[int | None]:
     leaves = jax.tree.leaves(member, is_leaf=lambda x: x is None)
     if len(leaves) == 1:
         leaves *= count
     if len(leaves) != count or not all(leaf is None or isinstance(leaf, int) for leaf in leaves):
-        raise _incompatible(methods, member, f"an output with {count} array(s)")
+        raise _incompatible(definition, member, f"an output with {count} array(s)")
     return leaves
 
 
@@ -89,14 +81,5 @@ def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     return tuple(n for i, n in enumerate(shape) if i != axis % len(shape)) if shape else (-1,)
 
 
-def _incompatible(methods: Methods, out_dims: Any, output: str) -> BatchingError:
-    return error(
-        BatchingError,
-        f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "
-        f"out_dims={out_dims} to be compatible with the structure of `output` ({methods.name}.vmap)",
-        "vmap-out-dims",
-        method=methods.vmap,
-        expected="for each output the axis of its batch, or None",
-        got=f"out_dims={out_dims} for {output}",
-        fix="return as many out_dims as outputs, each the axis on which that output is batched",
-    )
+def _incompatible(definition: Definition, out_dims: Any, output: str) -> BatchingError:
+    return vmap_out_dims(definition.vmap, definition.name, out_dims, output)

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check import sparsity as _structure
+from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array
-from fnjax._check.problem import Leaf, Problem, resolution, traced
+from fnjax._check.problem import Leaf, Problem, measure_resolution, trace_inlined
 from fnjax._check.report import failure
-from fnjax._jaxpr import open_jaxpr
+from fnjax._jax.programs import walk_equations
+from fnjax._jax.versions import open_jaxpr
 
 LARGE = -512.0
 UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
@@ -46,7 +47,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
         for p in x.parts:
             a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
             expected, size = LARGE * (a + 4 * b), abs(LARGE) * (np.abs(a) + 4 * np.abs(b))
-            rounding = resolution(problem.parts[p].dtype) ** 0.5
+            rounding = measure_resolution(problem.parts[p].dtype) ** 0.5
             # What cancels in backward was about as large as grad_output.
             most = np.max(size, initial=abs(LARGE), where=np.isfinite(size))
             slack = rtol * size + rounding * most + nondet_tol * (1 + 5 * abs(LARGE))
@@ -193,14 +194,14 @@ def check_grad_dtypes(problem: Problem) -> None:
     from a narrower dtype, in which the function itself computes nothing, was computed with too few digits.
     """
     grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
-    program = traced(problem.pull_traced, problem.types_out, problem.in_shapes)
-    function = traced(problem.real, problem.types_in, problem.out_shapes)
-    own = set() if function is None else {v.aval.dtype for e in _structure.equations(function) for v in e.outvars}
+    program = trace_inlined(problem.pull_traced, problem.types_out, problem.in_shapes)
+    function = trace_inlined(problem.real, problem.types_in, problem.out_shapes)
+    own = set() if function is None else {v.aval.dtype for e in walk_equations(function) for v in e.outvars}
     for x in problem.inputs:
         for p in x.parts:
             came = grads[p].dtype
             if program is not None:
-                narrow = _cast_from(program, p) - own
+                narrow = _find_casts(program, p) - own
                 came = min(narrow, key=lambda d: d.itemsize) if narrow else came
             if came != problem.parts[p].dtype:
                 raise failure(
@@ -211,7 +212,7 @@ def check_grad_dtypes(problem: Problem) -> None:
                 )
 
 
-def _cast_from(program: Any, output: int) -> set[Any]:
+def _find_casts(program: Any, output: int) -> set[Any]:
     """The narrower dtypes from which an output is cast at its very end."""
     jaxpr = open_jaxpr(program)
     made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
@@ -222,7 +223,7 @@ def _cast_from(program: Any, output: int) -> set[Any]:
         if eqn is None:
             continue
         name = eqn.primitive.name
-        if name in _structure.MOVEMENTS or name in ("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"):
+        if name in _sparsity.MOVEMENTS or name in ("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"):
             todo += eqn.invars
         elif name == "convert_element_type":
             source = eqn.invars[0].aval.dtype

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fnjax._check.jacobian import Array, Arrays
-from fnjax._check.problem import Problem, random_directions, resolution
+from fnjax._check.problem import Problem, draw_directions, measure_resolution
 
 DRAWS = 2
 
@@ -57,58 +57,58 @@ def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
         return float(sum(np.vdot(x, y) for x, y in zip(xs, ys, strict=True)))
 
 
-def _differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, list[Array]]:
+def _take_differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, list[Array]]:
     """The derivative along v, and for each output how far rounding may have moved it."""
     one, two = problem.difference(v, eps), problem.difference(v, 2 * eps)
     scatter = np.concatenate([np.abs(a - b).ravel() for a, b in zip(one, two, strict=True)] or [np.zeros(0)])
     median = float(np.median(scatter)) if scatter.size else 0.0
-    unit = 16 * max(resolution(p.dtype) for p in problem.parts) / eps
+    unit = 16 * max(measure_resolution(p.dtype) for p in problem.parts) / eps
     with np.errstate(invalid="ignore", over="ignore"):
         best = [(4 * a - b) / 3 for a, b in zip(one, two, strict=True)]
         return best, [2 * median + unit * np.abs(y) for y in problem.values]
 
 
-def _tolerated(derivative: Arrays, rtol: float, atol: float) -> float:
+def _find_tolerance(derivative: Arrays, rtol: float, atol: float) -> float:
     """What slow mode tolerates in an entry of usual size, of the output where that is least."""
     return min((atol + rtol * float(np.median(np.abs(d))) for d in derivative if d.size), default=np.inf)
 
 
-def backward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
+def check_backward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
     """Compare uᵀA v with uᵀN v; None where there is nothing to doubt."""
-    doubt = _backward(problem, eps, rtol, atol, seed, None)
+    doubt = _find_doubt(problem, eps, rtol, atol, seed, None)
     if doubt is not None and not all(problem.connected) and any(problem.connected):
         counts = [c for y, c in zip(problem.outputs, problem.connected, strict=True) for _ in y.parts]
-        doubt = _backward(problem, eps, rtol, atol, seed, counts)
+        doubt = _find_doubt(problem, eps, rtol, atol, seed, counts)
     return doubt
 
 
-def _backward(
+def _find_doubt(
     problem: Problem, eps: float, rtol: float, atol: float, seed: int, counts: Sequence[bool] | None
 ) -> Doubt | None:
     rng = np.random.default_rng(seed)
     for draw in range(DRAWS):
-        v = random_directions(rng, problem.in_shapes)
+        v = draw_directions(rng, problem.in_shapes)
         u, pulled = problem.pull_random(seed, draw)
         if counts is not None:
             u = [x * c for x, c in zip(u, counts, strict=True)]
             pulled = [np.asarray(g, np.float64) for g in problem.pull(u)]
-        derivative, rounding = _differences(problem, v, eps)
+        derivative, rounding = _take_differences(problem, v, eps)
         numerical, analytical = _dot(u, derivative), _dot(pulled, v)
         spread = np.sqrt(sum(np.sum((x * e) ** 2) for x, e in zip(u, rounding, strict=True)))
         tolerance = 5 * float(spread) + 1e-12 * sum(
             float(np.sum(np.abs(g * x))) for g, x in zip(pulled, v, strict=True)
         )
-        if not (abs(analytical - numerical) <= tolerance and 5 * spread <= _tolerated(derivative, rtol, atol)):
+        if not (abs(analytical - numerical) <= tolerance and 5 * spread <= _find_tolerance(derivative, rtol, atol)):
             return Doubt(seed, draw, numerical, analytical, tolerance)
     return None
 
 
-def forward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
+def check_forward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
     """Compare A v with N v; None where there is nothing to doubt."""
     rng = np.random.default_rng(seed)
     for draw in range(DRAWS):
-        v = random_directions(rng, problem.in_shapes)
-        derivative, rounding = _differences(problem, v, eps)
+        v = draw_directions(rng, problem.in_shapes)
+        derivative, rounding = _take_differences(problem, v, eps)
         for d, t, e in zip(derivative, problem.push(v), rounding, strict=True):
             analytical = np.asarray(t, np.float64)
             with np.errstate(invalid="ignore"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax._check import derivative_properties as _modes
+from fnjax._check import derivative_properties as _properties
 from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
@@ -114,21 +114,21 @@ def gradcheck(
             if check_backward_ad:
                 check.backward(nondet_tol, fast_mode)
                 if check_grad_dtypes:
-                    _modes.check_grad_dtypes(check.problem)
+                    _properties.check_grad_dtypes(check.problem)
             if check_forward_ad:
                 check.forward(fast_mode)
                 if check_undefined_grad:
-                    _modes.check_undefined_tangents(check.problem, seed)
+                    _properties.check_undefined_tangents(check.problem, seed)
             if check_batched_forward_grad:
-                _modes.check_batched(check.problem, seed, forward=True)
+                _properties.check_batched(check.problem, seed, forward=True)
             if check_backward_ad:
                 if check_batched_grad:
-                    _modes.check_batched(check.problem, seed, forward=False)
-                _modes.check_multiplied(check.problem, masked=bool(masked))
+                    _properties.check_batched(check.problem, seed, forward=False)
+                _properties.check_multiplied(check.problem, masked=bool(masked))
                 if check_linear_grad:
-                    _modes.check_linear(check.problem, seed, rtol, nondet_tol)
+                    _properties.check_linear(check.problem, seed, rtol, nondet_tol)
                 if check_undefined_grad:
-                    _modes.check_undefined_grads(check.problem)
+                    _properties.check_undefined_grads(check.problem)
     except GradcheckError:
         if raise_exception:
             raise
@@ -144,7 +144,7 @@ class _Check:
 
     @functools.cached_property
     def _numerical(self) -> Blocks:
-        return _jacobian.jacobian(self.problem.numerical(self._eps), by_rows=False)
+        return _jacobian.compute_jacobian(self.problem.numerical(self._eps), by_rows=False)
 
     def backward(self, nondet_tol: float, fast_mode: bool) -> None:
         """Compare backward with finite differences."""
@@ -152,7 +152,7 @@ class _Check:
         doubt = None
         if fast_mode:
             again = self._again(nondet_tol)
-            doubt = _fast.backward(problem, self._eps, self._rtol, self._atol, self._seed)
+            doubt = _fast.check_backward(problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None and again is None:
                 return
         numerical = self._numerical
@@ -160,7 +160,7 @@ class _Check:
             again = self._again(nondet_tol)
         self._check_values()
         try:
-            analytical = _jacobian.jacobian(problem.backward(), by_rows=True, again=again)
+            analytical = _jacobian.compute_jacobian(problem.backward(), by_rows=True, again=again)
         except _jacobian.NotReentrantError as e:
             raise failure(
                 "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
@@ -193,12 +193,12 @@ class _Check:
         """Compare forward mode with finite differences."""
         doubt = None
         if fast_mode:
-            doubt = _fast.forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
+            doubt = _fast.check_forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None:
                 return
         self.problem.push([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp says so here
         numerical = self._numerical
-        analytical = _jacobian.jacobian(self.problem.forward(), by_rows=False)
+        analytical = _jacobian.compute_jacobian(self.problem.forward(), by_rows=False)
         self._compare(numerical, analytical, doubt, forward=True)
 
     def _compare(self, numerical: Blocks, analytical: Blocks, doubt: _fast.Doubt | None, *, forward: bool) -> None:
@@ -216,8 +216,8 @@ class _Check:
         """What else is wrong with backward, which explains why the Jacobians differ."""
         try:
             if not forward:
-                _modes.check_multiplied(self.problem, masked=True)
-                _modes.check_linear(self.problem, self._seed, self._rtol, 0.0)
+                _properties.check_multiplied(self.problem, masked=True)
+                _properties.check_linear(self.problem, self._seed, self._rtol, 0.0)
         except GradcheckError as e:
             return str(e).splitlines()[0]
         return ""

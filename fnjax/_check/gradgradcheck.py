@@ -11,7 +11,7 @@ import numpy as np
 
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
-from fnjax._check.problem import Selection, argument_names, is_differentiable
+from fnjax._check.problem import Selection, is_differentiable, name_arguments
 from fnjax._jax.trees import to_tensor
 
 
@@ -94,7 +94,7 @@ def gradgradcheck(
             given = tuple(_uniform(rng, y) for y in outputs)
     given = _fitting(outputs, given)
     gradient = _Gradient(func, len(args), chosen)
-    gradient.argument_names = [*argument_names(func, len(args)), *(f"grad_outputs[{i}]" for i in range(len(given)))]
+    gradient.argument_names = [*name_arguments(func, len(args)), *(f"grad_outputs[{i}]" for i in range(len(given)))]
     return gradcheck(
         gradient,
         (*args, *given),

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._check.problem import argument_names, is_differentiable
+from fnjax._check.problem import is_differentiable, name_arguments
 from fnjax._check.report import PAGE
 from fnjax._class.function import Function
 from fnjax._errors import ArgumentError, describe, message, type_name
@@ -104,7 +104,7 @@ def _named(args: Sequence[Any], argnums: int | Sequence[int]) -> list[int]:
 
 
 def _warn_of_containers(func: Any, args: Sequence[Any], nested: Sequence[int], owner: type[Function] | None) -> None:
-    names = argument_names(func, len(args))
+    names = name_arguments(func, len(args))
     for i in nested:
         name = f"input {i}" + (f" ('{names[i]}')" if names[i] else "")
         remedy = (

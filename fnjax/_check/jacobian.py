@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check import sparsity as _structure
+from fnjax._check import running as _running
+from fnjax._check import sparsity as _sparsity
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
@@ -68,14 +69,14 @@ class Matrix:
 
     def plus_i(self, imaginary: Matrix) -> Matrix:
         """This matrix plus i times another."""
-        keys = _union(self, imaginary)
+        keys = _unite(self, imaginary)
         if keys is None:
             every = np.arange(self.shape[0] * self.shape[1])
             return Matrix(self.shape, None, self.at(every) + 1j * imaginary.at(every))
         return Matrix(self.shape, keys, self.at(keys) + 1j * imaginary.at(keys))
 
 
-def _union(a: Matrix, b: Matrix) -> Array | None:
+def _unite(a: Matrix, b: Matrix) -> Array | None:
     return None if a.keys is None or b.keys is None else np.union1d(a.keys, b.keys)
 
 
@@ -102,7 +103,7 @@ class Mismatch:
 
 def compare(numerical: Matrix, analytical: Matrix, rtol: float, atol: float) -> Mismatch | None:
     """The worst place where |analytical - numerical| > atol + rtol |numerical|, as `allclose` has it."""
-    keys = _union(numerical, analytical)
+    keys = _unite(numerical, analytical)
     size = numerical.shape[0] * numerical.shape[1] if keys is None else keys.size
     worst: tuple[float, int] | None = None
     count = 0
@@ -160,7 +161,7 @@ class Program:
         return [direction if i == part else np.zeros(shape) for i, shape in enumerate(self.ins)]
 
 
-def jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> list[list[Matrix]]:
+def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> list[list[Matrix]]:
     """The blocks of a Jacobian, `result[input][output]`.
 
     Args:
@@ -170,23 +171,23 @@ def jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> 
     """
     found: list[list[Matrix] | None] = [None] * len(program.ins)
     if again is None and program.traced is not None:
-        dependence = _structure.reads(program.traced)
+        dependence = _sparsity.find_reads(program.traced)
         each = [
             [d.get(i, np.full(out, -1)) for d, out in zip(dependence, program.outs, strict=True)]
             for i in range(len(program.ins))
         ]
         if any(all(r is not None for r in reads) for reads in each):
             off = program.respond([np.zeros(shape) for shape in program.ins])
-            found = [_by_structure(program, i, reads, off) for i, reads in enumerate(each)]
+            found = [_find_by_sparsity(program, i, reads, off) for i, reads in enumerate(each)]
     rest = [i for i, blocks in enumerate(found) if blocks is None]
     if rest:
-        for i, blocks in zip(rest, _by_steps(program, rest, again), strict=True):
+        for i, blocks in zip(rest, _find_by_steps(program, rest, again), strict=True):
             found[i] = blocks
     done = [row for row in found if row is not None]
-    return [[_turned(m) for m in column] for column in zip(*done, strict=True)] if by_rows else done
+    return [[_turn(m) for m in column] for column in zip(*done, strict=True)] if by_rows else done
 
 
-def _turned(matrix: Matrix) -> Matrix:
+def _turn(matrix: Matrix) -> Matrix:
     n, m = matrix.shape
     if matrix.keys is None:
         return Matrix((m, n), None, np.ascontiguousarray(matrix.values.reshape(n, m).T).ravel())
@@ -194,12 +195,12 @@ def _turned(matrix: Matrix) -> Matrix:
     return Matrix.sparse((m, n), columns, rows, matrix.values)
 
 
-def _by_structure(program: Program, part: int, reads: Sequence[Any], off: Arrays) -> list[Matrix] | None:
+def _find_by_sparsity(program: Program, part: int, reads: Sequence[Any], off: Arrays) -> list[Matrix] | None:
     """All responses to one part from one step, if each element of the responses reads one element of it."""
     if any(r is None for r in reads):
         return None
     shape = program.ins[part]
-    masks = [_mask(shape, seed) for seed in range(MASKS)]
+    masks = [_draw_mask(shape, seed) for seed in range(MASKS)]
     try:
         on, *some = (program.respond(program.directions(part, d)) for d in (np.ones(shape), *masks))
     except StepError:
@@ -221,7 +222,7 @@ def _by_structure(program: Program, part: int, reads: Sequence[Any], off: Arrays
     ]
 
 
-def _mask(shape: tuple[int, ...], seed: int) -> Array:
+def _draw_mask(shape: tuple[int, ...], seed: int) -> Array:
     """Random zeros and ones, some of each where there are two elements."""
     flat = np.random.default_rng(seed).integers(0, 2, int(np.prod(shape))).astype(np.float64)
     if flat.size > 1:
@@ -229,40 +230,40 @@ def _mask(shape: tuple[int, ...], seed: int) -> Array:
     return flat.reshape(shape)
 
 
-def _by_steps(program: Program, rest: list[int], again: float | None) -> list[list[Matrix]]:
+def _find_by_steps(program: Program, rest: list[int], again: float | None) -> list[list[Matrix]]:
     """All responses to all unit directions of some parts."""
     sizes = [int(np.prod(program.ins[i])) for i in rest]
     if again is None and program.traced is not None and program.staged is not None:
-        operations, held = _structure.cost(program.traced)
+        operations, held = _running.measure_cost(program.traced)
         if sum(sizes) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
             # Whatever goes wrong here, the way below is right, and its errors are the user's own.
             try:
-                return _compiled(program, rest, sizes, held)
+                return _compile_steps(program, rest, sizes, held)
             except Exception:  # noqa: BLE001 - as said
                 pass
-    return _looped(program, rest, sizes, again)
+    return _loop_steps(program, rest, sizes, again)
 
 
-def _empty(sizes: list[int], outs: list[tuple[int, ...]]) -> list[list[Array]]:
+def _make_blocks(sizes: list[int], outs: list[tuple[int, ...]]) -> list[list[Array]]:
     return [[np.zeros((n, int(np.prod(out)))) for out in outs] for n in sizes]
 
 
-def _filled(blocks: list[list[Array]]) -> list[list[Matrix]]:
+def _make_matrices(blocks: list[list[Array]]) -> list[list[Matrix]]:
     return [[Matrix((b.shape[0], b.shape[1]), None, b.ravel()) for b in row] for row in blocks]
 
 
-def _looped(program: Program, rest: list[int], sizes: list[int], again: float | None) -> list[list[Matrix]]:
-    blocks = _empty(sizes, program.outs)
+def _loop_steps(program: Program, rest: list[int], sizes: list[int], again: float | None) -> list[list[Matrix]]:
+    blocks = _make_blocks(sizes, program.outs)
     places = [(at, k) for at, size in enumerate(sizes) for k in range(size)]
     difference = 0.0
-    for at, k in progress(places, program.name):
+    for at, k in show_progress(places, program.name):
         shape = program.ins[rest[at]]
-        directions = program.directions(rest[at], _unit(shape, k))
+        directions = program.directions(rest[at], _make_unit(shape, k))
         try:
             responses = program.respond(directions)
             if again is not None:
                 for x, y in zip(responses, program.respond(directions), strict=True):
-                    difference = max(difference, _distance(x, y))
+                    difference = max(difference, _measure_distance(x, y))
         except StepError as e:
             index = tuple(map(int, np.unravel_index(k, shape)))
             what, by, before, after = e.args
@@ -274,22 +275,22 @@ def _looped(program: Program, rest: list[int], sizes: list[int], again: float | 
             block[k] = response.ravel()
     if again is not None and difference > again:
         raise NotReentrantError(difference)
-    return _filled(blocks)
+    return _make_matrices(blocks)
 
 
-def _distance(x: Array, y: Array) -> float:
+def _measure_distance(x: Array, y: Array) -> float:
     with np.errstate(invalid="ignore"):
         distance = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
     return float(np.max(np.where(np.isnan(distance), np.inf, distance), initial=0.0))
 
 
-def _unit(shape: tuple[int, ...], k: int) -> Array:
+def _make_unit(shape: tuple[int, ...], k: int) -> Array:
     unit = np.zeros(int(np.prod(shape)))
     unit[k] = 1.0
     return unit.reshape(shape)
 
 
-def _compiled(program: Program, rest: list[int], sizes: list[int], held: int) -> list[list[Matrix]]:
+def _compile_steps(program: Program, rest: list[int], sizes: list[int], held: int) -> list[list[Matrix]]:
     staged, total = program.staged, sum(sizes)
     assert staged is not None
     ends = list(itertools.accumulate(sizes))
@@ -303,11 +304,11 @@ def _compiled(program: Program, rest: list[int], sizes: list[int], held: int) ->
         ]
         return jnp.concatenate([jnp.ravel(r).astype(float) for r in staged(directions)])
 
-    many = jax.vmap(one) if _structure.is_jax_own(program.traced) else lambda js: jax.lax.map(one, js)
+    many = jax.vmap(one) if _running.is_jax_own(program.traced) else lambda js: jax.lax.map(one, js)
     step = max(1, min(total, CHUNK_STEPS, CHUNK_BYTES // max(1, held + 8 * total)))
     run = jax.jit(many)
-    blocks = _empty(sizes, program.outs)
-    for start in progress(range(0, total, step), program.name):
+    blocks = _make_blocks(sizes, program.outs)
+    for start in show_progress(range(0, total, step), program.name):
         js = np.minimum(np.arange(start, start + step), total - 1)
         responses = np.asarray(run(js), np.float64)
         for j, response in zip(range(start, min(start + step, total)), responses, strict=False):
@@ -316,7 +317,7 @@ def _compiled(program: Program, rest: list[int], sizes: list[int], held: int) ->
             for block, values in zip(blocks[at], np.split(response, out_ends[:-1]), strict=True):
                 block[k] = values
     _confirm(program, rest, blocks)
-    return _filled(blocks)
+    return _make_matrices(blocks)
 
 
 def _confirm(program: Program, rest: list[int], blocks: list[list[Array]]) -> None:
@@ -326,12 +327,12 @@ def _confirm(program: Program, rest: list[int], blocks: list[list[Array]]) -> No
         if not program.ins[i] or 0 not in program.ins[i]:
             k = int(rng.integers(blocks[at][0].shape[0]))
             for block, response in zip(
-                blocks[at], program.respond(program.directions(i, _unit(program.ins[i], k))), strict=True
+                blocks[at], program.respond(program.directions(i, _make_unit(program.ins[i], k))), strict=True
             ):
                 np.testing.assert_allclose(block[k], response.ravel(), rtol=1e-3, atol=1e-5)
 
 
-def progress(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
+def show_progress(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
     """The steps, with a bar on a terminal once they have taken two seconds."""
     if len(steps) > 1 and sys.stderr is not None and sys.stderr.isatty():
         try:

@@ -14,8 +14,8 @@ from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
-from fnjax._check.jacobian import progress
-from fnjax._check.problem import Problem, Selection, argument_names
+from fnjax._check.jacobian import show_progress
+from fnjax._check.problem import Problem, Selection, name_arguments
 from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
 from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
 
@@ -62,7 +62,7 @@ def _line(result: Any) -> str:
 OpcheckResults.__module__ = "fnjax"
 
 
-def together(failures: Mapping[str, str]) -> str:
+def join_failures(failures: Mapping[str, str]) -> str:
     """What failed tests say, each text once."""
     tests: dict[str, list[str]] = {}
     for name, text in failures.items():
@@ -134,14 +134,14 @@ def opcheck(
     with double_precision(args):
         subject = _Subject(func, args, dict(kwargs or {}), chosen, atol, rtol, seed)
         results = OpcheckResults()
-        for name in progress(names, "opcheck"):
+        for name in show_progress(names, "opcheck"):
             try:
                 results[name] = TESTS[name](subject) or SUCCESS
             except Exception as e:  # noqa: BLE001 - whatever it is, it is what the table shows
                 results[name] = e
     if results.failures and raise_exception:
         first = next(iter(results.failures.values()))
-        details = together({name: f"{type(e).__name__}: {e}" for name, e in results.failures.items()})
+        details = join_failures({name: f"{type(e).__name__}: {e}" for name, e in results.failures.items()})
         raise OpcheckError(f"opcheck failed\n{results}\n\n{details}", results) from first
     return results
 
@@ -162,14 +162,14 @@ class _Subject:
         self.func: Any = func
         if kwargs:
             self.func = functools.partial(func, **kwargs)
-            self.func.argument_names = argument_names(func, len(args))
+            self.func.argument_names = name_arguments(func, len(args))
         self.args, self.chosen, self.seed = args, chosen, seed
         self.tolerances: dict[str, Any] = {k: v for k, v in (("atol", atol), ("rtol", rtol)) if v is not None}
         # Every array is an operand, also those that are not differentiated: jit is to trace them all.
         operands = [i for i, x in enumerate(args) if i in chosen or is_tensor(x)]
         self._all = Selection(args, operands)
         self.arrays = self._all.arrays
-        known = argument_names(self.func, len(args))
+        known = name_arguments(self.func, len(args))
         self.names = [
             f"input {i}" + (f" ('{known[i]}')" if known[i] else "") + path for _, i, path in self._all.leaves()
         ]

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from fnjax._check import sparsity as _structure
+from fnjax._check import running as _running
+from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._errors import OutputError, type_name
-from fnjax._jax.trees import Split, is_inexact, is_tensor, refuse_torch, split, to_tensor
+from fnjax._jax.trees import Split, is_inexact, is_tensor, split, to_tensor
+from fnjax._messages.arguments import refuse_torch
 
 
 class NoArrayError(OutputError, AttributeError):
@@ -103,11 +105,11 @@ class Problem:
         self._func, self._selection = func, Selection(inputs, argnums)
         self._pulled: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}
         self.inputs: list[Leaf] = []
-        names = argument_names(func, len(inputs))
+        names = name_arguments(func, len(inputs))
         for array, i, suffix in self._selection.leaves():
             name = f"input {i}" + (f" ('{names[i]}')" if names[i] else "") + suffix
             self._add(self.inputs, i, name, array)
-        self.parts = [np.asarray(p) for x in self._selection.arrays for p in _apart(np.asarray(x))]
+        self.parts = [np.asarray(p) for x in self._selection.arrays for p in _split_complex(np.asarray(x))]
         returned = func(*self._selection.args)
         refuse_torch(returned, "the output of func")
         paths = tree_flatten_with_path(returned)[0]
@@ -127,7 +129,7 @@ class Problem:
             plain = keystr(path) in ("", f"[{j}]")
             if j in self._picked:
                 self._add(self.outputs, position, f"output {position}" + ("" if plain else f" ({keystr(path)})"), y)
-        self.values = [_host(p) for j in self._picked for p in self._out_parts(paths[j][1])]
+        self.values = [_fetch(p) for j in self._picked for p in self._out_parts(paths[j][1])]
         self._out_dtypes = [p.dtype for j in self._picked for p in self._out_parts(paths[j][1])]
 
     @staticmethod
@@ -138,7 +140,7 @@ class Problem:
 
     def _out_parts(self, y: Any) -> list[Any]:
         y = to_tensor(y)
-        return [y.astype(float)] if self.constant else _apart(y)
+        return [y.astype(float)] if self.constant else _split_complex(y)
 
     # --- the function
 
@@ -195,16 +197,16 @@ class Problem:
                 if of(p) != e:
                     raise StepError(what, eps, e, of(p))
         with np.errstate(invalid="ignore", over="ignore"):
-            return [(_host(p) - _host(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+            return [(_fetch(p) - _fetch(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
 
     def numerical(self, eps: float) -> Program:
         """Central differences."""
-        closed = traced(self.real, self.types_in, self.out_shapes)
+        closed = trace_inlined(self.real, self.types_in, self.out_shapes)
 
         def staged(directions: list[Any]) -> list[Any]:
             moves = [(eps * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
-            plus = _structure.evaluate(closed, [p + m for p, m in zip(self.parts, moves, strict=True)])
-            minus = _structure.evaluate(closed, [p - m for p, m in zip(self.parts, moves, strict=True)])
+            plus = _running.evaluate(closed, [p + m for p, m in zip(self.parts, moves, strict=True)])
+            minus = _running.evaluate(closed, [p - m for p, m in zip(self.parts, moves, strict=True)])
             return [(p.astype(float) - m.astype(float)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
 
         return Program(
@@ -225,7 +227,7 @@ class Problem:
     @property
     def values_differentiated(self) -> Arrays:
         """The parts of the outputs as they are while the function is being differentiated."""
-        return [_host(y) for y in self._vjp[0]]
+        return [_fetch(y) for y in self._vjp[0]]
 
     @property
     def types_out(self) -> list[jax.ShapeDtypeStruct]:
@@ -238,28 +240,28 @@ class Problem:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Backward, un-jitted: cotangents of the parts of the outputs → gradients of those of the inputs."""
-        return list(self._vjp[1]([_as(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
+        return list(self._vjp[1]([_cast(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
 
     def pull_random(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
         """Random cotangents and what backward gives for them, once for each seed and draw."""
         if (seed, draw) not in self._pulled:
-            cotangents = random_directions(np.random.default_rng([seed, draw]), self.out_shapes)
-            self._pulled[seed, draw] = cotangents, [_host(g) for g in self.pull(cotangents)]
+            cotangents = draw_directions(np.random.default_rng([seed, draw]), self.out_shapes)
+            self._pulled[seed, draw] = cotangents, [_fetch(g) for g in self.pull(cotangents)]
         return self._pulled[seed, draw]
 
     def push(self, tangents: Sequence[Any]) -> list[Any]:
         """Forward mode, un-jitted."""
         primals = list(map(jnp.asarray, self.parts))
-        return list(jax.jvp(self.real, primals, [_as(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
+        return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> Program:
         """The pullback as a program of the cotangents."""
-        return _linear("analytical Jacobian", self.pull, self.pull_traced, self.types_out, self.in_shapes)
+        return _make_linear("analytical Jacobian", self.pull, self.pull_traced, self.types_out, self.in_shapes)
 
     def forward(self) -> Program:
         """The pushforward as a program of the tangents."""
         primals = tuple(map(jnp.asarray, self.parts))
-        return _linear(
+        return _make_linear(
             "forward-mode Jacobian",
             self.push,
             lambda *tangents: jax.jvp(self.real, primals, tangents)[1],
@@ -277,57 +279,57 @@ class Problem:
             return [False] * len(self.outputs)
         parts = list(map(jnp.asarray, self.parts))
         try:
-            closed = traced(jax.linearize(self.real, *parts)[1], parts, self.out_shapes)
+            closed = trace_inlined(jax.linearize(self.real, *parts)[1], parts, self.out_shapes)
         except Exception:  # noqa: BLE001 - then nothing is known
             closed = None
         if closed is None:
             return [True] * len(self.outputs)
-        dependence = _structure.reads(closed)
+        dependence = _sparsity.find_reads(closed)
         connected = [any(dependence[p] for p in y.parts) for y in self.outputs]
         return [c or (any(connected) and getattr(self._func, "every_output_counts", False)) for c in connected]
 
 
-def random_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
+def draw_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
     """Numbers whose size is uniform in [1, 2], with a random sign."""
     return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
 
 
-def traced(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
+def trace_inlined(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
     """The program of a function, without calls; None where it cannot be traced, or to outputs of other shapes."""
     try:
-        closed = _structure.inline(jax.make_jaxpr(fun)(*types), types)
+        closed = _running.inline(jax.make_jaxpr(fun)(*types), types)
     except Exception:  # noqa: BLE001 - un-jitted the function may work, or raise what is to be seen
         return None
     return closed if [aval.shape for aval in closed.out_avals] == list(outs) else None
 
 
-def _linear(
+def _make_linear(
     name: str,
     run: Callable[[Sequence[Any]], list[Any]],
     fun: Callable[..., Any],
     types: Sequence[Any],
     outs: list[tuple[int, ...]],
 ) -> Program:
-    closed = traced(fun, types, outs)
+    closed = trace_inlined(fun, types, outs)
 
     def staged(directions: list[Any]) -> list[Any]:
-        return _structure.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
+        return _running.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
 
     return Program(
-        name, lambda directions: [_host(y) for y in run(directions)], [t.shape for t in types], outs, closed, staged
+        name, lambda directions: [_fetch(y) for y in run(directions)], [t.shape for t in types], outs, closed, staged
     )
 
 
-def _apart(x: Any) -> list[Any]:
+def _split_complex(x: Any) -> list[Any]:
     return [x.real, x.imag] if jnp.issubdtype(x.dtype, jnp.complexfloating) else [x]
 
 
-def _as(dtype: Any, x: Any) -> jax.Array:
+def _cast(dtype: Any, x: Any) -> jax.Array:
     """An array of a dtype; NumPy converts in a tenth of JAX's time."""
     return jnp.asarray(x.astype(dtype, copy=False)) if isinstance(x, np.ndarray) else jnp.asarray(x, dtype)
 
 
-def _host(x: Any) -> Array:
+def _fetch(x: Any) -> Array:
     return np.asarray(x).astype(np.float64)
 
 
@@ -336,12 +338,12 @@ def is_differentiable(x: Any) -> bool:
     return is_tensor(x) and is_inexact(x if hasattr(x, "dtype") else to_tensor(x))
 
 
-def resolution(dtype: Any) -> float:
+def measure_resolution(dtype: Any) -> float:
     """The distance from 1 to the next number."""
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
 
 
-def argument_names(func: Callable[..., Any], count: int) -> list[str | None]:
+def name_arguments(func: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the positional parameters; None for those that have none."""
     known = getattr(func, "argument_names", None)
     if isinstance(known, list) and len(known) == count:

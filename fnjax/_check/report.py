@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fnjax._check.jacobian import Array, Matrix, Mismatch
-from fnjax._check.problem import Leaf, resolution
+from fnjax._check.problem import Leaf, measure_resolution
 from fnjax._errors import FnjaxError, message
 
 PAGE = "docs/gradcheck.md"
@@ -123,7 +123,7 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _precision(place: Place, eps: float, rtol: float) -> str:
     """What to do where the numerical side has too few digits for the tolerance."""
     for x in (place.input, place.output):
-        if resolution(x.dtype) > rtol * eps:
+        if measure_resolution(x.dtype) > rtol * eps:
             return (
                 f"{x.name} is of {x.dtype}, of which a step of {eps:g} leaves too few digits: give NumPy arrays of "
                 "float64, or a larger step and tolerance (for float32 eps=1e-2, atol=1e-2, rtol=1e-2)"

@@ -7,112 +7,21 @@ conservative: an operation that is not in the tables below reads everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.extend.core as jex
 import numpy as np
 
-from fnjax._jaxpr import open_jaxpr
+from fnjax._jax.versions import open_jaxpr
 
 Reads = np.ndarray[Any, np.dtype[np.int64]]  # for each element the one element of an input that it reads, or -1
 
 # What an element of an output does not read at all stands as absent; what it may read in whole, as None.
 Dependence = dict[int, Reads | None]
 
-# The parameter that holds the body of operations which, run forward, are nothing but their body.
-BODIES = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vmap_call": "call",
-    "fnjax_call": "jaxpr",
-}
 
-
-def inline(closed: Any, args: Sequence[Any]) -> Any:
-    """The program without its calls, so that no custom rule is left in it outside loops.
-
-    Args:
-        closed: a closed jaxpr.
-        args: arrays, or types of arrays, that it takes.
-    """
-    if not any(_body(eqn) is not None or eqn.primitive.name == "fnjax_wall" for eqn in open_jaxpr(closed).eqns):
-        return closed
-    return jax.make_jaxpr(lambda *args: evaluate(closed, args))(*args)
-
-
-def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
-    """Run a closed jaxpr, calls by their bodies."""
-    jaxpr = open_jaxpr(closed)
-    values: dict[Any, Any] = {}
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, jex.Literal) else values[atom]
-
-    values.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    values.update(zip(jaxpr.invars, args, strict=True))
-    for eqn in jaxpr.eqns:
-        operands = [read(atom) for atom in eqn.invars]
-        body = _body(eqn)
-        if body is not None:
-            results = evaluate(body, operands)
-        elif eqn.primitive.name == "fnjax_wall":  # hands its first operands on; matters to derivatives only
-            results = operands[: len(eqn.outvars)]
-        else:
-            results = eqn.primitive.bind(*operands, **eqn.params)
-            results = results if eqn.primitive.multiple_results else [results]
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _body(eqn: Any) -> Any:
-    body = eqn.params.get(BODIES.get(eqn.primitive.name, ""))
-    if body is None:
-        return None
-    if not hasattr(body, "consts"):  # an open one, which has no constants
-        body = jex.ClosedJaxpr(body, [])
-    fits = len(open_jaxpr(body).outvars) == len(eqn.outvars) and len(open_jaxpr(body).invars) == len(eqn.invars)
-    return body if fits else None
-
-
-def equations(closed: Any) -> Iterator[Any]:
-    """All equations of a program, also those inside of loops and branches."""
-    for eqn in open_jaxpr(closed).eqns:
-        yield eqn
-        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            if hasattr(open_jaxpr(value), "eqns"):
-                yield from equations(value)
-
-
-def is_jax_own(closed: Any) -> bool:
-    """Whether a program holds only operations whose batching rules come with JAX.
-
-    `jax.vmap` may be trusted with these. A rule for batches that a user wrote is not what is under test when
-    derivatives are, and if it were wrong it would be wrong on both sides of the comparison.
-    """
-    return all(_is_own(eqn.primitive) for eqn in equations(closed))
-
-
-def _is_own(primitive: Any) -> bool:
-    name = f"{primitive.name}_p"
-    return any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg)) or (
-        primitive.name in ("jit", "pjit")
-    )
-
-
-def cost(closed: Any) -> tuple[int, int]:
-    """The number of operations of a program, and of the bytes of all that they give."""
-    outs = [v.aval for eqn in equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
-    return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)
-
-
-def reads(closed: Any) -> list[Dependence]:
+def find_reads(closed: Any) -> list[Dependence]:
     """For each output of a program (without calls: see `inline`) what its elements read of each input."""
     jaxpr = open_jaxpr(closed)
     known: dict[Any, Dependence] = {}
@@ -135,7 +44,7 @@ def _propagate(eqn: Any, operands: list[Dependence]) -> list[Dependence]:
     inputs = sorted({i for dependence in operands for i in dependence})
     results: list[Dependence] = [{} for _ in eqn.outvars]
     for i in inputs:
-        given = [dependence.get(i, _nothing(atom)) for dependence, atom in zip(operands, eqn.invars, strict=True)]
+        given = [dependence.get(i, _read_nothing(atom)) for dependence, atom in zip(operands, eqn.invars, strict=True)]
         maps: Sequence[Reads | None] = [None] * len(results)
         if all(g is not None for g in given):
             full = [g for g in given if g is not None]
@@ -150,7 +59,7 @@ def _propagate(eqn: Any, operands: list[Dependence]) -> list[Dependence]:
     return results
 
 
-def _nothing(atom: Any) -> Reads:
+def _read_nothing(atom: Any) -> Reads:
     return np.full(atom.aval.shape, -1)
 
 

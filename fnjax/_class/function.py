@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn
 
-from fnjax import _lowering
+from fnjax._call.apply import apply as call_function
 from fnjax._call.ctx import FunctionCtx
-from fnjax._definition import Definition, FunctionMeta
-from fnjax._errors import DefinitionError, MissingMethodError, error
-from fnjax._gradients import call_once
-from fnjax._programs import Programs
-
-F = TypeVar("F", bound=Callable[..., Any])
+from fnjax._call.definition import Options
+from fnjax._class.definition import FunctionMeta, Reader
+from fnjax._errors import MissingMethodError
+from fnjax._jax.trees import is_array
+from fnjax._messages.definitions import called_class, called_instance
 
 
 class _Apply:
@@ -26,7 +24,7 @@ class _Apply:
         return owner._apply
 
 
-class Function(metaclass=FunctionMeta):
+class Function(Options, metaclass=FunctionMeta):
     """Base of custom autograd Functions: PyTorch's class, with JAX operations in its methods.
 
     Examples:
@@ -58,29 +56,20 @@ class Function(metaclass=FunctionMeta):
             backward must then be linear in what it is given.
     """
 
-    pytree: ClassVar[bool] = False
-    clear_saved_tensors_on_access: ClassVar[bool] = False
-    boxed_grads_call: ClassVar[bool] = False
-    generate_vmap_rule: ClassVar[bool] = False
-    derive_jvp: ClassVar[bool] = False
-    checkpoint_name: ClassVar[str | None] = None
-
     _ctx: ClassVar[type[FunctionCtx]]
     _apply: ClassVar[Callable[..., Any]]
-    _definition: ClassVar[Definition]
-    _programs: ClassVar[Programs]
     apply = _Apply()
     """The Function as a plain JAX function, with the parameters of `forward` less `ctx`: one object for each class, for
     `jax.jit`, `jax.grad`, `jax.vmap` and all else. Outside every transformation it runs `forward` and nothing more."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._definition = Definition(cls, Function)
         cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), {"__module__": cls.__module__})
-        cls._programs = Programs(cls._definition.facts)
-        cls._apply = _make_apply(cls)
+        cls._apply = _make_apply(cls, Reader(cls, Function))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if any(map(is_array, args)):  # functools.partial(F, ...), jax.vmap(F): what PyTorch only warns of ends here
+            raise called_class(type(self).__name__)
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
             "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
@@ -91,13 +80,7 @@ class Function(metaclass=FunctionMeta):
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise: Functions are called through `apply`."""
-        raise error(
-            DefinitionError,
-            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
-            f"function with static forward method. ({type(self).__name__})",
-            "instances",
-            fix=f"call {type(self).__name__}.apply(...)",
-        )
+        raise called_instance(type(self).__name__)
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -175,53 +158,19 @@ class Function(metaclass=FunctionMeta):
         )
 
 
-def _make_apply(cls: type[Function]) -> Callable[..., Any]:
-    definition, programs = cls._definition, cls._programs
-
+def _make_apply(cls: type[Function], reader: Reader) -> Callable[..., Any]:
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return _lowering.apply(definition.methods(), programs, args, kwargs)
+        return call_function(reader.read(), args, kwargs)
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
     apply.__self__ = cls  # type: ignore[attr-defined]  # as PyTorch's apply, a class method, has it
-    forward = definition.find("forward")
+    forward = reader.find("forward")
     if forward is not None:  # so that jax.jit(F.apply, static_argnames=...) finds its way
         with contextlib.suppress(ValueError):  # a builtin without a signature
             signature = inspect.signature(forward)
-            skipped = 0 if definition.find("setup_context") else 1
+            skipped = 0 if reader.find("setup_context") else 1
             apply.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's own protocol
                 parameters=list(signature.parameters.values())[skipped:]
             )
     return apply
-
-
-def once_differentiable(fn: F) -> F:
-    """Mark a `backward` that must not be differentiated: a second derivative raises instead of being wrong.
-
-    Unlike PyTorch, which drops the term in silence on one of its two paths, it always raises.
-
-    Examples:
-        >>> import jax, fnjax
-        >>> class Cube(fnjax.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.save_for_backward(x)
-        ...         return x ** 3
-        ...     @staticmethod
-        ...     @fnjax.once_differentiable
-        ...     def backward(ctx, grad_output):
-        ...         x, = ctx.saved_tensors
-        ...         return 3 * x ** 2 * grad_output
-        >>> print(jax.grad(Cube.apply)(2.0))
-        12.0
-        >>> jax.grad(jax.grad(Cube.apply))(2.0)
-        Traceback (most recent call last):
-        ...
-        fnjax.OnceDifferentiableError: trying to differentiate twice ...
-    """
-
-    @functools.wraps(fn)
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        return call_once(fn, args, kwargs)
-
-    return backward  # type: ignore[return-value]  # of the same signature

@@ -6,13 +6,11 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fnjax._class.function import Function
+import fnjax
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
 
@@ -52,7 +50,7 @@ def find(target: str) -> Callable[..., Any]:
             close = difflib.get_close_matches(part, dir(found), 1)
             hint = f": did you mean {close[0]!r}?" if close else ""
             raise UsageError(f"there is no {name!r} in {place!r}{hint}") from e
-    if isinstance(found, type) and issubclass(found, Function):
+    if isinstance(found, type) and issubclass(found, fnjax.Function):
         found = found.apply
     if not callable(found) or isinstance(found, type):
         raise UsageError(f"{target!r} is neither a Function nor a function, but {found!r:.80}")
@@ -79,12 +77,16 @@ def _size(shape: tuple[Any, ...]) -> Any:
     return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The values of `--args`, which may hold keyword arguments too, and of `--kwargs`."""
+def arguments(
+    args: str, kwargs: str, seed: int, more: Mapping[str, Any] | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The values of `--args`, which may hold keyword arguments too, and of `--kwargs`; `more` are names to know."""
+    import numpy as np
+
     if seed < 0:
         raise UsageError(f"--seed {seed} is negative")
     rng = np.random.default_rng(seed)
-    names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY}
+    names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY} | dict(more or {})
 
     def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         """`ones(3, 4)` and `ones((3, 4))`, as in PyTorch."""
@@ -108,10 +110,10 @@ def arguments(args: str, kwargs: str, seed: int) -> tuple[tuple[Any, ...], dict[
     try:
         # The command runs the user's module; there is nothing to guard against in the user's arguments.
         positional, named = eval(f"{collect}({args})", names)
-        unnamed, more = eval(f"{collect}({kwargs})", names)
+        unnamed, also = eval(f"{collect}({kwargs})", names)
     except Exception as e:
         known = f" (there are {', '.join(sorted(names.keys() - {'__builtins__'}))})" if isinstance(e, NameError) else ""
         raise UsageError(f"cannot read --args {args!r} --kwargs {kwargs!r}: {type(e).__name__}: {e}{known}") from e
     if unnamed:
         raise UsageError(f"--kwargs {kwargs!r} holds an argument without a name: write k=2, or put it into --args")
-    return positional, named | more
+    return positional, named | also

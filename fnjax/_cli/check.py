@@ -8,10 +8,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from fnjax._check.inputs import double_precision
-from fnjax._check.opcheck import TESTS, opcheck, together
 from fnjax._cli.call import UsageError, add_call, arguments, find
 from fnjax._errors import FnjaxError
+
+# Those of opcheck, spelled once more: help is shown without JAX.
+TESTS = (
+    *("test_gradcheck", "test_gradgradcheck", "test_forward_ad", "test_linearity", "test_determinism"),
+    *("test_jit", "test_vmap", "test_scan", "test_remat", "test_leaks"),
+)
 
 
 def add(commands: Any) -> None:
@@ -31,6 +35,9 @@ def add(commands: Any) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from fnjax._check.inputs import double_precision
+    from fnjax._check.opcheck import join_failures, opcheck
+
     func = find(options.target)
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
     try:
@@ -60,7 +67,7 @@ def _check(options: argparse.Namespace) -> int:
     print(results)
     if not results.failures:
         return 0
-    print(f"\n{together({name: _text(failure) for name, failure in results.failures.items()})}")
+    print(f"\n{join_failures({name: _text(failure) for name, failure in results.failures.items()})}")
     return 1
 
 

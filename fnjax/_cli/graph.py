@@ -6,9 +6,8 @@ import argparse
 import functools
 from typing import Any
 
+from fnjax import graph
 from fnjax._cli.call import UsageError, add_call, arguments, find
-from fnjax.graph.picture import make_dot
-from fnjax.graph.report import saved_report
 
 
 def add(commands: Any) -> None:
@@ -33,9 +32,9 @@ def _graph(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.open.split(",") if name.strip()]
     try:
         if options.output is None:
-            print(saved_report(func, *args))
+            print(graph.saved_report(func, *args))
             return 0
-        picture = make_dot(func, *args, order=options.order, opened=names == ["all"] or names)
+        picture = graph.make_dot(func, *args, order=options.order, opened=names == ["all"] or names)
         print(picture.render(options.output))
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as e:
         raise UsageError(f"{options.target} cannot be drawn with {options.args}: {e}") from e

@@ -1,12 +1,22 @@
-"""What the operations of a traced rule tell of it where JAX itself would go on with a wrong number."""
+"""Transposing linear functions, and refusing those that are not linear, where JAX would go on with a wrong number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, jaxprs_in_params
+from jax.extend.core import Literal, jaxpr_as_fun, primitives
+from jax.interpreters import ad
+
+from fnjax._errors import FnjaxError
+from fnjax._jax.programs import CALLS, read_body
+from fnjax._jax.rule import Arrays, Rule
+from fnjax._jax.trace import trace
+from fnjax._jax.trees import is_tracer
+from fnjax._jax.versions import open_jaxpr
 
 # For operations that put arrays together: their operands that are data.
 _JOINING = {
@@ -20,14 +30,38 @@ _JOINING = {
     "scatter": slice(0, 3, 2),
     "scatter-add": slice(0, 3, 2),
 }
+_OPENED = CALLS | {primitives.remat_p}
 _OF_ZERO = {
     *("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy", "neg", "transpose"),
     *("pvary", "pcast"),  # a zero inside shard_map that is told to vary
 }
-_CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 
-def adds_constant(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> bool:
+def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
+    """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
+    try:  # zeros rather than types: these know on which mesh axes they vary
+        zeros = list(map(ad.zeros_like_aval, avals))
+        jaxpr, captured, result = trace(rule.name, fun, *zeros)
+        n = len(captured)
+        known = [_is_known_zero(x) for x in captured]
+        if _adds_constant(open_jaxpr(jaxpr), [False] * n + [True] * len(zeros), known + [False] * len(zeros)):
+            raise rule.error("not linear")
+        present = [child.num_leaves > 0 for child in result.children()]
+        given = [v for v, p in zip(vectors, present, strict=True) if p]
+        return list(jax.linear_transpose(lambda *xs: jaxpr_as_fun(jaxpr)(*captured, *xs), *zeros)(given))
+    except FnjaxError:
+        raise
+    except Exception as e:  # whatever JAX says of an operation without a transpose
+        raise rule.error("not linear") from e
+
+
+def _is_known_zero(array: Any) -> bool:
+    if is_tracer(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a PRNG key has no zero
+        return False
+    return not np.any(array)
+
+
+def _adds_constant(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> bool:
     """Whether something else than zero is added to what depends on the linear inputs: g + 1 is affine, not linear.
 
     `jax.linear_transpose` takes such a function for linear. This sees the usual ways to write one; it does not look
@@ -52,13 +86,14 @@ def _walk(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> tuple[b
         return not np.any(x.val) if isinstance(x, Literal) else x in zero
 
     for eqn in jaxpr.eqns:
+        # Only operations that put arrays together can add a constant: JAX has a transpose for these whatever they get.
         name, given = eqn.primitive.name, list(map(depends_on, eqn.invars))
         data = eqn.invars[_JOINING.get(name, slice(0))]
         if any(map(depends_on, data)) and not all(depends_on(x) or is_zero(x) for x in data):
             return True, [], []
-        subs = list(jaxprs_in_params(eqn.params)) if name in _CALLS else []
-        if len(subs) == 1 and len(subs[0].invars) == len(eqn.invars):
-            affine, outs, nothing = _walk(subs[0], given, list(map(is_zero, eqn.invars)))
+        body = read_body(eqn) if eqn.primitive in _OPENED else None
+        if body is not None:
+            affine, outs, nothing = _walk(open_jaxpr(body), given, list(map(is_zero, eqn.invars)))
             if affine:
                 return True, [], []
         else:
@@ -68,26 +103,3 @@ def _walk(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> tuple[b
         dependent |= {v for v, d in zip(eqn.outvars, outs, strict=True) if d}
         zero |= {v for v, z in zip(eqn.outvars, nothing, strict=True) if z}
     return False, list(map(depends_on, jaxpr.outvars)), list(map(is_zero, jaxpr.outvars))
-
-
-def hides_varying(jaxpr: Any) -> bool:
-    """Whether a callback gets what varies over mesh axes and its result does not, as far as JAX knows.
-
-    `jax.pure_callback` says nothing of mesh axes, so JAX takes its result for the same on all devices, and would sum
-    its gradient over them. A `jax.lax.pcast` of the result says what it is.
-    """
-    told = {id(v) for eqn in jaxpr.eqns if eqn.primitive.name in ("pvary", "pcast") for v in eqn.invars}
-    for eqn in jaxpr.eqns:
-        if any(map(hides_varying, jaxprs_in_params(eqn.params))):
-            return True
-        if "callback" not in eqn.primitive.name:
-            continue
-        given = frozenset().union(*(varying(x.aval) for x in eqn.invars))
-        if any(id(v) not in told and given - varying(v.aval) for v in eqn.outvars):
-            return True
-    return False
-
-
-def varying(aval: Any) -> frozenset[Any]:
-    """The mesh axes on which a value of this type varies inside shard_map."""
-    return aval.mat.varying if hasattr(aval, "mat") else frozenset()

@@ -1,21 +1,20 @@
 """What a rule is: a function on flat lists of arrays that says how it is run and differentiated.
 
-`_lowering` makes rules out of classes; `_frozen` and `_batched` make rules out of rules; `_primitive` carries them
-through JAX.
+A call of a Function makes one (`_call.apply`); `batched` and `closed` make rules out of rules; the primitives carry
+them through JAX.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
-
-from fnjax._errors import FnjaxError
 
 Arrays = list[Any]
 Needs = tuple[bool, ...]
-Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
+# (size, operands, axes, types of outputs) → outputs, axes
+Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 
 # What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
 # transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
@@ -41,8 +40,8 @@ class Kept(NamedTuple):
     at: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Linear:
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Derivative:
     """The derivative that one run of forward left behind; it holds no arrays.
 
     Of `pull` and `push` one may be missing: it is then the transpose of the other.
@@ -63,70 +62,50 @@ class Linear:
 
 
 class Run(NamedTuple):
-    """What one run of forward gives.
-
-    Attributes:
-        outputs: its outputs.
-        intermediates: what it saved that is neither an operand nor an output.
-        linear: its derivative.
-        form: what else the rule has to say of its outputs.
-    """
+    """What one run of forward gives: outputs, what it saved that is neither operand nor output, and the derivative."""
 
     outputs: Arrays
     intermediates: Arrays
-    linear: Linear
-    form: Any = None
+    derivative: Derivative
 
 
-class Traces:
-    """What is remembered of a rule that several calls share.
+class Owner(Protocol):
+    """Whom a rule belongs to: a call of a Function, or what was left of one when it was closed."""
 
-    Attributes:
-        calls: how many calls there were.
-        runs: by (needs, types of the operands, configuration of JAX) what tracing it gave.
-        uses: what else of this kind was called while it was traced; None for a call that nothing is remembered of.
-    """
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.runs: dict[Hashable, Any] = {}
-        self.uses: list[Any] = []
-
-
-Finish = Callable[[Needs, Sequence[Any], Arrays, Any], Run]
-
-
-class Rule(Protocol):
-    """A function on flat operands that says how it is run when some of them are differentiated."""
-
-    def run(self, needs: Needs, *operands: Any) -> Run:
-        """Run forward under the current trace; `needs` says which operands are being differentiated."""
-
-    @property
-    def name(self) -> str:
-        """The name of the Function."""
-
-    @property
-    def residual_name(self) -> str:
-        """The name of its residuals for remat policies."""
-
-    @property
-    def traces(self) -> Traces | None:
-        """What is remembered of it; None for a rule that serves one call."""
-
-    @property
-    def batch(self) -> Batch | None:
-        """The user's own batching rule: (size, operands, axes, types of outputs) → outputs, axes."""
-
-    @property
-    def finish(self) -> Finish | None:
-        """What `run` gives, made from (needs, operands, outputs, form); None where forward must run for it."""
+    def error(self, what: Trouble) -> Exception:
+        """The exception for a trouble, in the user's words."""
 
     def captures_tracers(self) -> bool:
-        """Whether forward or backward use arrays from outside that JAX is tracing."""
+        """Whether forward or backward are seen to use arrays from outside that JAX is tracing."""
 
-    def error(self, what: Trouble) -> FnjaxError:
-        """The error to raise, in the user's words."""
+    def operand_names(self) -> tuple[str, ...]:
+        """For each operand the name of its argument, for those who draw."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Rule:
+    """A function on flat operands that says how it is run when some of them are differentiated.
+
+    Attributes:
+        name: of the Function.
+        residual_name: of its residuals, for remat policies.
+        run: (needs, *operands) → Run, under the current trace; `needs` says which operands are being differentiated.
+        owner: answers for it.
+        batch: the user's own batching rule.
+        finish: (needs, operands, outputs) → Run, where the derivative can be had from these; None where forward must
+            run for it.
+    """
+
+    name: str
+    residual_name: str
+    run: Callable[..., Run]
+    owner: Owner
+    batch: Batch | None = None
+    finish: Callable[[Needs, Sequence[Any], Arrays], Run] | None = None
+
+    def error(self, what: Trouble) -> Exception:
+        """The exception for a trouble."""
+        return self.owner.error(what)
 
 
 def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
@@ -138,15 +117,3 @@ def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
 def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """The values in the places where `where` is set."""
     return [value for value, w in zip(values, where, strict=True) if w]
-
-
-def without_none(fun: Callable[..., Arrays]) -> tuple[Callable[..., Arrays], list[bool]]:
-    """`fun` with None left out of what it returns, and where the others stand (known once it was called)."""
-    present: list[bool] = []
-
-    def call(*args: Any) -> Arrays:
-        results = fun(*args)
-        present[:] = [x is not None for x in results]
-        return chosen(results, present)
-
-    return call, present

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import PyTreeDef
-
-from fnjax._errors import ArgumentError, error
+from jax.tree_util import PyTreeDef, keystr, tree_leaves_with_path
 
 _TENSORS = (np.ndarray, np.generic)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
@@ -50,22 +48,6 @@ def is_inexact(value: Any) -> bool:
     return bool(jnp.issubdtype(value.dtype, jnp.inexact))
 
 
-def refuse_torch(value: object, where: str) -> None:
-    """Raise for a torch.Tensor, also in a container: JAX would meet it as an opaque object."""
-    if has_leaf(value, _is_torch):
-        raise error(
-            ArgumentError,
-            f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
-            "torch-tensor",
-            expected="a JAX or NumPy array",
-            fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
-        )
-
-
-def _is_torch(value: object) -> bool:
-    return any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in type(value).__mro__)
-
-
 def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """Like `jax.tree.flatten`, with None as a leaf, so that it keeps its place."""
     return jax.tree.flatten(tree, is_leaf=lambda x: x is None)
@@ -76,6 +58,14 @@ def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
     if is_array(tree):
         return pick(tree)
     return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of an array by itself is empty."""
+    return [
+        ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)
+        for path, leaf in tree_leaves_with_path(tree)
+    ]
 
 
 class _InOrder(dict[Any, Any]):

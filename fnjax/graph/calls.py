@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_leaves_with_path
 
-from fnjax._jax.rule import Kept, Linear, chosen, spread, without_none
+from fnjax._jax.rule import Derivative, Kept, chosen, spread
+from fnjax._jax.versions import open_jaxpr
 
-FORWARD, BACKWARD, WALL = "fnjax_call", "fnjax_linear", "fnjax_wall"
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}
 
 
@@ -25,7 +24,7 @@ class Call:
         jaxpr: the operations of forward: operands → outputs and saved intermediates.
         n_outputs: how many of these results are outputs.
         n_captured: how many of its operands are arrays from outside.
-        linear: the derivative, once one was taken.
+        derivative: what it left behind, once it was differentiated.
         needs: for each operand behind the captured ones whether it is being differentiated.
         outputs: for each output that has a gradient its type.
         residuals: the types of what is saved; inside shard_map those on one device.
@@ -36,7 +35,7 @@ class Call:
     jaxpr: Any
     n_outputs: int
     n_captured: int
-    linear: Linear | None = None
+    derivative: Derivative | None = None
     needs: tuple[bool, ...] = ()
     outputs: tuple[Any, ...] = ()
     residuals: tuple[Any, ...] = ()
@@ -44,7 +43,7 @@ class Call:
     @property
     def kept(self) -> tuple[Kept, ...]:
         """Where each residual comes from."""
-        return () if self.linear is None else self.linear.kept
+        return () if self.derivative is None else self.derivative.kept
 
     def describe(self, kept: Kept) -> str:
         """A residual in words: `input x`, `output`, `intermediate (exp)`."""
@@ -53,15 +52,15 @@ class Call:
             return f"{word} {self.argument(kept.at)}"
         if kept.source == "output":
             return word if self.n_outputs == 1 else f"{word} {kept.at}"
-        maker = self._maker(self.n_outputs + kept.at)
+        maker = self._find_maker(self.n_outputs + kept.at)
         return f"{word} {kept.at}" + (f" ({maker})" if maker else "")
 
     def argument(self, operand: int) -> str:
         """The name of the argument that an operand of the rule belongs to."""
         return self.arguments[operand] if operand < len(self.arguments) else f"argument {operand}"
 
-    def _maker(self, result: int) -> str:
-        jaxpr = getattr(self.jaxpr, "jaxpr", self.jaxpr)
+    def _find_maker(self, result: int) -> str:
+        jaxpr = open_jaxpr(self.jaxpr)
         made_by: dict[int, str] = {
             id(v): eqn.params.get("name", eqn.primitive.name) for eqn in jaxpr.eqns for v in eqn.outvars
         }
@@ -75,16 +74,22 @@ class Call:
             differentiated, None left out, and which of these are there; or None where there is only a jvp, or where
             backward names an axis of the shard_map or vmap around it.
         """
-        linear = self.linear
-        if linear is None or linear.pull is None:
+        derivative = self.derivative
+        if derivative is None or derivative.pull is None:
             return None
-        pull = linear.pull
+        pull = derivative.pull
 
         def run(residuals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-            return chosen(pull(residuals, spread(grads, linear.differentiable)), self.needs)
+            return chosen(pull(residuals, spread(grads, derivative.differentiable)), self.needs)
 
-        traced, present = without_none(run)
         types = [[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals] for avals in (self.residuals, self.outputs)]
+        present: list[bool] = []
+
+        def traced(*types: Any) -> list[Any]:
+            grads = run(*types)
+            present[:] = [g is not None for g in grads]
+            return grads
+
         try:
             jaxpr = jax.make_jaxpr(traced)(*types)
         except NameError:  # JAX's for an axis that is not bound here
@@ -94,37 +99,14 @@ class Call:
 
 def read_call(eqn: Any) -> Call:
     """The call that a `fnjax_call` equation makes."""
-    params = eqn.params
-    return Call(
-        params["rule"].name, _arguments(params["rule"]), params["jaxpr"], params["n_outputs"], params["n_closed"]
-    )
+    rule, body = eqn.params["rule"], eqn.params["body"]
+    return Call(rule.name, rule.owner.operand_names(), body.jaxpr, body.n_outputs, body.n_captured)
 
 
 def read_backward(call: Call, eqn: Any) -> Call:
     """The same call with what its `fnjax_linear` equation says of the derivative."""
     params = eqn.params
-    residuals = tuple(v.aval for v in eqn.invars[: len(params["linear"].kept)])
+    residuals = tuple(v.aval for v in eqn.invars[: len(params["derivative"].kept)])
     return dataclasses.replace(
-        call, linear=params["linear"], needs=params["needs"], outputs=params["avals"], residuals=residuals
+        call, derivative=params["derivative"], needs=params["needs"], outputs=params["avals"], residuals=residuals
     )
-
-
-def _arguments(rule: Any) -> tuple[str, ...]:
-    while hasattr(rule, "_rule"):  # a rule under vmap
-        rule = rule._rule
-    arguments = getattr(rule, "arguments", None)
-    if arguments is None:  # traced whole, with the arrays that it captures in front
-        return ()
-    places = arguments.axes(range(len(arguments.differentiable)))
-    names = {
-        at: arguments.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)
-    }
-    return tuple(names[at] for at in sorted(names))
-
-
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of an array by itself is empty."""
-    return [
-        ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)
-        for path, leaf in tree_leaves_with_path(tree)
-    ]

@@ -30,23 +30,23 @@ SHOWN = 4  # operations of a node that are named; the rest are counted
 
 def to_dot(graph: Graph) -> str:
     """The DOT text of a graph: forward runs down on the left, backward up on the right, what is saved in between."""
-    notes = _notes(graph)
+    notes = _place_notes(graph)
     nodes = [*graph.nodes, *(note for note in notes if note.kind == "saved")]
     ids = {node: f"n{i}" for i, node in enumerate(nodes)}
     beside = [(n.partner, n) for n in nodes if n.partner is not None and n.partner.scope is n.scope]
     if any(node.kind == "parameter" for node in nodes):  # an opened backward has no partner that keeps it on the right
-        beside += zip(_last(nodes, "output"), _last(nodes, "grad output"), strict=False)
+        beside += zip(_find_last(nodes, "output"), _find_last(nodes, "grad output"), strict=False)
     sep = 0.1 if len(nodes) > MANY else 0.2  # a network of six layers fits on a screen
     lines = [
         "digraph {",
         f'  graph [rankdir=TB nodesep=0.2 ranksep={sep} bgcolor=white {FONT} fontsize=11 newrank=true tooltip=" "]',
         f"  node [{FONT} fontsize=12 height=0.25]",
         f"  edge [{FONT} fontsize=10 arrowsize=0.7]",
-        *_boxes(nodes, notes, ids, None, "  "),
+        *_write_boxes(nodes, notes, ids, None, "  "),
     ]
-    lines += [f"  {_edge(edge, ids)}" for edge in graph.edges if edge.kind != "saved"]
+    lines += [f"  {_write_edge(edge, ids)}" for edge in graph.edges if edge.kind != "saved"]
     for note, edges in notes.items():
-        style = f'color="{_colour(edges[0])}" style={"bold" if edges[0].label else "solid"}'
+        style = f'color="{_choose_colour(edges[0])}" style={"bold" if edges[0].label else "solid"}'
         for source in dict.fromkeys(edge.source for edge in edges):
             end = " dir=none" if note.kind == "saved" else ""
             lines.append(f"  {ids[source]} -> {ids[note]} [{style}{end}]")
@@ -58,7 +58,7 @@ def to_dot(graph: Graph) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _last(nodes: Sequence[Node], kind: str) -> list[Node]:
+def _find_last(nodes: Sequence[Node], kind: str) -> list[Node]:
     return [node for node in nodes if node.kind == kind][-1:]
 
 
@@ -68,7 +68,7 @@ def _last(nodes: Sequence[Node], kind: str) -> list[Node]:
 Notes = dict[Node, list[Edge]]
 
 
-def _notes(graph: Graph) -> Notes:
+def _place_notes(graph: Graph) -> Notes:
     """Where the text of what is saved stands: in the parameter of an opened backward, or in a node before a closed one.
 
     Arrays that go to the same place share a node.
@@ -79,13 +79,13 @@ def _notes(graph: Graph) -> Notes:
         if edge.kind == "saved":
             node = edge.target
             if node.kind != "parameter":
-                node = made.setdefault((node, _colour(edge)), Node("saved", [], node.scope))
+                node = made.setdefault((node, _choose_colour(edge)), Node("saved", [], node.scope))
             notes.setdefault(node, []).append(edge)
     return notes
 
 
-def _saved(edge: Edge) -> list[str]:
-    lines = [f"{edge.value.type}, {size(edge.value.bytes)}"]
+def _describe_saved(edge: Edge) -> list[str]:
+    lines = [f"{edge.value.type}, {format_size(edge.value.bytes)}"]
     if edge.label and edge.target.kind != "parameter":
         lines = [f"{edge.label}  {lines[0]}"]
     if edge.route is not None:
@@ -94,7 +94,7 @@ def _saved(edge: Edge) -> list[str]:
     return lines
 
 
-def _colour(edge: Edge) -> str:
+def _choose_colour(edge: Edge) -> str:
     if edge.route is None:
         return PURPLE
     return GREEN if edge.route.goes else RED if edge.route.stops else GRAY
@@ -104,58 +104,58 @@ def _colour(edge: Edge) -> str:
 # Nodes and boxes
 
 
-def _boxes(
+def _write_boxes(
     nodes: Sequence[Node], notes: Notes, ids: dict[Node, str], scope: Scope | None, indent: str
 ) -> Iterator[str]:
     """The nodes that lie in a scope, and the boxes in it."""
     for node in nodes:
         if node.scope is scope:
             saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges carry one array
-            text = "\n".join([*_lines(node), *(line for edge in saved for line in _saved(edge))])
-            colour = f' fontcolor="{_colour(saved[0])}"' if saved else ""
-            yield f"{indent}{ids[node]} [label={_quoted(text)} {STYLES[node.kind]}{colour}{_details(node)}]"
-    for inner in _inside(nodes, scope):
-        name = f"cluster_{ids[next(n for n in nodes if inner in _around(n.scope))]}_{len(list(_around(inner)))}"
+            text = "\n".join([*_shorten(node), *(line for edge in saved for line in _describe_saved(edge))])
+            colour = f' fontcolor="{_choose_colour(saved[0])}"' if saved else ""
+            yield f"{indent}{ids[node]} [label={_quote(text)} {STYLES[node.kind]}{colour}{_write_details(node)}]"
+    for inner in _find_inside(nodes, scope):
+        name = f"cluster_{ids[next(n for n in nodes if inner in _climb(n.scope))]}_{len(list(_climb(inner)))}"
         colour = "#8a97a8" if inner.kind != "function" else ORANGE if inner.label.endswith("backward") else BLUE
         style = "dashed" if inner.kind != "function" else "solid"
         yield f"{indent}subgraph {name} {{"
-        yield f'{indent}  label={_quoted(inner.label)} fontcolor="{colour}" color="{colour}" style="{style},rounded"'
-        yield from _boxes(nodes, notes, ids, inner, indent + "  ")
+        yield f'{indent}  label={_quote(inner.label)} fontcolor="{colour}" color="{colour}" style="{style},rounded"'
+        yield from _write_boxes(nodes, notes, ids, inner, indent + "  ")
         yield f"{indent}}}"
 
 
-def _inside(nodes: Sequence[Node], scope: Scope | None) -> Iterable[Scope]:
+def _find_inside(nodes: Sequence[Node], scope: Scope | None) -> Iterable[Scope]:
     """The scopes directly in `scope` that have a node somewhere."""
-    return dict.fromkeys(s for n in nodes for s in _around(n.scope) if s.parent is scope)
+    return dict.fromkeys(s for n in nodes for s in _climb(n.scope) if s.parent is scope)
 
 
-def _around(scope: Scope | None) -> Iterator[Scope]:
+def _climb(scope: Scope | None) -> Iterator[Scope]:
     while scope is not None:
         yield scope
         scope = scope.parent
 
 
-def _lines(node: Node) -> list[str]:
+def _shorten(node: Node) -> list[str]:
     if node.kind in {"operation", "transposed"} and len(node.lines) > SHOWN:
         return [*node.lines[: SHOWN - 1], f"… {len(node.lines) - SHOWN + 1} more"]
     return node.lines
 
 
-def _details(node: Node) -> str:
+def _write_details(node: Node) -> str:
     group = {"forward": " group=f", "operation": " group=f", "backward": " group=b", "transposed": " group=b"}
     style = group.get(node.kind, "") if node.scope is None else ""
     style += f' color="{RED}"' if node.stops and node.kind != "wall" else ""
-    return f"{style} tooltip={_quoted(', '.join(node.lines))}"
+    return f"{style} tooltip={_quote(', '.join(node.lines))}"
 
 
-def _edge(edge: Edge, ids: dict[Node, str]) -> str:
-    tip = f"tooltip={_quoted(edge.value.type)}"
+def _write_edge(edge: Edge, ids: dict[Node, str]) -> str:
+    tip = f"tooltip={_quote(edge.value.type)}"
     if edge.kind == "gradient":  # the rank of backward mirrors that of forward
         return f'{ids[edge.target]} -> {ids[edge.source]} [dir=back color="{ORANGE}" {tip}]'
     return f'{ids[edge.source]} -> {ids[edge.target]} [color="{BLUE}" {tip}]'
 
 
-def size(n: int) -> str:
+def format_size(n: int) -> str:
     """Bytes, as one reads them: `512 B`, `4.0 KiB`."""
     if n < 1024:
         return f"{n} B"
@@ -163,6 +163,6 @@ def size(n: int) -> str:
     return f"{n / 1024**power:.1f} {'KMGT'[power - 1]}iB"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from fnjax.graph.calls import WALL, Call
-from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, open_jaxpr
-from fnjax.graph.second_order import UNBOUND, Route, routes
+from fnjax._jax.programs import WALL
+from fnjax._jax.versions import open_jaxpr
+from fnjax.graph.calls import Call
+from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
+from fnjax.graph.second_order import UNBOUND, Route, find_routes
 
 # Operations that move or rename numbers: the picture is easier to read without them.
 QUIET = frozenset({
@@ -52,6 +54,7 @@ class Node:
 
     @property
     def text(self) -> str:
+        """Its lines as one."""
         return " ".join(self.lines)
 
 
@@ -124,50 +127,50 @@ class _Drawing:
         self.edges: list[Edge] = []
         self._order, self._opened = order, opened
         self._makers: dict[Value, list[Node]] = {}  # of values; of tangents the nodes that take their gradient
-        self._inputs(program)
+        self._add_inputs(program)
         for op in program.operations:
             if any(x.varies for x in op.inputs):
-                self._operation(op)
-        self._outputs(program)
+                self._add_operation(op)
+        self._add_outputs(program)
 
     # --- ends
 
-    def _node(self, kind: NodeKind, *lines: str, scope: Scope | None = None) -> Node:
+    def _add_node(self, kind: NodeKind, *lines: str, scope: Scope | None = None) -> Node:
         node = Node(kind, list(lines), scope)
         self.nodes.append(node)
         return node
 
-    def _inputs(self, program: Program) -> None:
+    def _add_inputs(self, program: Program) -> None:
         for (name, value), tangent in zip(program.inputs.items(), program.tangents, strict=True):
             if value.used:
-                self._makers[value] = [self._node("input", f"{name}  {value.type}")]
+                self._makers[value] = [self._add_node("input", f"{name}  {value.type}")]
             if tangent is not None and tangent.used:
-                self._makers[tangent] = [self._node("gradient", f"grad {name}")]
+                self._makers[tangent] = [self._add_node("gradient", f"grad {name}")]
 
-    def _outputs(self, program: Program) -> None:
+    def _add_outputs(self, program: Program) -> None:
         for (name, value), tangent in zip(program.outputs.items(), program.out_tangents, strict=True):
-            node = self._node("output", f"{name}  {value.type}")
-            self._edges(value, node, "value")
+            node = self._add_node("output", f"{name}  {value.type}")
+            self._add_edges(value, node, "value")
             if tangent.linear:
-                grad = self._node("grad output", f"grad {name}")
-                self._edges(tangent, grad, "gradient")
+                grad = self._add_node("grad output", f"grad {name}")
+                self._add_edges(tangent, grad, "gradient")
 
     # --- operations
 
-    def _operation(self, op: Operation) -> None:
+    def _add_operation(self, op: Operation) -> None:
         if op.partner is not None and op.call is not None:
-            self._backward(op, op.call)
+            self._add_backward(op, op.call)
         elif op.name in QUIET or (op.name == WALL and not op.linear) or (op.name == "add_any" and op.linear):
-            self._pass(op)
+            self._pass_on(op)
         else:
             kind: NodeKind = "forward" if op.call else "transposed" if op.linear else "operation"
             text = op.call.name if op.call else op.name + "ᵀ" * op.linear
-            node = self._node(kind, text, scope=op.scope)
+            node = self._add_node(kind, text, scope=op.scope)
             for x in op.outputs:
                 self._makers[x] = [node]
             self._connect(op, node)
 
-    def _pass(self, op: Operation) -> None:
+    def _pass_on(self, op: Operation) -> None:
         pairs = zip(op.inputs, op.outputs, strict=False)
         if op.name == "add_any":  # a gradient goes to both sides of a sum
             pairs = zip(op.inputs, op.outputs * 2, strict=True)
@@ -177,9 +180,9 @@ class _Drawing:
 
     def _connect(self, op: Operation, node: Node) -> None:
         for x in dict.fromkeys(op.inputs):
-            self._edges(x, node, "gradient" if x.linear else "saved" if op.linear else "value")
+            self._add_edges(x, node, "gradient" if x.linear else "saved" if op.linear else "value")
 
-    def _edges(self, value: Value, node: Node, kind: EdgeKind, label: str = "", route: Route | None = None) -> None:
+    def _add_edges(self, value: Value, node: Node, kind: EdgeKind, label: str = "", route: Route | None = None) -> None:
         for maker in self._makers.get(value, ()):
             if kind == "gradient":  # against the direction of the tangent
                 self.edges.append(Edge(node, maker, kind, value, label, route))
@@ -188,40 +191,40 @@ class _Drawing:
 
     # --- the backward of a Function
 
-    def _backward(self, op: Operation, call: Call) -> None:
+    def _add_backward(self, op: Operation, call: Call) -> None:
         n = len(call.kept)
         residuals, tangents = op.inputs[:n], op.inputs[n:]
-        ways, stop = routes(call) if self._order == 2 else ([None] * n, "")
+        ways, stop = find_routes(call) if self._order == 2 else ([None] * n, "")
         labels = [call.describe(kept) for kept in call.kept]
         traced = call.backward() if self._opened(call) else None
         if traced is None:
-            node = self._node("backward", f"{call.name}.backward", scope=op.scope)
+            node = self._add_node("backward", f"{call.name}.backward", scope=op.scope)
             node.partner = next((p for x in op.partner.outputs for p in self._makers.get(x, ())), None)  # type: ignore[union-attr]
             node.stops = stop not in {"", UNBOUND}
             for x, label, way in zip(residuals, labels, ways, strict=True):
-                self._edges(x, node, "saved", label, way)
+                self._add_edges(x, node, "saved", label, way)
             for x in op.outputs:
                 self._makers[x] = [node]
             for x in tangents:
-                self._edges(x, node, "gradient")
+                self._add_edges(x, node, "gradient")
             return
         scope = Scope(f"{call.name}.backward", op.scope, kind="function")
         jaxpr, present = traced
-        values = [Value(v.aval) for v in getattr(jaxpr, "jaxpr", jaxpr).invars]
+        values = [Value(v.aval) for v in open_jaxpr(jaxpr).invars]
         made: dict[Value, list[Node]] = {}
         for x, value, label, way in zip(residuals, values, labels, ways, strict=False):
-            node = self._node("parameter", "saved " + label, scope=scope)
-            self._edges(x, node, "saved", label, way)
+            node = self._add_node("parameter", "saved " + label, scope=scope)
+            self._add_edges(x, node, "saved", label, way)
             made[value] = [node]
         for i, (x, value) in enumerate(zip(op.outputs, values[n:], strict=True)):
             name = "grad_output" if len(op.outputs) == 1 else f"grad_output {i}"
-            made[value] = self._makers[x] = [self._node("parameter", name, scope=scope)]
-        operations, grads = open_jaxpr(jaxpr, values, scope)
+            made[value] = self._makers[x] = [self._add_node("parameter", name, scope=scope)]
+        operations, grads = read_operations(jaxpr, values, scope)
         self._open_backward(operations, made, stop)
         tangent = [x for x, p in zip(tangents, present, strict=True) if p]
         for grad, x in zip(grads, tangent, strict=True):
             for source in made.get(grad, ()):
-                self._edges(x, source, "gradient")
+                self._add_edges(x, source, "gradient")
 
     def _open_backward(self, operations: Iterable[Operation], made: dict[Value, list[Node]], stop: str) -> None:
         for op in operations:
@@ -234,10 +237,10 @@ class _Drawing:
                     made[x] = list(dict.fromkeys(n for nodes in sources.values() for n in nodes))
                 continue
             if op.name == WALL:
-                node = self._node("wall", "once_differentiable", scope=op.scope)
+                node = self._add_node("wall", "once_differentiable", scope=op.scope)
                 node.stops = True
             else:
-                node = self._node("transposed", op.call.name if op.call else op.name, scope=op.scope)
+                node = self._add_node("transposed", op.call.name if op.call else op.name, scope=op.scope)
             for x, nodes in sources.items():
                 self.edges += [Edge(source, node, "gradient", x) for source in nodes]
             for x in op.outputs:
@@ -252,7 +255,7 @@ MANY = 8  # inputs: with more of them, those that lead to one place share a node
 
 def tidy(graph: Graph) -> Graph:
     """Put into one node operations that follow one another and lead to one place only, and inputs that do."""
-    graph.edges = _without_doubles(graph.edges)
+    graph.edges = _drop_doubles(graph.edges)
     if sum(node.kind == "input" for node in graph.nodes) > MANY:
         _bundle(graph, "input", lambda edge: (edge.source, edge.target) if edge.kind == "value" else None)
         _bundle(graph, "gradient", lambda edge: (edge.target, edge.source))
@@ -261,7 +264,7 @@ def tidy(graph: Graph) -> Graph:
         for edge in graph.edges:
             out.setdefault(edge.source, []).append(edge)
         for node in graph.nodes:
-            target = _only_target(node, out.get(node, []))
+            target = _find_only_target(node, out.get(node, []))
             if target is not None:
                 _merge(graph, node, target)
                 break
@@ -284,10 +287,10 @@ def _bundle(graph: Graph, kind: NodeKind, ends: Callable[[Edge], tuple[Node, Nod
                 graph.nodes.remove(node)
     for edge in graph.edges:
         edge.source, edge.target = into.get(edge.source, edge.source), into.get(edge.target, edge.target)
-    graph.edges = _without_doubles(graph.edges)
+    graph.edges = _drop_doubles(graph.edges)
 
 
-def _only_target(node: Node, edges: Sequence[Edge]) -> Node | None:
+def _find_only_target(node: Node, edges: Sequence[Edge]) -> Node | None:
     if node.kind not in {"operation", "transposed"} or not edges:
         return None
     target = edges[0].target
@@ -302,9 +305,9 @@ def _merge(graph: Graph, node: Node, target: Node) -> None:
     for edge in graph.edges:
         if edge.target is node:
             edge.target = target
-    graph.edges = _without_doubles(graph.edges)
+    graph.edges = _drop_doubles(graph.edges)
 
 
-def _without_doubles(edges: Sequence[Edge]) -> list[Edge]:
+def _drop_doubles(edges: Sequence[Edge]) -> list[Edge]:
     """One edge for an array that leads twice from one node to another."""
     return list({(e.source, e.target, e.kind, e.value if e.kind == "saved" else None): e for e in edges}.values())

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Literal, jaxprs_in_params
+from jax.extend.core import Literal
 
-from fnjax._jax.trees import is_inexact, is_tensor, refuse_torch
-from fnjax.graph.calls import BACKWARD, FORWARD, Call, named_leaves, read_backward, read_call
+from fnjax._jax.programs import BACKWARD, CALLS, FORWARD, read_body
+from fnjax._jax.trees import is_inexact, is_tensor, named_leaves
+from fnjax._jax.versions import open_jaxpr
+from fnjax._messages.arguments import refuse_torch
+from fnjax.graph.calls import Call, read_backward, read_call
 
 
 class Value:
@@ -86,6 +89,7 @@ class Operation:
 
     @property
     def linear(self) -> bool:
+        """Whether it depends on a tangent."""
         return any(x.linear for x in self.inputs)
 
 
@@ -124,9 +128,9 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
         refuse_torch(arg, f"argument {i}")
     leaves, tree = jax.tree.flatten(list(args))
     where = [i for i, x in enumerate(leaves) if is_array(x)]
-    names = [input_names(func, args)[i] for i in where]
+    names = [name_inputs(func, args)[i] for i in where]
     avals = [jax.eval_shape(lambda x: x, leaves[i]) for i in where]
-    chosen = _positions(args, argnums)
+    chosen = _choose_leaves(args, argnums)
     moving = [is_inexact(a) and chosen[i] for a, i in zip(avals, where, strict=True)]
     if not any(moving):
         raise ValueError(
@@ -152,7 +156,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
         return jax.jvp(of_moving, tuple(x for x, m in zip(arrays, moving, strict=True) if m), tuple(tangents))
 
     jaxpr = jax.make_jaxpr(jvp)(avals, [a for a, m in zip(avals, moving, strict=True) if m])
-    inputs = [Value(v.aval) for v in _open(jaxpr).invars]
+    inputs = [Value(v.aval) for v in open_jaxpr(jaxpr).invars]
     operations: list[Operation] = []
     results = _flatten(jaxpr, inputs, None, operations, opened)
     tangents = iter(inputs[len(where) :])
@@ -170,7 +174,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
     return program
 
 
-def open_jaxpr(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tuple[list[Operation], list[Value]]:
+def read_operations(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tuple[list[Operation], list[Value]]:
     """The operations of a jaxpr and its results; Functions in it stay closed."""
     operations: list[Operation] = []
     results = _flatten(jaxpr, inputs, scope, operations, lambda _: False)
@@ -180,10 +184,11 @@ def open_jaxpr(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tupl
 
 
 def is_array(value: Any) -> bool:
+    """Whether a value is an array, or a type that stands for one."""
     return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
 
 
-def input_names(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+def name_inputs(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     """For each leaf of the arguments its name, by the signature of the function: `x`, `params.weight`, `layers[0]`."""
     try:
         parameters = list(inspect.signature(func).parameters.values())
@@ -200,7 +205,7 @@ def input_names(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     return names
 
 
-def _positions(args: Sequence[Any], argnums: Any) -> list[bool]:
+def _choose_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
     """For each leaf of the arguments whether its argument is to be differentiated."""
     numbers = range(len(args)) if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
     if any(not -len(args) <= n < len(args) for n in numbers):
@@ -238,11 +243,11 @@ class _Body:
         return self.first_mapped is not None or self.carried[1] > 0
 
 
-def _bodies(eqn: Any) -> Iterator[_Body]:
+def _read_bodies(eqn: Any) -> Iterator[_Body]:
     params, name, n = eqn.params, eqn.primitive.name, len(eqn.invars)
     if name == "scan":
         # Constants, carry, slices → carry, stacked results: what is sliced or stacked has an axis more outside.
-        body, times = _open(params["jaxpr"]), params["length"]
+        body, times = open_jaxpr(params["jaxpr"]), params["length"]
         mapped = sum(x.aval.ndim > v.aval.ndim for x, v in zip(eqn.invars, body.invars, strict=True))
         carry = sum(x.aval.ndim == v.aval.ndim for x, v in zip(eqn.outvars, body.outvars, strict=True))
         yield _Body(body, range(n), f"scan, {times} times", times, n - mapped, (n - mapped - carry, carry))
@@ -252,21 +257,14 @@ def _bodies(eqn: Any) -> Iterator[_Body]:
     elif name == "cond":
         for i, branch in enumerate(params["branches"]):
             yield _Body(branch, range(1, n), f"cond, branch {i}")
-    else:
-        found = [
-            j
-            for j in jaxprs_in_params(params)
-            if len(_open(j).invars) == n and len(_open(j).outvars) == len(eqn.outvars)
-        ]
-        if len(found) == 1:
-            label = "" if name in {"jit", "pjit", "custom_jvp_call", "custom_vjp_call"} else name
-            yield _Body(found[0], range(n), label)
+    elif (inner := read_body(eqn)) is not None:
+        yield _Body(inner, range(n), "" if eqn.primitive in CALLS else name)
 
 
 def _flatten(
     jaxpr: Any, inputs: Sequence[Value], scope: Scope | None, operations: list[Operation], opened: Opened
 ) -> list[Value]:
-    body, times = _open(jaxpr), 1 if scope is None else scope.times
+    body, times = open_jaxpr(jaxpr), 1 if scope is None else scope.times
     env: dict[Any, Value] = dict(zip(body.invars, inputs, strict=True))
     env |= {v: Value(v.aval) for v in body.constvars}
     last: Operation | None = None
@@ -293,7 +291,7 @@ def _flatten(
         elif name == BACKWARD and last is not None and last.call is not None:
             operation.call = last.call = read_backward(last.call, eqn)
             operation.partner = last
-        elif bodies := list(_bodies(eqn)):
+        elif bodies := list(_read_bodies(eqn)):
             made = [_enter(b, given, scope, operations, opened) for b in bodies]
             if len(bodies) == 1 and not bodies[0].loops:  # the very same arrays
                 env |= dict(zip(eqn.outvars, made[0], strict=True))
@@ -318,17 +316,13 @@ def _enter(
         inner = Scope(body.label, scope, body.times * (1 if scope is None else scope.times))
     inputs = [given[i] for i in body.operands]
     first, n = body.carried
-    for i, v in enumerate(_open(body.jaxpr).invars):
+    for i, v in enumerate(open_jaxpr(body.jaxpr).invars):
         if first <= i < first + n or (body.first_mapped is not None and i >= body.first_mapped):
             outer, inputs[i] = inputs[i], Value(v.aval, 1 if inner is None else inner.times)
             operations.append(Operation("copy", [outer], [inputs[i]], inner))
     results = _flatten(body.jaxpr, inputs, inner, operations, opened)
     operations += [Operation("loop", [results[i]], [inputs[first + i]], inner) for i in range(n)]
     return results
-
-
-def _open(jaxpr: Any) -> Any:
-    return getattr(jaxpr, "jaxpr", jaxpr)  # one class instead of two since JAX 0.12
 
 
 def _mark(operations: Sequence[Operation], what: str, start: Iterable[Value]) -> None:

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jax.extend.core.primitives import remat_p
+
 from fnjax.graph.calls import SOURCES
-from fnjax.graph.dot import size
+from fnjax.graph.dot import format_size
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate
-from fnjax.graph.second_order import UNBOUND, routes
+from fnjax.graph.second_order import UNBOUND, find_routes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class SavedArray:
         array = f"{times}{self.dtype}[{', '.join(map(str, self.shape))}]"
         name = self.name + (" (recomputed)" if self.recomputed else "")
         second = ("stops: " if self.stops else "") + self.second_order
-        return name, array, size(self.nbytes), ", ".join(self.used_by), second
+        return name, array, format_size(self.nbytes), ", ".join(self.used_by), second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,8 @@ class SavedReport:
 
     def __str__(self) -> str:
         if not self.calls:
-            return f"No Function is differentiated here. JAX's own operations keep {size(self.other_nbytes)}."
+            kept = format_size(self.other_nbytes)
+            return f"No Function is differentiated here. JAX's own operations keep {kept}."
         table: list[tuple[str, ...]] = [("Function", "keeps", "array", "bytes", "used by", "second order")]
         for call, (name, _) in enumerate(self.calls):
             rows = [row.cells() for row in self.rows if row.call == call]
@@ -83,8 +86,10 @@ class SavedReport:
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
         rule = "-" * max(map(len, lines))
         lines = [lines[0], rule, *lines[1:], rule]
-        lines += [f"Functions keep {size(self.nbytes)}, of which {size(self.argument_nbytes)} are arguments."]
-        lines.append(f"JAX's own operations keep {size(self.other_nbytes)} more.")
+        lines += [
+            f"Functions keep {format_size(self.nbytes)}, of which {format_size(self.argument_nbytes)} are arguments."
+        ]
+        lines.append(f"JAX's own operations keep {format_size(self.other_nbytes)} more.")
         stops = {name: why for name, why in self.calls if why}
         lines += [
             f"Double backward {'at' if why == UNBOUND else 'stops at'} {name}: {why}." for name, why in stops.items()
@@ -137,27 +142,27 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
     backwards = [op for op in program.operations if op.partner is not None]
     users: dict[Value, list[str]] = {}
     for op in backwards:
-        for value in dict.fromkeys(_residuals(op)):
-            users.setdefault(value, []).append(f"{_name(op)}.backward")
+        for value in dict.fromkeys(_read_residuals(op)):
+            users.setdefault(value, []).append(f"{_read_name(op)}.backward")
     rows, calls = [], []
     for number, op in enumerate(backwards):
-        made, stop = _rows(op, number, users)
+        made, stop = _read_rows(op, number, users)
         rows += made
-        calls.append((_name(op), stop))
+        calls.append((_read_name(op), stop))
     arguments = set(program.inputs.values())
     return SavedReport(
         tuple(rows),
         tuple(calls),
         sum(v.bytes for v in users),
         sum(v.bytes for v in users if v in arguments),
-        sum(v.bytes for v in _kept_by_jax(program) - set(users)),
+        sum(v.bytes for v in _find_kept_by_jax(program) - set(users)),
     )
 
 
-def _rows(op: Operation, number: int, users: dict[Value, list[str]]) -> tuple[list[SavedArray], str]:
+def _read_rows(op: Operation, number: int, users: dict[Value, list[str]]) -> tuple[list[SavedArray], str]:
     assert op.call is not None
-    values = _residuals(op)
-    ways, stop = routes(op.call)
+    values = _read_residuals(op)
+    ways, stop = find_routes(op.call)
     rows = [
         SavedArray(
             function=op.call.name,
@@ -171,28 +176,28 @@ def _rows(op: Operation, number: int, users: dict[Value, list[str]]) -> tuple[li
             used_by=tuple(dict.fromkeys(users[value])),
             second_order=way.text,
             stops=way.stops,
-            recomputed=_in_checkpoint(op.scope),
+            recomputed=_is_in_checkpoint(op.scope),
         )
         for kept, value, way in zip(op.call.kept, values, ways, strict=True)
     ]
     return rows, stop
 
 
-def _name(op: Operation) -> str:
+def _read_name(op: Operation) -> str:
     assert op.call is not None
     return op.call.name
 
 
-def _residuals(op: Operation) -> list[Value]:
+def _read_residuals(op: Operation) -> list[Value]:
     assert op.call is not None
     return op.inputs[: len(op.call.kept)]
 
 
-def _kept_by_jax(program: Program) -> set[Value]:
+def _find_kept_by_jax(program: Program) -> set[Value]:
     """What linear operations other than Functions take of the values that vary."""
     plain = [op for op in program.operations if op.linear and op.partner is None]
     return {x for op in plain for x in op.inputs if x.varies and not x.linear}
 
 
-def _in_checkpoint(scope: Scope | None) -> bool:
-    return scope is not None and (scope.label in {"checkpoint", "remat", "remat2"} or _in_checkpoint(scope.parent))
+def _is_in_checkpoint(scope: Scope | None) -> bool:
+    return scope is not None and (scope.label == remat_p.name or _is_in_checkpoint(scope.parent))

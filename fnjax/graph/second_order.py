@@ -11,6 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from fnjax._errors import OnceDifferentiableError
 from fnjax._jax.rule import Kept
 from fnjax._jax.trees import is_inexact
+from fnjax._jax.versions import open_jaxpr
 from fnjax.graph.calls import Call
 from fnjax.graph.program import differentiate
 
@@ -31,21 +32,21 @@ class Route(NamedTuple):
     stops: bool = False
 
 
-def routes(call: Call) -> tuple[list[Route], str]:
+def find_routes(call: Call) -> tuple[list[Route], str]:
     """For each residual its route, and why double backward stops ("" if it does not, `UNBOUND` if that is unknown)."""
     avals = list(call.residuals)
-    found = [_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
-    stop = next((r.text for r in found if r.stops), "") or _stop_by_gradients(call, avals)
+    found = [_find_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
+    stop = next((r.text for r in found if r.stops), "") or _find_stop(call, avals)
     return found, stop
 
 
-def _route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
+def _find_route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
     if not is_inexact(avals[at]):
         return Route(False, f"{avals[at].dtype.name} has no derivative")
-    if call.linear is None or call.linear.pull is None:
+    if call.derivative is None or call.derivative.pull is None:
         return Route(True, "through the derivative of jvp")
     n = len(avals)
-    depends, reason = _try(lambda *xs: _backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], at)
+    depends, reason = _try(lambda *xs: _run_backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], at)
     if reason:
         return Route(False, reason, stops=reason != UNBOUND)
     if not depends:
@@ -54,11 +55,11 @@ def _route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
         return Route(True, f"to the argument {call.argument(kept.at)}")
     if kept.source == "output":
         return Route(True, f"through the rule of {call.name} again")
-    return _through_operations(call, kept)
+    return _follow_operations(call, kept)
 
 
-def _through_operations(call: Call, kept: Kept) -> Route:
-    operands = [v.aval for v in getattr(call.jaxpr, "jaxpr", call.jaxpr).invars]
+def _follow_operations(call: Call, kept: Kept) -> Route:
+    operands = [v.aval for v in open_jaxpr(call.jaxpr).invars]
     result = call.n_outputs + kept.at
     for i in range(call.n_captured, len(operands)):
         needed = call.needs[i - call.n_captured] if i - call.n_captured < len(call.needs) else True
@@ -69,24 +70,24 @@ def _through_operations(call: Call, kept: Kept) -> Route:
     return Route(True, "through the operations of forward")
 
 
-def _stop_by_gradients(call: Call, avals: Sequence[Any]) -> str:
+def _find_stop(call: Call, avals: Sequence[Any]) -> str:
     """Why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
-    if call.linear is None or call.linear.pull is None:
+    if call.derivative is None or call.derivative.pull is None:
         return ""
     n = len(avals)
     for at in range(len(call.outputs)):
-        _, reason = _try(lambda *xs: _backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], n + at)
+        _, reason = _try(lambda *xs: _run_backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], n + at)
         if reason:
             return reason
     return ""
 
 
-def _backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
-    assert call.linear is not None
-    assert call.linear.pull is not None
+def _run_backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
+    assert call.derivative is not None
+    assert call.derivative.pull is not None
     given = iter(grads)
-    dense = [next(given) if d else None for d in call.linear.differentiable]
-    return [x for x in call.linear.pull(residuals, dense) if x is not None]
+    dense = [next(given) if d else None for d in call.derivative.differentiable]
+    return [x for x in call.derivative.pull(residuals, dense) if x is not None]
 
 
 def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, str]:

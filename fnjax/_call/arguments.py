@@ -1,0 +1,117 @@
+"""The arguments of one call, told apart: arrays become operands, everything else is static."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from fnjax._call.ctx import NeedsInputGrad
+from fnjax._call.definition import Definition
+from fnjax._call.signature import Parameters
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trees import Split, has_leaf, is_inexact, is_tensor, is_tracer, named_leaves, split, to_tensor
+from fnjax._messages.arguments import refuse_torch
+
+Kind = Literal["tensor", "tree", "container", "static"]
+
+
+class Argument(NamedTuple):
+    """One positional argument.
+
+    Attributes:
+        kind: a tensor; a pytree whose arrays are differentiated; a container whose tracers are not; a static value.
+        split: the argument without its arrays.
+        start: the index of its first array among the operands.
+    """
+
+    kind: Kind
+    split: Split | None
+    start: int
+    static: Any = None
+
+
+class Arguments:
+    """The arguments of one call without their arrays, the operands, which the caller keeps.
+
+    Attributes:
+        each: the positional arguments.
+        keywords: the keyword-only arguments.
+        differentiable: for each operand whether it may have a gradient.
+    """
+
+    def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
+        self.parameters, self.keywords = parameters, keywords
+        self.each: list[Argument] = []
+        self.differentiable: list[bool] = []
+
+    def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> Arrays:
+        """Take the positional arguments apart; return the operands."""
+        operands: Arrays = []
+        for i, arg in enumerate(args):
+            start, rest = len(operands), None
+            if is_tensor(arg):
+                kind: Kind = "tensor"
+                operands.append(to_tensor(arg))
+            elif pytree:
+                kind = "tree"
+                arrays, rest = split(arg, is_tensor)
+                operands += map(to_tensor, arrays)
+            elif has_leaf(arg, is_tracer):
+                kind = "container"
+                arrays, rest = split(arg, is_tracer)
+                operands += arrays
+            else:
+                kind = "static"
+                refuse_torch(arg, f"argument {i} ('{self.parameters.name(i)}') of {owner}.apply")
+            self.each.append(Argument(kind, rest, start, arg if kind == "static" else None))
+            self.differentiable += [kind != "container" and is_inexact(x) for x in operands[start:]]
+        return operands
+
+    def name(self, index: int) -> str:
+        """How messages call an argument: its position and name."""
+        return f"argument {index} ('{self.parameters.name(index)}')"
+
+    def operand_names(self) -> tuple[str, ...]:
+        """For each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
+        names = {
+            at: self.parameters.name(i) + path
+            for i, places in enumerate(self.axes(range(len(self.differentiable))))
+            for path, at in named_leaves(places)
+        }
+        return tuple(names[at] for at in sorted(names))
+
+    def fill(self, operands: Sequence[Any]) -> list[Any]:
+        """The positional arguments with other arrays in place of the operands."""
+        return [self._fill(a, operands, a.static) for a in self.each]
+
+    def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
+        """`ctx.needs_input_grad`: for each argument whether it needs a gradient, in the structure of a pytree."""
+        return NeedsInputGrad(self._each(needs, False, containers=False))
+
+    def tangents(self, tangents: Sequence[Any]) -> list[Any]:
+        """For each argument its tangent, None for static values, in the structure of a pytree."""
+        return self._each(tangents, None, containers=False)
+
+    def axes(self, dims: Sequence[int | None]) -> list[Any]:
+        """`in_dims`: for each argument its batch axis, None for static values, in the structure of any container."""
+        return self._each(dims, None, containers=True)
+
+    def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
+        return [
+            nothing if a.kind == "container" and not containers else self._fill(a, values, nothing, nothing)
+            for a in self.each
+        ]
+
+    def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
+        if argument.kind == "static":
+            return static
+        if argument.split is None:
+            return values[argument.start]
+        return argument.split.fill(values[argument.start :], *otherwise)
+
+
+def take_arguments(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
+    """Bind the arguments of `apply` and take them apart; return them without their arrays, and these."""
+    given, keywords = definition.parameters.bind(definition.name, args, kwargs)
+    arguments = Arguments(definition.parameters, keywords)
+    return arguments, arguments.take(definition.name, given, pytree=definition.options.pytree)

@@ -1,0 +1,30 @@
+"""What a function finds outside itself."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from fnjax._jax.trees import has_leaf, is_tracer
+
+
+def captures_tracers(value: Any, depth: int = 4) -> bool:
+    """Whether a function has a tracer in its closure or defaults, or calls one that has."""
+    function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
+    if not isinstance(function, types.FunctionType) or not depth:
+        return False
+    return any(has_leaf(v, is_tracer) or captures_tracers(v, depth - 1) for v in captured(function))
+
+
+def captured(function: types.FunctionType) -> list[Any]:
+    """What a function finds in its closure and defaults."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - the access is the question
+    except ValueError:
+        return False
+    return True

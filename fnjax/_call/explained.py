@@ -1,0 +1,71 @@
+"""What a user's method raises, with a note that says which Function it comes from and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from fnjax._call.arguments import Arguments
+from fnjax._call.definition import Definition, Method
+from fnjax._errors import FnjaxError
+from fnjax._jax.trees import is_tracer
+from fnjax._messages.notes import NOTED, note
+from fnjax._messages.troubles import closure
+
+
+class explained:  # noqa: N801 - used as a function; a class costs a third of a generator
+    """Explain what `method` raises in the block.
+
+    Args:
+        definition: the class.
+        arguments: those of the call.
+        method: the user's method.
+        operands: those of forward, where they are at hand.
+        n_saved: how many tensors were saved, where `method` reads them.
+    """
+
+    __slots__ = ("_where",)
+
+    def __init__(
+        self,
+        definition: Definition,
+        arguments: Arguments,
+        method: Method,
+        operands: Sequence[Any] = (),
+        n_saved: int | None = None,
+    ) -> None:
+        self._where = definition, arguments, method, operands, n_saved
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, e: BaseException | None, traceback: object) -> None:
+        if isinstance(e, Exception):
+            explain(e, *self._where)
+
+
+def explain(
+    e: Exception,
+    definition: Definition,
+    arguments: Arguments,
+    method: Method,
+    operands: Sequence[Any] = (),
+    n_saved: int | None = None,
+) -> None:
+    """Add a note to an error; raise another in its place where fnjax knows better."""
+    if isinstance(e, jax.errors.UnexpectedTracerError):
+        raise closure(definition.forward, definition.name) from e
+    if isinstance(e, FnjaxError) or not isinstance(e, NOTED):
+        return
+
+    def scalars() -> list[str]:
+        return [
+            arguments.name(i)
+            for i, a in enumerate(arguments.each if operands else ())
+            if a.kind == "tensor" and is_tracer(operands[a.start]) and operands[a.start].ndim == 0
+        ]
+
+    if text := note(e, method, definition.name, definition.ctx.__name__, scalars, n_saved):
+        e.add_note(text)

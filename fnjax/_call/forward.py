@@ -1,0 +1,107 @@
+"""Calling the user's forward: outside every transformation, where nobody differentiates, and on a ctx that records."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from fnjax._call.arguments import Arguments, take_arguments
+from fnjax._call.ctx import FunctionCtx, NeedsInputGrad
+from fnjax._call.definition import Definition
+from fnjax._call.explained import explain
+from fnjax._call.outputs import take_outputs
+from fnjax._jax.trees import concrete_type, to_tensor
+
+# Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
+# rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
+_inside_derivative = ContextVar("_inside_derivative", default=False)
+_NUMBERS = frozenset({bool, int, float, str, type(None)})
+
+
+def is_inside_derivative() -> bool:
+    """Whether a forward or backward that is being run for a derivative is calling."""
+    return _inside_derivative.get()
+
+
+class inside_derivative:  # noqa: N801 - used as a function; a class costs a third of a generator
+    """Mark calls in the block as part of a derivative rule, or not."""
+
+    __slots__ = ("_is_one", "_token")
+
+    def __init__(self, is_one: bool) -> None:
+        self._is_one = is_one
+
+    def __enter__(self) -> None:
+        self._token = _inside_derivative.set(self._is_one)
+
+    def __exit__(self, *_: object) -> None:
+        _inside_derivative.reset(self._token)
+
+
+def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run forward as it stands, on concrete arrays, and drop what it records: a call that nobody transforms."""
+    if not kwargs and _are_plain(definition, args):  # the usual case: nothing to bind, to convert or to take apart
+        returned = run_alone(definition, args, {}, _no_needs(len(args)), args)
+    else:
+        arguments, operands = take_arguments(definition, args, kwargs)
+        needs = arguments.needs((False,) * len(operands))
+        returned = run_alone(definition, arguments.fill(operands), arguments.keywords, needs, operands)
+    if type(returned) is concrete_type():
+        return returned
+    arrays, form = take_outputs(definition, returned)
+    return form.fill([to_tensor(x) for x in arrays])
+
+
+def _are_plain(definition: Definition, args: Sequence[Any]) -> bool:
+    """Whether these are concrete arrays and Python numbers, as many as forward wants."""
+    array = concrete_type()
+    for arg in args:
+        kind = type(arg)
+        if kind is not array and kind not in _NUMBERS:
+            return False
+    return definition.parameters.complete(len(args))
+
+
+@functools.cache
+def _no_needs(count: int) -> NeedsInputGrad:
+    return NeedsInputGrad((False,) * count)
+
+
+def run_alone(
+    definition: Definition,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    needs: NeedsInputGrad,
+    operands: Sequence[Any],
+) -> Any:
+    """Run forward for what it returns; what it records on ctx is dropped.
+
+    Args:
+        definition: the class.
+        args: the positional arguments of forward, all of them.
+        keywords: its keyword-only arguments.
+        needs: what ctx says is being differentiated: nothing.
+        operands: the arrays among the arguments, in containers too.
+    """
+    ctx = definition.make_ctx(needs, operands)
+    try:
+        if not is_inside_derivative():
+            return call_forward(definition, ctx, args, keywords)
+        with inside_derivative(False):
+            return call_forward(definition, ctx, args, keywords)
+    except Exception as e:
+        arguments = Arguments(definition.parameters, keywords)
+        operands = arguments.take(definition.name, args, pytree=definition.options.pytree)
+        explain(e, definition, arguments, definition.forward, operands)
+        raise
+
+
+def call_forward(definition: Definition, ctx: FunctionCtx, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Call forward, and setup_context if there is one."""
+    if definition.setup_context is None:
+        return definition.forward(ctx, *args, **keywords) if keywords else definition.forward(ctx, *args)
+    output = definition.forward(*args, **keywords)
+    definition.setup_context(ctx, tuple(args), output)
+    return output

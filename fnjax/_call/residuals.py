@@ -1,0 +1,166 @@
+"""What ctx recorded becomes residuals, and a ctx again."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._call.captured import captured
+from fnjax._call.ctx import FunctionCtx
+from fnjax._call.hooks import Hooks
+from fnjax._errors import type_name
+from fnjax._jax.packed import pack_to_stay
+from fnjax._jax.rule import Arrays, Kept
+from fnjax._jax.trees import has_leaf, in_order, is_array, is_tensor, is_tracer, split
+from fnjax._jax.versions import same_trace
+from fnjax._messages.arguments import hidden_array, unpacked_no_array
+
+_NOTHING: Mapping[Any, Any] = {}
+Restore = Callable[[Sequence[Any]], Any]  # residuals → a value that ctx held
+
+
+class Saved(NamedTuple):
+    """A ctx without its arrays.
+
+    Attributes:
+        needs: its needs_input_grad.
+        materialize: whether backward gets zeros for missing gradients.
+        materialize_non_diff: also for outputs that have none.
+        tensors: of `save_for_backward`.
+        for_forward: of `save_for_forward`.
+        attributes: by name.
+        data: `saved_data`.
+    """
+
+    needs: Any
+    materialize: bool
+    materialize_non_diff: bool
+    tensors: Sequence[Restore]
+    for_forward: Sequence[Restore]
+    attributes: Mapping[str, Restore]
+    data: Mapping[Any, Restore]
+
+    def restore(
+        self, make: Callable[..., FunctionCtx], residuals: Sequence[Any], *, for_jvp: bool = False
+    ) -> FunctionCtx:
+        """A new ctx with the residuals in place, for backward or for jvp; `make` is its class."""
+        ctx = make(self.needs)
+        ctx._saved = tuple(x(residuals) for x in (self.for_forward if for_jvp else self.tensors))
+        ctx._materialize = self.materialize
+        if self.attributes:
+            vars(ctx).update({k: v(residuals) for k, v in self.attributes.items()})
+        if self.data:
+            ctx.saved_data.update({k: v(residuals) for k, v in self.data.items()})
+        return ctx
+
+
+class _Residuals:
+    """Collects the arrays that backward can reach, each once, told apart by identity."""
+
+    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]) -> None:
+        # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
+        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs) if differentiable[i]}
+        for i, x in enumerate(operands):
+            self._sources[id(x)] = Kept("operand", i)
+        self._index: dict[int, int] = {}
+        self.kept: list[Kept] = []
+        self.intermediates: Arrays = []
+
+    def add(self, array: Any) -> int:
+        """The index among the residuals of `array`."""
+        key = id(array)  # of arrays that the caller holds, so no id comes twice
+        if key not in self._index:
+            source = self._sources.get(key)
+            if source is None:
+                source = Kept("intermediate", len(self.intermediates))
+                self.intermediates.append(array)
+            self._index[key] = len(self.kept)
+            self.kept.append(source)
+        return self._index[key]
+
+    def stow(self, value: Any) -> Restore:
+        """Take the arrays out of a value; without any it is kept as the very object."""
+        if is_array(value):
+            index = self.add(value)
+            return lambda residuals: residuals[index]
+        tree = in_order(value)  # of a dict JAX would sort the keys
+        if not has_leaf(tree, is_array):
+            return lambda _: value
+        arrays, form = split(tree, is_array)
+        places = [self.add(x) for x in arrays]
+        return lambda residuals: form.fill(residuals[i] for i in places)
+
+
+def save(
+    ctx: FunctionCtx,
+    operands: Sequence[Any],
+    outputs: Sequence[Any],
+    differentiable: Sequence[bool],
+    hooks: Hooks | None,
+    *,
+    with_jvp: bool,
+) -> tuple[Saved, tuple[Kept, ...], Arrays]:
+    """Take the arrays out of what a ctx recorded.
+
+    Args:
+        ctx: after forward.
+        operands: the arrays that forward got.
+        outputs: the arrays that it returned.
+        differentiable: which of these carry a gradient.
+        hooks: the saved_tensors_hooks in force.
+        with_jvp: whether what `save_for_forward` was given is wanted.
+
+    Returns:
+        The ctx without them; where each residual comes from; and those that are neither operands nor outputs.
+    """
+    residuals = _Residuals(operands, outputs, differentiable)
+    for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
+        _refuse_hidden(v, k, ctx, operands)
+    tensors = [_stow_tensor(x, residuals, hooks) for x in ctx.to_save]
+    saved = Saved(
+        ctx.needs_input_grad,
+        ctx.materialize_grads,
+        ctx._materialize_non_diff_grads,
+        tensors,
+        [residuals.stow(x) for x in ctx._saved_for_forward] if with_jvp else (),
+        {k: residuals.stow(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
+        {k: residuals.stow(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
+    )
+    return saved, tuple(residuals.kept), residuals.intermediates
+
+
+def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Restore:
+    if tensor is None or hooks is None:
+        return residuals.stow(tensor)
+
+    def unpack(packed: Any) -> Any:
+        array = hooks.unpack(packed)
+        if not is_tensor(array):
+            raise unpacked_no_array(type_name(array), hooks.unpack)
+        return array
+
+    if not is_tracer(tensor):
+        packed = residuals.stow(hooks.pack(tensor))
+        return lambda given: unpack(packed(given))
+    arrays, fill = pack_to_stay(hooks.pack, tensor)
+    kept = residuals.stow(arrays)
+    return lambda given: unpack(fill(kept(given)))
+
+
+def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Sequence[Any]) -> None:
+    """Raise for an object that hides an array of this run from JAX: backward would find it dead."""
+    if is_array(value):
+        return
+
+    def is_of_this_run(value: Any) -> bool:
+        return is_tracer(value) and any(same_trace(value, x) for x in operands)
+
+    for leaf in jax.tree.leaves(in_order(value)):
+        hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
+        if isinstance(leaf, types.FunctionType):
+            hidden += captured(leaf)
+        if not isinstance(leaf, types.ModuleType) and has_leaf(hidden, is_of_this_run):
+            raise hidden_array(type(ctx).__name__, attribute, leaf)

@@ -1,0 +1,70 @@
+"""How programs are run: calls by their bodies, whether `jax.vmap` may be trusted with them, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+from jax.extend.core.primitives import jit_p
+
+from fnjax._jax.programs import WALL, computes_its_body, read_body, walk_equations
+from fnjax._jax.versions import open_jaxpr
+
+
+def inline(closed: Any, args: Sequence[Any]) -> Any:
+    """The program without its calls, so that no custom rule is left in it outside loops.
+
+    Args:
+        closed: a closed jaxpr.
+        args: arrays, or types of arrays, that it takes.
+    """
+    if not any(computes_its_body(eqn) or eqn.primitive.name == WALL for eqn in open_jaxpr(closed).eqns):
+        return closed
+    return jax.make_jaxpr(lambda *args: evaluate(closed, args))(*args)
+
+
+def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
+    """Run a closed jaxpr, calls by their bodies."""
+    jaxpr = open_jaxpr(closed)
+    values: dict[Any, Any] = {}
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, jex.Literal) else values[atom]
+
+    values.update(zip(jaxpr.constvars, closed.consts, strict=True))
+    values.update(zip(jaxpr.invars, args, strict=True))
+    for eqn in jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        body = read_body(eqn) if computes_its_body(eqn) else None
+        if body is not None:
+            results = evaluate(body, operands)
+        elif eqn.primitive.name == WALL:  # hands its first operands on; matters to derivatives only
+            results = operands[: len(eqn.outvars)]
+        else:
+            results = eqn.primitive.bind(*operands, **eqn.params)
+            results = results if eqn.primitive.multiple_results else [results]
+        values.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def is_jax_own(closed: Any) -> bool:
+    """Whether a program holds only operations whose batching rules come with JAX.
+
+    `jax.vmap` may be trusted with these. A rule for batches that a user wrote is not what is under test when
+    derivatives are, and if it were wrong it would be wrong on both sides of the comparison.
+    """
+    return all(_is_own(eqn.primitive) for eqn in walk_equations(closed))
+
+
+def _is_own(primitive: Any) -> bool:
+    name = f"{primitive.name}_p"
+    return primitive is jit_p or any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg))
+
+
+def measure_cost(closed: Any) -> tuple[int, int]:
+    """The number of operations of a program, and of the bytes of all that they give."""
+    outs = [v.aval for eqn in walk_equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
+    return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)

@@ -1,0 +1,110 @@
+"""Reading a class: its methods and options, looked up again whenever it has changed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from fnjax._call.definition import Definition, Options
+from fnjax._call.signature import parameters_of
+from fnjax._messages.definitions import backward_and_vjp, missing_forward, mixed_styles, no_bool_option
+
+
+class FunctionMeta(type):
+    """The type of `Function`, as in PyTorch; it counts the changes of its classes."""
+
+    changes = 0
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        FunctionMeta.changes += 1
+        super().__setattr__(name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        FunctionMeta.changes += 1
+        super().__delattr__(name)
+
+
+class Reader:
+    """Reads a class as it is written, itself and its bases without `base`.
+
+    What it read stands until the class has other members: a lookup in all bases costs more than an eager call.
+
+    Raises:
+        FnjaxError: for what can be found wrong when the class is defined.
+    """
+
+    def __init__(self, cls: Any, base: type) -> None:
+        self._cls = cls
+        self._spaces = [vars(c) for c in cls.__mro__ if c is not base and c is not object]
+        self._seen: list[list[Any]] = [[] for _ in self._spaces]
+        # A mixin that is no Function does not say when it changes.
+        self._is_told = all(isinstance(c, FunctionMeta) for c in cls.__mro__ if c not in (Options, object))
+        self._changes = -1
+        self._definition: Definition | None = None
+        self._signature: tuple[Any, ...] = ()
+        self._check()
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """A method of the class, not counting those of the base (a mixin may stand behind it)."""
+        for space in self._spaces:
+            if name in space:
+                method = space[name]
+                return method.__get__(None, self._cls) if hasattr(method, "__get__") else method  # type: ignore[no-any-return]  # of a class's dict
+        return None
+
+    def read(self) -> Definition:
+        """The class as it is now."""
+        self._look()
+        if self._definition is None or self._signature != _signature(self._definition.forward):
+            self._definition = self._define()
+            self._signature = _signature(self._definition.forward)
+        return self._definition
+
+    def _look(self) -> None:
+        """Forget what was found if the class has other members now."""
+        if self._changes == FunctionMeta.changes:
+            return
+        if self._is_told:  # then nothing need be compared before the count changes again
+            self._changes = FunctionMeta.changes
+        for space, seen in zip(self._spaces, self._seen, strict=True):
+            now = [*space.values()]
+            if len(now) != len(seen) or not all(map(operator.is_, now, seen)):
+                self._seen = [[*space.values()] for space in self._spaces]
+                self._definition = None
+                return
+
+    def _define(self) -> Definition:
+        cls, forward, setup_context = self._cls, self.find("forward"), self.find("setup_context")
+        if forward is None:
+            raise missing_forward(cls.__name__)
+        return Definition(
+            name=cls.__name__,
+            options=cls,
+            ctx=cls._ctx,
+            forward=forward,
+            parameters=parameters_of(forward, takes_ctx=setup_context is None),
+            setup_context=setup_context,
+            backward=self.find("backward") or self.find("vjp"),
+            jvp=self.find("jvp"),
+            vmap=self.find("vmap"),
+        )
+
+    def _check(self) -> None:
+        cls, name, forward, own = self._cls, self._cls.__name__, self.find("forward"), vars(self._cls)
+        if forward is not None and self.find("setup_context") is not None:
+            parameters = parameters_of(forward, takes_ctx=False).names
+            if parameters[:1] == ("ctx",):
+                raise mixed_styles(forward, name, parameters[-1])
+        if "backward" in own and "vjp" in own and own["backward"] is not own["vjp"]:
+            raise backward_and_vjp(self.find("vjp"), name)
+        for option, default in vars(Options).items():
+            value = getattr(cls, option)
+            if isinstance(default, bool) and not isinstance(value, bool):
+                raise no_bool_option(name, option, value)
+
+
+def _signature(method: Callable[..., Any]) -> tuple[Any, ...]:
+    """What a function may be given anew while it stays the same object: tools that reload modules do that."""
+    function = getattr(method, "__func__", method)
+    return getattr(function, "__code__", None), getattr(function, "__defaults__", None)

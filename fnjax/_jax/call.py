@@ -1,0 +1,303 @@
+"""fnjax_call: a call of a Function as one equation, operands → outputs.
+
+`jax.custom_vjp` keeps the structure of its residuals in one store per staged call and replaces it whenever the forward
+rule is traced again for other perturbed inputs; a rule that saves what `needs_input_grad` asks for then meets
+residuals of another pullback (docs/design.md shows it failing). Here every fact of a trace stands in the parameters of
+an equation, so that nothing is shared.
+
+The derivative of `fnjax_call` gets its outputs from `fnjax_call` again: so the second derivative of a saved output goes
+through the custom rule too, also where JAX could not differentiate the body. A saved intermediate is an extra result,
+whose derivative is that of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params, set_current_trace
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from fnjax._errors import ClosureError, FnjaxError
+from fnjax._jax.batched import batched
+from fnjax._jax.closed import close
+from fnjax._jax.derivative import jvp_of_moving, push_tangents
+from fnjax._jax.linearity import transpose
+from fnjax._jax.mesh import any_varies, hides_varying
+from fnjax._jax.programs import FORWARD
+from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread
+from fnjax._jax.trace import trace_run
+from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
+from fnjax._jax.versions import (
+    belongs_above,
+    belongs_to,
+    current_trace,
+    is_transformed,
+    is_unnamed,
+    linearizes,
+    lower_in_place,
+    open_jaxpr,
+    under_primal_trace,
+    vmap,
+)
+from fnjax._jax.wall import wall
+
+call_p = Primitive(FORWARD)
+call_p.multiple_results = True
+
+
+class Body(NamedTuple):
+    """The operations of forward.
+
+    Attributes:
+        jaxpr: (captured arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
+        n_captured: how many of the equation's operands are arrays from outside; they come first.
+        n_outputs: how many of its results are outputs.
+    """
+
+    jaxpr: ClosedJaxpr
+    n_captured: int
+    n_outputs: int
+
+
+class _NeedsBodyError(Exception):
+    """A call without a body met a trace that needs one."""
+
+
+def call(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
+    """Call `rule` under a transformation; `inner` if the call stands inside a derivative."""
+    trace = current_trace()
+    if linearizes(trace):  # JAX would call _jvp under a trace of its own, which costs more than a small Function
+        return _linearize(trace, rule, operands, inner=inner)
+    try:
+        # Un-jitted, the operands are concrete once the outer layers are off: no body is wanted, the user's methods
+        # then run on arrays that they can print.
+        outputs: Arrays = call_p.bind(*operands, rule=rule, body=None, inner=inner)
+    except _NeedsBodyError:
+        pass
+    else:
+        return outputs
+    return _stage(rule, (False,) * len(operands), operands, inner=inner).outputs
+
+
+def _stage(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
+    """Run a rule as an equation with a body, traced here and now, where the arrays that it captures are alive."""
+    # A rule that can finish runs forward for its outputs alone, so that the user's batching rule stays in force.
+    finish = rule.finish if any(needs) else None
+    jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
+    if any(needs) and any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
+        raise rule.error("varying callback")
+    if any(map(belongs_above, closed)):
+        raise rule.error("closure")
+    captured: Arrays = []
+    try:
+        # JAX may come back to the rule when the tracers that it uses from outside are dead.
+        if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
+            rule, captured = close(rule, operands)
+        if captured:  # operands that the body ignores
+            start, run = len(closed), jaxpr_as_fun(jaxpr)
+            stop = start + len(captured)
+            jaxpr = jax.make_jaxpr(lambda *xs: run(*xs[:start], *xs[stop:]))(*closed, *captured, *operands)
+        body = Body(jaxpr, len(closed), n_outputs)
+        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, inner=inner, lifetime=jaxpr)
+    except jax.errors.UnexpectedTracerError as e:
+        raise rule.error("closure") from e
+    if finish is not None:
+        return finish(needs, operands, results)
+    return Run(results[:n_outputs], results[n_outputs:], derivative)
+
+
+def _linearize(trace: Any, rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
+    """Call `rule` where JAX linearizes: what JAX does with `_jvp`, without a trace of that alone."""
+    needs = tuple(belongs_to(x, trace) for x in operands)
+    # Forward belongs to the trace around: there the arrays of un-jitted calls are concrete.
+    with set_current_trace(trace.parent_trace):
+        if not any(needs):
+            return call(rule, operands, inner=inner)
+        primals = [to_tensor(x.primal) if n else x for x, n in zip(operands, needs, strict=True)]
+        run, residuals = _run(rule, needs, primals)
+    moving = chosen(operands, needs)
+    with set_current_trace(trace.tangent_trace):
+        given = spread([x.tangent for x in moving], needs)
+        tangents = push_tangents(run, residuals, needs, given, rule, inner=inner)
+    make = type(moving[0])  # the class of tracers has no public name
+    return [x if type(t) is ad.Zero else make(trace, x, t) for x, t in zip(run.outputs, tangents, strict=True)]
+
+
+def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
+    """Run a rule whose derivative is due: on concrete arrays, or as an equation; return its residuals as well."""
+    if is_transformed():
+        run = _stage(rule, needs, operands, inner=True)
+    else:
+        run = rule.run(needs, *operands)
+        # The only tracers that concrete operands lead to are those of the trace that differentiates.
+        if any(map(is_tracer, (*run.outputs, *run.intermediates))):
+            raise rule.error("closure")
+    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    return run, [sources[kept.source][kept.at] for kept in run.derivative.kept]
+
+
+def _impl(*operands: Any, rule: Rule, body: Body | None, **_: Any) -> Arrays:
+    if body is None:
+        outputs = rule.run((False,) * len(operands), *map(to_tensor, operands)).outputs
+        if any(map(is_tracer, outputs)):  # an array from outside, to be met where its trace is
+            raise _NeedsBodyError
+        return outputs
+    return list(jaxpr_as_fun(body.jaxpr)(*operands))
+
+
+def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
+    if body is None:
+        raise _NeedsBodyError
+    return body.jaxpr.out_avals, body.jaxpr.effects
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, inner: bool, **_: Any
+) -> tuple[Arrays, Arrays]:
+    needs = tuple(type(t) is not ad.Zero for t in tangents)
+    n = 0 if body is None else body.n_captured
+    if any(needs[:n]):
+        raise rule.error("closure")
+    with under_primal_trace(tangents):
+        # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
+        run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
+    # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
+    residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+    dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule, inner=inner)
+    if body is None:
+        return run.outputs, dots
+    # The equation's results were promised to JAX when its body was traced, without knowing what is differentiated.
+    results = body.jaxpr.out_avals
+    if [_type(x) for x in run.outputs] != [_type(a) for a in results[: body.n_outputs]]:
+        raise rule.error("outputs")
+    if len(results) == body.n_outputs:
+        return run.outputs, dots
+    saved, saved_dots = _jvp_of_intermediates(rule, body, primals, tangents)
+    return [*run.outputs, *saved], [*dots, *saved_dots]
+
+
+def _type(value: Any) -> tuple[Any, Any]:
+    return value.shape, value.dtype
+
+
+def _jvp_of_intermediates(
+    rule: Rule, body: Body, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Arrays, Arrays]:
+    """Values and tangents of the intermediates: JAX differentiates the operations that made them.
+
+    What made integers alone is not differentiated: it may be a callback.
+    """
+    jaxpr, n_outputs = body.jaxpr, body.n_outputs
+    smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
+
+    def made(wanted: bool) -> Callable[..., Arrays]:
+        part, _ = dce_jaxpr(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth], instantiate=True)
+        return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
+
+    integers = iter([] if all(smooth) else made(False)(*primals))
+    values, dots = iter(()), iter(())
+    try:
+        if any(smooth):
+            values, dots = map(iter, jvp_of_moving(made(True), primals, tangents))
+    except FnjaxError:
+        raise
+    except Exception as e:  # whatever JAX says of a callback or a kernel that has no derivative
+        raise rule.error("intermediate") from e
+    saved = [next(values if s else integers) for s in smooth]
+    return saved, [
+        next(dots) if s else ad.Zero(jax.typeof(x).to_tangent_aval()) for s, x in zip(smooth, saved, strict=True)
+    ]
+
+
+def _batch(
+    axis: Any,
+    operands: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    rule: Rule,
+    body: Body | None,
+    inner: bool,
+    lifetime: Any = None,
+) -> tuple[Arrays, list[int | None]]:
+    still = all(dim is None for dim in dims)
+    if body is None:
+        return _batch_unstaged(axis, operands, dims, rule, inner=inner, still=still)
+    # A collective over the axis makes of what is not batched something that is.
+    if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
+        results = call_p.bind(*operands, rule=rule, body=body, inner=inner, lifetime=lifetime)
+        return results, [None] * len(results)
+    n, jaxpr = body.n_captured, body.jaxpr
+    if rule.batch is not None:
+        if len(jaxpr.out_avals) > body.n_outputs:
+            raise rule.error("vmap intermediate")
+        return rule.batch(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
+    run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
+    body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
+    rule = batched(rule, axis, dims[n:])
+    results = call_p.bind(*operands, rule=rule, body=body, inner=inner, lifetime=body.jaxpr)
+    return results, [0] * len(results)
+
+
+def _batch_unstaged(
+    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, inner: bool, still: bool
+) -> tuple[Arrays, list[int | None]]:
+    """Batch a call that has no body yet: forward is run once, batched, under the traces around."""
+    # A rule of the user's wants the outputs' types, and tracers from outside are alive where the call stands.
+    if rule.batch is not None or rule.owner.captures_tracers():
+        raise _NeedsBodyError
+    try:
+        if still and is_unnamed(axis):
+            results = call(rule, operands, inner=inner)
+            return results, [None] * len(results)
+        results = call(batched(rule, axis, dims), operands, inner=inner)
+    except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # of this axis, from where nobody saw it
+        raise _NeedsBodyError from e
+    return results, [0] * len(results)
+
+
+def _names_axis(jaxpr: Any, name: Any) -> bool:
+    """Whether a collective in `jaxpr` speaks of the axis `name`."""
+    return any(
+        any(
+            _is_axis(p, name) for param in eqn.params.values() for p in (param if isinstance(param, tuple) else [param])
+        )
+        or any(_names_axis(sub, name) for sub in jaxprs_in_params(eqn.params))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _is_axis(param: Any, name: Any) -> bool:
+    return type(param) is type(name) and bool(param == name)  # other parameters may have no == that answers
+
+
+def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:
+    """The transpose in operands in which the call is linear: a backward that calls a Function on grad_output.
+
+    It is that of the operations of forward: only these can show that they are linear, and a rule that is not their
+    derivative has no say in it. For the same reason it must not be differentiated further.
+    """
+    linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
+
+    def fun(*vectors: Any) -> Arrays:
+        given = iter(vectors)
+        filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
+        return list(jaxpr_as_fun(body.jaxpr)(*filled))
+
+    types = [x.aval for x in chosen(operands, linear)]
+    grads = transpose(fun, types, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    others = [x for x, u in zip(operands, linear, strict=True) if not u]
+    return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
+
+
+call_p.def_impl(_impl)
+call_p.def_effectful_abstract_eval(_abstract_eval)
+ad.primitive_jvps[call_p] = _jvp
+ad.primitive_transposes[call_p] = _transpose
+batching.fancy_primitive_batchers[call_p] = _batch
+mlir.register_lowering(
+    call_p, lambda ctx, *operands, body, **_: lower_in_place(ctx, body.jaxpr, operands), cacheable=False
+)

@@ -1,0 +1,105 @@
+"""Rules that use traced arrays from outside: traced whole while these are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters import ad
+
+from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble
+from fnjax._jax.trace import trace, trace_run
+from fnjax._jax.trees import is_inexact
+
+
+def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
+    """Trace a rule, forward and backward, while the tracers that it captures are alive.
+
+    JAX may run it again when the trace that these belong to has ended: a pullback of a jitted function, a scan's body.
+    It is traced as if every operand that can be differentiated were: so that is what `needs_input_grad` says there.
+
+    Returns:
+        A rule whose operands are the captured arrays and then those of `rule`; and these arrays.
+    """
+    needs = tuple(map(is_inexact, operands))
+    forward, by_forward, n_outputs, derivative = trace_run(rule, needs, operands)
+    results = forward.out_avals
+    sources = {"operand": [jax.typeof(x) for x in operands], "output": results[:n_outputs]}
+    sources["intermediate"] = results[n_outputs:]
+    residuals = [sources[kept.source][kept.at] for kept in derivative.kept]
+    cotangents = [aval if d else None for aval, d in zip(results, derivative.differentiable, strict=False)]
+    tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
+    pull, by_pull = _close_map(f"{rule.name}.backward", derivative.pull, residuals, cotangents)
+    push, by_push = _close_map(f"{rule.name}.jvp", derivative.push, residuals, tangents)
+    captured = [*by_forward, *by_pull, *by_push]
+    n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
+    # Built now: `rule` would keep the captured tracers alive.
+    errors = {what: rule.error(what) for what in get_args(Trouble)}
+    # The residuals of a run: what pull captured, what push captured, then those of the rule itself.
+    shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
+    kept = (*(Kept("operand", i) for i in range(n_forward, n)), *shifted)
+
+    def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert pull is not None
+        return [None] * n + pull([*residuals[:n_pull], *residuals[n - n_forward :]], cotangents)
+
+    def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert push is not None
+        return push(residuals[n_pull:], tangents[n:])
+
+    closed = Derivative(kept, derivative.differentiable, pull and run_pull, push and run_push, derivative.derive)
+
+    def run(needs: Needs, *operands: Any) -> Run:
+        if any(needs[:n]):
+            raise errors["closure"]
+        results = jaxpr_as_fun(forward)(*operands[:n_forward], *operands[n:])
+        return Run(results[:n_outputs], results[n_outputs:], closed)
+
+    return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured
+
+
+class _Remains:
+    """Answers for a closed rule, of whose call nothing may stay alive."""
+
+    def __init__(self, errors: dict[Any, Exception]) -> None:
+        self._errors = errors
+
+    def error(self, what: Trouble) -> Exception:
+        return self._errors[what]
+
+    def captures_tracers(self) -> bool:
+        return False
+
+    def operand_names(self) -> tuple[str, ...]:
+        return ()
+
+
+def _close_map(
+    name: str, fun: LinearMap | None, residuals: Sequence[Any], given: Sequence[Any]
+) -> tuple[LinearMap | None, Arrays]:
+    """Trace `pull` or `push`; what it captures comes first among its residuals then."""
+    if fun is None:
+        return None, []
+    try:
+        traced = trace(name, fun, list(residuals), list(given))
+    except Exception as e:  # noqa: BLE001 - whatever the user's method raises, it is due when somebody differentiates
+        error = e.with_traceback(None)
+
+        def fail(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+            raise error
+
+        return fail, []
+    jaxpr, captured, result = traced
+
+    def run(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+        # It was traced with a vector in each place that can have one.
+        filled = [
+            ad.zeros_like_aval(aval) if v is None else v
+            for v, aval in zip(vectors, given, strict=True)
+            if aval is not None
+        ]
+        return list(result.unflatten(jaxpr_as_fun(jaxpr)(*residuals, *filled)))
+
+    return run, captured

@@ -1,0 +1,166 @@
+"""fnjax_linear: residuals, tangents → tangents of the outputs, where a Function is differentiated.
+
+It transposes into `backward`, and runs `jvp` or the transpose of `backward`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive, unmapped_aval
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._jax.batched import batched_derivative
+from fnjax._jax.linearity import transpose
+from fnjax._jax.mesh import pull_summed
+from fnjax._jax.programs import BACKWARD
+from fnjax._jax.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
+from fnjax._jax.trees import is_tracer, to_tensor
+from fnjax._jax.versions import is_unnamed, make_lifetime
+
+linear_p = Primitive(BACKWARD)
+linear_p.multiple_results = True
+
+
+def push_tangents(
+    run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule, *, inner: bool
+) -> Arrays:
+    """The tangents of the outputs of a run: one equation, symbolic zeros where there is no derivative."""
+    differentiable = run.derivative.differentiable
+    avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
+    dense = iter(())
+    if any(differentiable):
+        dense = iter(
+            linear_p.bind(
+                *residuals,
+                *chosen(tangents, needs),
+                derivative=run.derivative,
+                needs=needs,
+                avals=tuple(chosen(avals, differentiable)),
+                rule=rule,
+                derive=inner or run.derivative.derive,
+                lifetime=make_lifetime(),
+            )
+        )
+    return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
+
+
+def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
+    """`jax.jvp` in the arguments whose tangents are not symbolic zeros."""
+    moving = [type(t) is not ad.Zero for t in tangents]
+
+    def of_moving(*values: Any) -> Arrays:
+        given = iter(values)
+        return list(fun(*[next(given) if m else x for m, x in zip(moving, primals, strict=True)]))
+
+    return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
+
+
+def _evaluate(
+    *args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, derive: bool, **_: Any
+) -> Arrays:
+    """Forward mode: the user's jvp, or the transpose of backward."""
+    n_residuals = len(derivative.kept)
+    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
+    if derivative.push is not None:  # what the user wrote comes before what can be derived
+        results = _restrict(derivative.push, residuals, needs, derivative.differentiable)(*tangents)
+        return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
+    if not derive:
+        raise rule.error("forward mode")
+    pull = _restrict(derivative.pull, residuals, derivative.differentiable, needs)
+    types = [jax.typeof(t) for t in tangents]
+    return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), avals, tangents, rule)
+
+
+def _transpose(
+    cotangents: Sequence[Any],
+    *args: Any,
+    derivative: Derivative,
+    needs: Needs,
+    avals: Sequence[Any],
+    rule: Rule,
+    **_: Any,
+) -> list[Any]:
+    """Reverse mode: the user's backward, or the transpose of jvp."""
+    n_residuals = len(derivative.kept)
+    residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
+    grads: Sequence[Any] = [None] * len(types)
+    # Without any cotangent JAX wants zeros; the user's backward is not asked, as in PyTorch.
+    if any(type(ct) is not ad.Zero for ct in cotangents):
+        if derivative.pull is not None:
+            given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
+            pull = _restrict(derivative.pull, residuals, derivative.differentiable, needs)
+            grads = pull_summed(pull, given, avals, types, rule)
+        else:
+            push = _restrict(derivative.push, residuals, needs, derivative.differentiable)
+            grads = transpose(push, types, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    zeros = [ad.Zero(t.to_ct_aval()) for t in types]
+    return [None] * n_residuals + [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
+
+
+def _restrict(
+    fun: LinearMap | None, residuals: Arrays, given: Sequence[bool], wanted: Sequence[bool]
+) -> Callable[..., Arrays]:
+    """`pull` or `push` as a function of its given vectors alone; it returns those that are wanted, None among them."""
+    assert fun is not None
+    return lambda *vectors: chosen(fun(residuals, spread(vectors, given)), wanted)
+
+
+def _hold(residuals: Arrays) -> Arrays:
+    """The residuals behind a barrier: what backward computes from them again is not merged with what forward computed.
+
+    Without it XLA keeps these values instead, and nothing is saved by recomputing (docs/guides/saving-and-memory.md).
+    """
+    traced = [is_tracer(x) for x in residuals]
+    held = iter(jax.lax.optimization_barrier(chosen(residuals, traced)) if any(traced) else [])
+    return [next(held) if t else x for x, t in zip(residuals, traced, strict=True)]
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
+    n_residuals = len(params["derivative"].kept)
+    results = linear_p.bind(*primals, **params)
+    # Linear in the others, and to stay so for whoever transposes.
+    if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
+        filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
+        return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
+    _, dots = jvp_of_moving(functools.partial(_evaluate, **params), primals, tangents)
+    return results, dots
+
+
+def _batch(
+    axis: Any,
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    derivative: Derivative,
+    needs: Needs,
+    avals: Any,
+    **params: Any,
+) -> tuple[Arrays, list[int | None]]:
+    # Backward may speak of an axis that has a name, and nobody can look into it before it is called.
+    if all(dim is None for dim in dims) and is_unnamed(axis):
+        results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
+        return results, [None] * len(results)
+    n_residuals = len(derivative.kept)
+    vectors = [batching.bdim_at_front(args[at], dims[at], axis.size) for at in range(n_residuals, len(args))]
+    operands = [0 if need else None for need in needs]
+    tangents = linear_p.bind(
+        *args[:n_residuals],
+        *vectors,
+        derivative=batched_derivative(derivative, axis, dims[:n_residuals], operands),
+        needs=needs,
+        avals=tuple(unmapped_aval(axis.size, 0, aval) for aval in avals),
+        **params,
+    )
+    return tangents, [0] * len(tangents)
+
+
+linear_p.def_impl(_evaluate)
+linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
+ad.primitive_transposes[linear_p] = _transpose
+ad.primitive_jvps[linear_p] = _jvp
+batching.fancy_primitive_batchers[linear_p] = _batch
+mlir.register_lowering(linear_p, mlir.lower_fun(_evaluate, multiple_results=True), cacheable=False)

@@ -1,0 +1,97 @@
+"""Inside shard_map: gradients summed over the mesh axes on which their arguments do not vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Literal, jaxprs_in_params
+
+from fnjax._jax.rule import Arrays, Rule
+from fnjax._jax.trace import trace
+from fnjax._jax.versions import open_jaxpr, varying
+
+
+def pull_summed(
+    pull: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
+) -> Arrays:
+    """Call `pull`, and inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
+
+    There the cotangent of an output that does not vary is a total, and that of one that varies is a share. A gradient
+    that may be made of both is refused: only the part of the shares is to be summed, and nobody can tell them apart.
+
+    Args:
+        pull: cotangents → gradients, None for zero.
+        cotangents: those of the outputs, or None.
+        outputs: the types of the outputs.
+        arguments: the types of the arguments.
+        rule: says the errors.
+    """
+    if jax.sharding.get_abstract_mesh().empty:  # as it is outside of shard_map
+        return pull(*cotangents)
+    grads = (_checked(pull, rule) if any_varies([*outputs, *arguments]) else pull)(*cotangents)
+    # What a gradient varies on beyond its argument came from a share or was made so by backward itself. Where every
+    # output that has a cotangent varies on an axis, all of it is shares; else it may be a sum of both.
+    given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+    shares, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
+    for grad, argument in zip(grads, arguments, strict=True):
+        if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & shares:
+            raise rule.error("shares and totals")
+    return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
+
+
+def _checked(pull: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
+    """`pull`, refused where a callback in it hides that its result varies over the devices."""
+
+    def checked(*cotangents: Any) -> Arrays:
+        traced = trace(f"{rule.name}.backward", pull, *cotangents)
+        if hides_varying(open_jaxpr(traced.jaxpr)):
+            raise rule.error("varying callback")
+        return list(traced(traced.captured, *cotangents))
+
+    return checked
+
+
+def any_varies(avals: Iterable[Any]) -> bool:
+    """Whether a value of one of these types varies over some mesh axis."""
+    return any(map(varying, avals))
+
+
+def _as_varying_as(aval: Any, grad: Any) -> Any:
+    """Sum a gradient over the mesh axes on which it varies and its argument does not."""
+    on = varying(jax.typeof(grad))
+    if surplus := tuple(on - varying(aval)):
+        grad = jax.lax.psum(grad, surplus)
+    if missing := tuple(varying(aval) - on):
+        grad = jax.lax.pcast(grad, missing, to="varying")
+    return grad
+
+
+def hides_varying(jaxpr: Any) -> bool:
+    """Whether a result comes from a callback that got what varies over mesh axes, and JAX does not know that it varies.
+
+    `jax.pure_callback` says nothing of mesh axes, so JAX takes its result for the same on all devices, and would sum
+    its gradient over them. A `jax.lax.pcast` on the way says what it is.
+    """
+    return any(_find_hidden(jaxpr))
+
+
+def _find_hidden(jaxpr: Any) -> list[frozenset[Any]]:
+    """For each result of a jaxpr the axes on which it varies by way of a callback, unknown to JAX."""
+    hidden: dict[Any, frozenset[Any]] = {}
+    none: frozenset[Any] = frozenset()
+
+    def of(atom: Any) -> frozenset[Any]:
+        return none if isinstance(atom, Literal) else hidden.get(atom, none)
+
+    for eqn in jaxpr.eqns:
+        given = none.union(*map(of, eqn.invars))
+        if "callback" in eqn.primitive.name:
+            given = given.union(*(varying(x.aval) for x in eqn.invars))
+        inside = [given] * len(eqn.outvars)
+        for found in map(_find_hidden, jaxprs_in_params(eqn.params)):  # a loop or a call: results stand in its order
+            fits = len(found) == len(inside)
+            inside = [axes | (found[i] if fits else none.union(*found)) for i, axes in enumerate(inside)]
+        hidden.update((v, axes - varying(v.aval)) for v, axes in zip(eqn.outvars, inside, strict=True))
+    return [of(v) for v in jaxpr.outvars]

@@ -1,0 +1,89 @@
+"""Packed arrays that stay packed: XLA fuses what packs with what unpacks, and then keeps the array itself.
+
+What comes out of a conditional is kept. Its predicate is a True that XLA may not look through, and both branches are
+the same, so it decides nothing. That is for the CPU; elsewhere a conditional may cost more than it saves (not
+measured), and none is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trace import trace
+from fnjax._jax.trees import Split, is_array, split
+from fnjax._jax.versions import PROMOTES_HALF_FLOATS, open_jaxpr
+
+Kept = tuple[Arrays, Arrays]  # arrays, and for each of them what is kept in its place, or None
+
+
+def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any]]:
+    """Apply `pack` to a traced array so that the compiled program keeps what it returns.
+
+    Returns:
+        The arrays to keep, and a function that makes of them what `pack` returned.
+    """
+    forms: list[Split] = []
+
+    def run(array: Any) -> Arrays:
+        arrays, form = split(pack(array), is_array)
+        forms.append(form)
+        return arrays
+
+    jaxpr, captured, _ = trace("pack", run, array)
+    names = {eqn.primitive.name for eqn in open_jaxpr(jaxpr).eqns}
+    compute = jaxpr_as_fun(jaxpr)
+    if not names or "device_put" in names:  # the array as it is; or one that is moved, which no branch can do
+        arrays = compute(*captured, array)
+        return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0])
+
+    def packed(*args: Any) -> Kept:
+        arrays = list(compute(*args))
+        return arrays, [_bits(x) for x in arrays]
+
+    def on_cpu(*args: Any) -> Kept:
+        true = jax.lax.optimization_barrier(jnp.bool_(True))
+        kept: Kept = jax.lax.cond(true, packed, packed, *args)
+        return kept
+
+    def fill(kept: Kept) -> Any:
+        return forms[0].fill([a if b is None else unbit_p.bind(a, b) for a, b in zip(*kept, strict=True)])
+
+    return jax.lax.platform_dependent(*captured, array, cpu=on_cpu, default=packed), fill
+
+
+def _bits(array: Any) -> Any:
+    """What to keep of a 16-bit float where XLA would make a stack of them one of 32 bits; None elsewhere."""
+    if PROMOTES_HALF_FLOATS and array.dtype in (jnp.bfloat16, jnp.float16):
+        return jax.lax.bitcast_convert_type(array, jnp.uint16)
+    return None
+
+
+# array, its bits → the array, made of the bits: so the array need not be kept, and has its derivative all the same.
+unbit_p = Primitive("fnjax_unbit")
+
+
+def _unbit(array: Any, bits: Any) -> Any:
+    return jax.lax.bitcast_convert_type(bits, array.dtype)
+
+
+def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    return unbit_p.bind(*primals), tangents[0]
+
+
+def _batch(args: Any, dims: Any) -> tuple[Any, Any]:
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    return unbit_p.bind(*(batching.bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
+
+
+unbit_p.def_impl(_unbit)
+unbit_p.def_abstract_eval(lambda array, _: array)
+ad.primitive_jvps[unbit_p] = _jvp
+batching.primitive_batchers[unbit_p] = _batch
+mlir.register_lowering(unbit_p, mlir.lower_fun(_unbit, multiple_results=False))

@@ -1,0 +1,154 @@
+"""What leans on a version of JAX or on a detail that JAX may change: design.md's table of risks, a function a line.
+
+Nothing here knows of rules, ctx or classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+from jax.extend import linear_util
+from jax.extend.core import DebugInfo, set_current_trace, take_current_trace
+from jax.interpreters import mlir
+from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
+
+# --- programs
+
+
+def open_jaxpr(closed: Any) -> Any:
+    """The jaxpr in a closed one: one class instead of two since JAX 0.12."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A jaxpr of a function of flat arrays, and what it captures: `jax.make_jaxpr` without its costs.
+
+    These are several times those of a small Function.
+    """
+    info = DebugInfo("fnjax", name, tuple(f"array {i}" for i in range(len(avals))), ())
+    jaxpr, _, captured = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
+    return jaxpr, list(captured)
+
+
+def make_lifetime() -> Any:
+    """A parameter without content for an equation whose other parameters belong to the user.
+
+    JAX caches what it learnt of an equation under its parameters, and lets go of them only when a jaxpr among them
+    dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
+    """
+    return _empty_jaxpr().replace()
+
+
+@functools.cache
+def _empty_jaxpr() -> Any:
+    return jax.make_jaxpr(lambda: ())()
+
+
+def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """Lower the operations of a jaxpr where they are called, not as a function of their own."""
+    results, tokens = mlir.jaxpr_subcomp(
+        ctx.module_context,
+        open_jaxpr(jaxpr),
+        ctx.name_stack,
+        ctx.tokens_in,
+        (),
+        *operands,
+        dim_var_values=ctx.dim_var_values,
+        const_lowering=ctx.const_lowering,
+        outer_traceback=None,
+    )
+    ctx.set_tokens_out(tokens)
+    return results
+
+
+# XLA for the CPU made a stack of 16-bit floats in a loop one of 32 bits.
+PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
+
+
+# --- traces
+
+
+def current_trace() -> Any:
+    """The transformation, or the evaluation, that is called now."""
+    with take_current_trace() as trace:
+        return trace
+
+
+def _find_evaluation() -> Any:
+    """The trace of no transformation, one object for all threads; a new thread has it, whatever imports this file."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(current_trace()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+_EVALUATION = _find_evaluation()
+
+
+def is_transformed() -> bool:
+    """Whether what is called now stands under a transformation; else arrays are concrete."""
+    with take_current_trace() as trace:  # not by current_trace: this is half of what an eager call pays
+        return trace is not _EVALUATION
+
+
+def linearizes(trace: Any) -> bool:
+    """Whether a trace is that of `jax.linearize`, which `jax.grad` and `jax.vjp` go through."""
+    return hasattr(trace, "tangent_trace")
+
+
+def belongs_to(value: Any, trace: Any) -> bool:
+    """Whether an array is a tracer of this linearizing trace: it has a `primal` and a `tangent`."""
+    return isinstance(value, jax.core.Tracer) and getattr(value._trace, "tag", None) is trace.tag
+
+
+def belongs_above(value: Any) -> bool:
+    """Whether an array is a tracer of a transformation that is peeled off by now, as jax.grad is under its jax.jit."""
+    trace, here = getattr(value, "_trace", None), current_trace()
+    while trace is not None:
+        trace = getattr(trace, "parent_trace", None)
+        if trace is here:
+            return True
+    return False
+
+
+def same_trace(one: Any, other: Any) -> bool:
+    """Whether two arrays are tracers of one trace; for a diagnosis only."""
+    return hasattr(one, "_trace") and getattr(other, "_trace", None) is one._trace
+
+
+@contextmanager
+def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
+    """In a jvp rule: the trace to run forward under.
+
+    When JAX linearizes, it runs jvp rules under a trace that is there to collect the linear part, and in which known
+    values turn into tracers; forward belongs to the trace around it, where concrete arrays stay concrete.
+    """
+    if not any(isinstance(t, JaxprTracer) for t in tangents):
+        yield
+        return
+    with take_current_trace() as trace, set_current_trace(trace.parent_trace):
+        yield
+
+
+# --- batching and meshes
+
+
+def is_unnamed(axis: Any) -> bool:
+    """Whether a batch axis has no name: JAX gives it a bare `object` for one."""
+    return type(axis.name) is object
+
+
+def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[..., Any]:
+    """`jax.vmap` over the axis that a batching rule was told of, as an object with name, size and spmd_name."""
+    return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
+
+
+def varying(aval: Any) -> frozenset[Any]:
+    """The mesh axes on which a value of this type varies inside shard_map."""
+    return aval.mat.varying if hasattr(aval, "mat") else frozenset()

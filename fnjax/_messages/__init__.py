@@ -1,0 +1,1 @@
+"""What fnjax says when something is wrong."""

@@ -1,0 +1,171 @@
+"""What `apply` and the methods of ctx say of what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fnjax._errors import ArgumentError, ContextError, describe, error, type_name
+from fnjax._jax.trees import has_leaf
+
+
+def refuse_torch(value: object, where: str) -> None:
+    """Raise for a torch.Tensor, also in a container: JAX would meet it as an opaque object."""
+    if has_leaf(value, _is_torch):
+        raise error(
+            ArgumentError,
+            f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
+            "torch-tensor",
+            expected="a JAX or NumPy array",
+            fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
+        )
+
+
+def _is_torch(value: object) -> bool:
+    return any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in type(value).__mro__)
+
+
+def wrong_arguments(
+    head: str, note: str, owner: str, spelled: Sequence[str], first: str, *, takes_ctx: bool
+) -> ArgumentError:
+    """Missing, unknown or surplus arguments of apply, in Python's words."""
+    if not takes_ctx:
+        style = "setup_context is defined, so forward takes no ctx"
+    elif first == "ctx":
+        style = "forward(ctx, ...) gets ctx from fnjax"
+    else:
+        style = (
+            f"without a setup_context the first parameter of forward, here '{first}', is ctx: write "
+            f"forward(ctx, {first}, ...), or add setup_context(ctx, inputs, output)"
+        )
+    return error(
+        ArgumentError,
+        head + (f" ({note})" if note else ""),
+        "arguments",
+        expected=f"{owner}.apply({', '.join(spelled)})",
+        fix=f"call {owner}.apply with the parameters of forward; {style}",
+    )
+
+
+def array_as_keyword(owner: str, name: str) -> ArgumentError:
+    """An array for a keyword-only parameter."""
+    return error(
+        ArgumentError,
+        f"{owner}.forward() got an array for its keyword-only argument '{name}'",
+        "keyword-only",
+        expected="a static value: keyword-only arguments are not differentiated",
+        fix=f"make '{name}' a positional parameter of forward",
+    )
+
+
+def ignored_container(owner: str, argument: str) -> str:
+    """The warning about arrays in containers that get no gradient."""
+    return (
+        f"{owner}.apply: {argument} is a container with arrays that are being differentiated. They get no gradient, "
+        "as in PyTorch, which does not look into containers. Pass them as arguments of their own, or set "
+        "`pytree = True` on the class."
+    )
+
+
+# --- methods of ctx
+
+
+def unsaveable(ctx: str, at: int, value: object) -> ArgumentError:
+    """`save_for_backward` got what is neither an array nor None."""
+    return error(
+        ArgumentError,
+        f"save_for_backward can only save variables, but argument {at} is of type {type_name(value)} ({ctx})",
+        "save-for-backward",
+        expected="arrays and None, each as an argument of its own",
+        got=f"argument {at} = {value!r:.80}",
+        fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; a "
+        "number that should have a gradient goes into apply as jnp.asarray(number)",
+    )
+
+
+def read_twice(ctx: str) -> ContextError:
+    """`saved_tensors` under `clear_saved_tensors_on_access`."""
+    return error(
+        ContextError,
+        "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+        f"autograd.Function ({ctx})",
+        "saved-tensors-once",
+        fix="Either access saved_tensors only once, or set clear_saved_tensors_on_access=False",
+    )
+
+
+def no_tuple(ctx: str, attribute: str, value: object) -> ContextError:
+    """An attribute of ctx that takes a tuple."""
+    return error(
+        ContextError,
+        f"autograd internal error: {attribute} attribute is expected to be a tuple but is {type_name(value)} ({ctx})",
+        "ctx-attributes",
+        fix=f"assign a tuple to ctx.{attribute}, or call the method of ctx that sets it",
+    )
+
+
+def no_dirty_array(ctx: str, at: int, value: object) -> ContextError:
+    """`mark_dirty` got no array."""
+    return error(
+        ContextError,
+        f"mark_dirty can only accept variables, but argument {at} is of type {type_name(value)} ({ctx})",
+        "mark-dirty",
+        fix="pass the input arrays that the PyTorch code changed in place",
+    )
+
+
+def unmarkable(ctx: str, at: int, value: object) -> ContextError:
+    """`mark_non_differentiable` got no array."""
+    return error(
+        ContextError,
+        f"mark_non_differentiable only accepts variable arguments, but got {type_name(value)} ({ctx}, argument {at})",
+        "mark-non-differentiable",
+        fix="pass the output arrays themselves, before they are returned",
+    )
+
+
+def no_bool(ctx: str, value: object) -> ArgumentError:
+    """`set_materialize_grads` got no bool."""
+    return error(
+        ArgumentError,
+        "set_materialize_grads received an invalid combination of arguments - got "
+        f"({type_name(value)}), but expected (bool) ({ctx})",
+        "set-materialize-grads",
+        fix="pass True or False",
+    )
+
+
+def hidden_array(ctx: str, attribute: str, holder: object) -> ContextError:
+    """An object on ctx that hides an array from JAX."""
+    return error(
+        ContextError,
+        f"ctx.{attribute} is a {type_name(holder)} that holds an array where JAX cannot see it ({ctx})",
+        "hidden-array",
+        expected="arrays in attributes of ctx, lists, dicts, or objects that are registered as pytrees",
+        got=describe(holder),
+        fix="put the array on ctx itself, or register the class: jax.tree_util.register_dataclass",
+    )
+
+
+def no_hook(name: str, hook: object) -> ArgumentError:
+    """A saved-tensor hook that cannot be called."""
+    return error(
+        ArgumentError,
+        f"saved_tensors_hooks: {name} is not callable",
+        "hooks",
+        expected="a function of one argument",
+        got=type_name(hook),
+        fix="pass two functions, saved_tensors_hooks(pack_hook, unpack_hook)",
+    )
+
+
+def unpacked_no_array(kind: str, unpack: Any) -> ArgumentError:
+    """An unpack hook that returned no array."""
+    return error(
+        ArgumentError,
+        f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {kind}",
+        "hooks",
+        method=unpack,
+        expected="the array that backward is to see",
+        fix="return an array from unpack_hook; a missing `return` gives None",
+    )

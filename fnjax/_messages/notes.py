@@ -1,0 +1,90 @@
+"""Notes on errors that a user's method raises: which Function they come from, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from fnjax._errors import location
+
+# How code that was written for torch.Tensor fails on an array.
+_TORCH_HABITS = re.compile(
+    r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
+    r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
+)
+_CONCRETE_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+# Errors that may be about tracers, ctx or habits of PyTorch.
+NOTED = (*_CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError)
+
+
+def note(
+    e: Exception,
+    method: Callable[..., Any],
+    name: str,
+    ctx: str,
+    scalars: Callable[[], Sequence[str]],
+    n_saved: int | None = None,
+) -> str:
+    """What to add to an error; empty where it speaks for itself.
+
+    Args:
+        e: the error.
+        method: the user's method that raised it.
+        name: of the Function.
+        ctx: the name of its ctx.
+        scalars: gives the names of the arguments without axes that are traced.
+        n_saved: how many tensors `ctx.saved_tensors` holds, where the method reads them.
+    """
+    text = str(e)
+    if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
+        return _on_traced_value(method, name, scalars())
+    if ctx in text:
+        return (
+            f"A {ctx} is the ctx of {name}: the first argument of forward (unless there is a "
+            f"setup_context) and of backward. {location(method)}"
+        )
+    if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+        return (
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
+            f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+        )
+    if isinstance(e, AttributeError) and isinstance(e.obj, int | float):
+        return (
+            f"{method.__qualname__} gets Python numbers as they are; call {name}.apply with "
+            f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
+        )
+    if isinstance(e, TypeError) and _TORCH_HABITS.search(text):
+        return (
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
+            "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
+            f"docs/coming-from-pytorch.md. {location(method)}"
+        )
+    if n_saved is not None and ("tuple index out of range" in text or "values to unpack" in text):
+        return (
+            f"If this is ctx.saved_tensors: it holds {n_saved} value{'s' * (n_saved != 1)}, what {name}.forward last "
+            f"gave to ctx.save_for_backward (for jvp: to ctx.save_for_forward). {location(method)}"
+        )
+    return ""
+
+
+def _on_traced_value(method: Callable[..., Any], name: str, scalars: Sequence[str]) -> str:
+    numbers = (
+        f"If {' or '.join(scalars)} was a Python number, a transformation made it an array: keep it static with "
+        "jax.jit(..., static_argnums=...), or close over it. "
+        if scalars
+        else ""
+    )
+    return (
+        f"{method.__qualname__} needs the value of an array that is being traced (by jit, vmap, scan, remat or a "
+        f"second derivative). {numbers}"
+        "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
+        f"{name}.apply outside jax.jit. See docs/errors.md#traced-value.\n{location(method)}"
+    )

@@ -1,0 +1,137 @@
+"""What is said where JAX cannot go on with a Function, in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnjax._errors import (
+    BatchingError,
+    ClosureError,
+    DefinitionError,
+    FnjaxError,
+    GradientError,
+    IntermediateError,
+    MissingMethodError,
+    error,
+)
+from fnjax._jax.rule import Trouble
+
+Method = Callable[..., Any] | None
+
+
+def closure(method: Method, name: str) -> FnjaxError:
+    """An array from outside is being differentiated, or is dead."""
+    return error(
+        ClosureError,
+        f"{name} uses an array from outside that is being differentiated, or that belongs to a trace which has ended",
+        "closure",
+        method=method,
+        expected="every array with a gradient among the arguments of apply",
+        fix=f"pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; "
+        "arrays on ctx must lie in attributes, lists, dicts or registered pytrees",
+    )
+
+
+def forward_mode(method: Method, name: str) -> FnjaxError:
+    """Forward mode on a class that has only a backward."""
+    return error(
+        MissingMethodError,
+        f"You must implement the jvp function for custom autograd.Function to use it with forward mode AD. "
+        f"({name} has only a backward)",
+        "forward-mode",
+        method=method,
+        got="jax.jvp, jax.jacfwd or jax.linearize on it",
+        fix=f"add a static method jvp(ctx, *tangents) to {name}, or set derive_jvp = True to have it derived from "
+        "backward; or use reverse mode: jax.grad, jax.vjp, jax.jacrev",
+    )
+
+
+def not_linear(method: Method, name: str) -> FnjaxError:
+    """The transpose is due of what is not linear."""
+    return error(
+        MissingMethodError,
+        f"{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode "
+        "(or reverse mode) needs here, does not exist",
+        "not-linear",
+        method=method,
+        expected="sums, products with saved values, indexing: operations that JAX can transpose",
+        fix="take the derivative in reverse mode (jax.jacrev(jax.grad(f)) for a Hessian), or write "
+        f"{name}.jvp beside {name}.backward",
+    )
+
+
+def intermediate(method: Method, name: str) -> FnjaxError:
+    """A saved intermediate that JAX cannot differentiate."""
+    return error(
+        IntermediateError,
+        f"{name} saved an intermediate value whose own derivative a second derivative needs, and JAX cannot "
+        "differentiate the operations that made it",
+        "intermediate",
+        method=method,
+        expected="a forward that JAX can differentiate, or saved values that are inputs or outputs",
+        fix="return the intermediate as an extra output and save that; backward then gets its gradient",
+    )
+
+
+def shares_and_totals(method: Method, name: str) -> FnjaxError:
+    """A gradient in which shares and totals of devices are added up."""
+    return error(
+        GradientError,
+        f"{name}.backward adds, in the gradient of an argument that devices share, what comes from an output that "
+        "varies over the devices and from one that does not; only the first is to be summed over them",
+        "shares-and-totals",
+        method=method,
+        expected="inside shard_map, outputs that vary over the same mesh axes",
+        fix=f"split {name} into two Functions, or make its outputs vary alike with jax.lax.pcast(y, axis, "
+        "to='varying') in forward",
+    )
+
+
+def varying_callback(method: Method, name: str) -> FnjaxError:
+    """A callback that hides over which devices its result varies."""
+    return error(
+        GradientError,
+        f"{name} calls back to Python inside shard_map with what varies over the devices, and JAX takes the result "
+        "for one that is the same on all of them: its gradient would be summed over the devices",
+        "varying-callback",
+        method=method,
+        expected="a result that says over which mesh axes it varies",
+        fix="write jax.lax.pcast(jax.pure_callback(...), axis, to='varying'), or shard_map(..., check_vma=False)",
+    )
+
+
+def vmap_intermediate(method: Method, name: str) -> FnjaxError:
+    """A saved intermediate beside a vmap method."""
+    return error(
+        BatchingError,
+        f"{name}.forward saves an intermediate value, and {name}.vmap does not say how to batch it",
+        "vmap-intermediate",
+        method=method,
+        expected="saved inputs and outputs only, beside forward(ctx, ...) with a vmap static method",
+        fix="split forward into forward(...) and setup_context(ctx, inputs, output), and save there",
+    )
+
+
+def outputs_change(method: Method, name: str) -> FnjaxError:
+    """Other outputs than in the run before."""
+    return error(
+        DefinitionError,
+        f"{name}.forward returned other outputs (number, shapes or dtypes) when its inputs were differentiated",
+        "outputs-change",
+        method=method,
+        fix="let the outputs not depend on ctx.needs_input_grad",
+    )
+
+
+# What says each trouble, and the method of the class that it is about.
+TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
+    "closure": ("forward", closure),
+    "forward mode": ("forward", forward_mode),
+    "not linear": ("backward", not_linear),
+    "intermediate": ("forward", intermediate),
+    "shares and totals": ("backward", shares_and_totals),
+    "varying callback": ("forward", varying_callback),
+    "vmap intermediate": ("vmap", vmap_intermediate),
+    "outputs": ("forward", outputs_change),
+}
