@@ -54,6 +54,22 @@ class Package:
         path = module.replace(".", "/")
         return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
 
+    def functions(self) -> Iterator[tuple[str, str]]:
+        """Files and classes that derive from a Function of torch.autograd, or from a class of the file that does."""
+        for file in sorted(f for f in self.files if f.endswith(".py") and "test" not in f):
+            try:
+                _, tree = self.read(file)
+            except (SyntaxError, UnicodeDecodeError):
+                continue
+            known = {"Function", "autograd.Function", "torch.autograd.Function"}
+            if "Function" not in {n for s in tree.body for n in bound(s)}:
+                known.discard("Function")
+            for statement in tree.body:
+                if isinstance(statement, ast.ClassDef) and any(ast.unparse(b) in known for b in statement.bases):
+                    known.add(statement.name)
+                    if any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in statement.body):
+                        yield file, statement.name
+
     def source(self, file: str, qualname: str) -> str:
         """A class and what it needs, as one text."""
         extract = Extract(self)

@@ -1,8 +1,9 @@
 """Write docs/guides/porting.md: examples before and after, the catalogue of rewrites, and the figures of a run.
 
-    python benchmarks/port_page.py [FIGURES]
+    python benchmarks/port_page.py [CORPUS OTHERS SEARCH]
 
-FIGURES is what `port_corpus.py --numbers` printed; without it the page keeps the figures that it has.
+CORPUS is what `port_corpus.py --numbers` printed, OTHERS the same with `--others`, SEARCH what port_search.py did;
+without them the page keeps the figures that it has.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ INTRODUCTION = """\
 # Porting files
 
 `fnjax port` reads a file with `torch.autograd.Function` classes and writes JAX source with `fnjax.Function` classes. The
-file is read, never run. It needs libcst: `pip install '.[port]'`.
+file is read, and run with `--verify` only. It needs libcst: `pip install '.[port]'`.
 
 ```sh
 fnjax port swish.py -o swish_jax.py
@@ -58,9 +59,35 @@ The output holds the Function classes and what they need of the file, and what o
 standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
 `raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller
-would see (`in-place`), stands there and runs. `fnjax compare` runs an original and its port on the same numbers; a port that draws
-random numbers is given a key, and of what depends on them (told by several seeds) only shapes and dtypes are compared;
-`--no-second` leaves second derivatives out.
+would see (`in-place`), stands there and runs.
+
+## Verifying
+
+```sh
+fnjax port swish.py -o swish_jax.py --verify      # needs PyTorch, and executes the classes
+```
+
+With `--verify` PyTorch itself is the judge. For each class arguments are looked for, as a tester would: from the signature,
+annotations, defaults and names, from what forward and backward do with each parameter, from calls of `apply` in the file, and
+from how far each try gets. On what PyTorch's forward and backward run on, both sides are compared: outputs, gradients,
+second derivatives, dtypes and shapes, eager and under jit, for other values, sizes, ranks, static arguments and patterns of
+differentiated arguments. Standard error says what became of each class, and `--report` has it as JSON:
+
+- `proved`: on how many calls both sides agree, and which lines of the class ran in none of them;
+- `differs`: the smallest call that was found, to be pasted, and the exit status is 3;
+- `not tried`, and why: no PyTorch, no arguments found, the process ended. `--args "randn(3, 8), 2"` or `--cases FILE`, with lines
+  such as `Swish.apply(randn(3, 8), 2)`, help there.
+
+A class has 20 seconds (`--seconds`) and a process of its own with limited memory: one that hangs or aborts ends nothing else. Only
+the class is executed and what it needs of its file and package, not the file as a whole.
+
+`fnjax compare swish.py swish_jax.py` does the same with a port that lies there, and with `--args` prints every array of one
+call. A port that draws random numbers is given a key, and of what depends on them (told by several seeds) only shapes and
+dtypes are compared; `--no-second` leaves second derivatives out, `--argnums 0,2` differentiates by these arguments only. What
+PyTorch does not differentiate (an output that is marked, an array that backward detaches) gets a cotangent in JAX all the same,
+so that a `mark_non_differentiable` or a `stop_gradient` that the port lacks shows. PyTorch leaves some orders open, as that of
+`topk(sorted=False)`: there stable sorting is compared with. Agreement on some calls is no proof for all: the lines that never ran say
+where to look.
 """  # noqa: E501 - Markdown
 
 EXAMPLES = {
@@ -185,7 +212,7 @@ The gradient is JAX's, and a note says so, for topk, kthvalue, mode, median and 
 where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout: PyTorch takes what forward
 computed and saved for constant there. Where only that makes them differ, which finite differences of PyTorch's gradient tell,
 `fnjax compare` prints a note and no FAIL. At such points themselves (abs at 0, clip at a bound) there is no difference to tell
-it by, and it prints FAIL for second derivatives. It draws its inputs and seldom meets such points; give it whole numbers to see
+it by, and it prints FAIL for second derivatives; `--verify` compares only first derivatives there. Give it whole numbers to see
 them: `--args "randint(-2, 3, (3, 8)) * 1.0"`.
 
 ## Dtypes
@@ -233,6 +260,17 @@ The dtypes of a port are PyTorch's where all arrays that meet have one dtype, an
   `float8_e4m3fn` is NaN in JAX, and the largest number in PyTorch.
 '''  # noqa: E501 - a table
 
+UNSEEN = """\
+### Classes that nobody had looked at
+
+The same with `--others`: packages whose classes nobody who works on the porter had seen."""
+MISTAKES = """\
+### Mistakes that are found
+
+`python benchmarks/port_search.py` puts mistakes into ports that agree, and verifies these: a sign, a factor, another
+axis, a mask or a mark left out, a stop_gradient too many or too few, two gradients swapped. Those that agree with
+PyTorch on 10,000 calls count as equivalent."""
+
 
 def examples() -> str:
     """Each file before and after."""
@@ -261,11 +299,9 @@ def catalogue() -> str:
 def page(figures: str) -> str:
     """The whole page."""
     head = (
-        "## Figures\n\nClasses of public packages that use tensor operations only, ported and run on random "
-        "inputs against "
-        "PyTorch, outputs and gradients, eager and under jit. `python benchmarks/port_corpus.py --numbers` fetches the "
-        "packages and prints these tables. *Unseen* are those for which no inputs were found by themselves, that draw "
-        "random numbers or give uninitialised memory, or that need other packages to be imported."
+        "## Figures\n\nClasses of public packages that use tensor operations only, ported and verified without help, "
+        "as `--verify` does it. `python benchmarks/port_corpus.py --numbers` fetches the packages and prints these "
+        "tables. *Proved*, *differs* and *not tried* are the verdicts above; only what is ported whole is verified."
     )
     return (
         "\n\n".join([INTRODUCTION.rstrip(), examples(), f"{head}\n\n{figures.strip()}", CODES.rstrip(), catalogue()])
@@ -275,8 +311,10 @@ def page(figures: str) -> str:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        text = pathlib.Path(sys.argv[1]).read_text()
-        figures = text[text.index("| package |") :]
+        corpus, others, search = (pathlib.Path(name).read_text().strip() for name in sys.argv[1:])
+        figures = "\n\n".join(
+            [corpus[corpus.index("| package |") :], UNSEEN, others[others.index("| package |") :], MISTAKES, search]
+        )
     else:
         text = PAGE.read_text()
         figures = text[text.index("| package |") : text.index("## Findings")]

@@ -1,21 +1,21 @@
 """The porter: files with torch.autograd.Function classes become JAX source with fnjax.Function classes."""
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
-from fnjax.port.result import Finding as Finding
-from fnjax.port.result import Ported as Ported
-from fnjax.port.result import PortedClass as PortedClass
+from fnjax._lazy import lazy as _lazy
 
-if TYPE_CHECKING:
+_HOMES = {
+    "Finding": "fnjax.port.result",
+    "Ported": "fnjax.port.result",
+    "PortedClass": "fnjax.port.result",
+    "port_source": "fnjax.port.engine",
+}
+
+if _typing.TYPE_CHECKING:
     from fnjax.port.engine import port_source as port_source
-
-__all__ = ["Finding", "Ported", "PortedClass", "port_source"]
-
-
-def __getattr__(name: str) -> Any:
-    # libcst is loaded when something is ported, not for every command.
-    if name == "port_source":
-        from fnjax.port.engine import port_source
-
-        return port_source
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fnjax.port.result import Finding as Finding
+    from fnjax.port.result import Ported as Ported
+    from fnjax.port.result import PortedClass as PortedClass
+else:
+    __all__ = list(_HOMES)
+    __getattr__, __dir__ = _lazy(__name__, _HOMES)

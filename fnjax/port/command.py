@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
+from fnjax.port.verify import Verdict, verify
+from fnjax.port.verify.record import DIFFERS, NOT_TRIED
+from fnjax.port.verify_command import DIFFERENT, add_search, progress, read_cases, say
 
 if TYPE_CHECKING:
     from fnjax.port.result import Ported
@@ -27,8 +30,9 @@ def add(commands: Any) -> None:
         "port",
         help="translate torch.autograd.Function classes into JAX source",
         description="Translate files with torch.autograd.Function classes into JAX source with fnjax.Function classes. "
-        "The files are read, never run. Exit status: 0 if every class is ported whole, 1 if something is left for "
-        "the hand (each on standard error) or a file of a folder cannot be read, 2 if the input cannot be used.",
+        "The files are read, and run with --verify only. Exit status: 0 if every class is ported whole, 1 if something "
+        "is left for the hand (each on standard error) or a file of a folder cannot be read, 2 if the input cannot be "
+        "used, 3 if --verify found that a port differs from its original.",
         epilog="example: fnjax port activations.py -o activations_jax.py",
     )
     parser.add_argument("source", nargs="+", metavar="SOURCE", help="a file, a folder, or - for standard input")
@@ -40,6 +44,15 @@ def add(commands: Any) -> None:
         "--class", dest="classes", action="append", metavar="NAME", help="port this class only; may be repeated"
     )
     parser.add_argument("--report", metavar="FILE", help="write what was found as JSON")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run each class and its port on arguments that are searched for, in a process of their own, and say on "
+        "standard error whether the port is proved, differs (with the smallest call that shows it) or could not be "
+        "tried; needs PyTorch, and executes what the class needs of the file",
+    )
+    parser.add_argument("--args", metavar="ARGS", help="arguments for --verify to begin with: 'randn(3, 8), 2'")
+    add_search(parser)
     parser.set_defaults(run=_port)
 
 
@@ -52,6 +65,8 @@ def _port(options: argparse.Namespace) -> int:
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
     sources = list(_sources(options.source, options.output))
     _writable(options, sources)
+    if not options.verify and (options.args is not None or options.cases is not None):
+        raise UsageError("--args and --cases are for --verify")
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
     for source in sources:
@@ -73,9 +88,41 @@ def _port(options: argparse.Namespace) -> int:
             word = "" if f.severity == "error" else "note: "
             print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _emit(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
+    verdicts = _verify(options, results, len(sources) > 1) if options.verify else {}
     if options.report:
-        _write(Path(options.report), json.dumps(_report(results), indent=2) + "\n", folders=False)
+        _write(Path(options.report), json.dumps(_report(results, verdicts), indent=2) + "\n", folders=False)
+    if any(v.status == DIFFERS for v in verdicts.values()):
+        return DIFFERENT
     return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
+
+
+def _verify(
+    options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool
+) -> dict[tuple[str, str], Verdict]:
+    """Both sides of each class, run; what became of each, by file and class."""
+    names = [c.name for _, ported in results for c in ported.classes]
+    cases = read_cases(options, names, options.args or "")
+    found = {}
+    for source, ported in results:
+        place = f"{source.name} {_target(options, source.name, many) if options.output is not None else 'PORTED'}"
+        for c in ported.classes:
+            left = {f.code for f in c.findings if f.severity == "error"}
+            if c.status == "ported" or (c.status == "partial" and left <= {"untraced"}):
+                verdict = verify(
+                    source.name,
+                    source.text,
+                    c.name,
+                    ported.code,
+                    seconds=options.seconds,
+                    cases=cases.get(c.name),
+                    modes=("eager",) if left else ("eager", "jit"),
+                    progress=progress(),
+                )
+            else:
+                verdict = Verdict(c.name, NOT_TRIED, "it is not ported whole")
+            say(verdict, place)
+            found[source.name, c.name] = verdict
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +236,14 @@ def _write(path: Path, text: str, encoding: str = "utf-8", folders: bool = True)
         raise UsageError(f"cannot write {str(path)!r}: {e.strerror}") from e
 
 
-def _report(results: list[tuple[Text, Ported]]) -> dict[str, Any]:
+def _report(results: list[tuple[Text, Ported]], verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Any]:
     keys = ("line", "col", "code", "severity", "message")
     many = len(results) > 1
     return {
         "classes": [
             ({"file": source.name} if many else {})
             | {"name": c.name, "status": c.status, "findings": [{k: getattr(f, k) for k in keys} for f in c.findings]}
+            | ({"verified": verdicts[source.name, c.name].as_json()} if verdicts else {})
             for source, ported in results
             for c in ported.classes
         ]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
-import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from fnjax._class.function import Function
+import fnjax
 from fnjax._cli.call import UsageError, arguments, load
-from fnjax.port.compare import TOLERANCES, compare
-from fnjax.port.result import KEYS
+from fnjax.port.verify import verify
+from fnjax.port.verify.record import DIFFERS, PROVED
+from fnjax.port.verify_command import DIFFERENT, add_search, progress, read_cases, say
+
+DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
 
 def add(commands: Any) -> None:
@@ -18,22 +24,28 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="compare a Function in PyTorch with its port: outputs, gradients, second derivatives",
-        description="Run a torch.autograd.Function and its port on the same numbers, eager and jit, and print the "
-        "worst entry of each output, gradient and second derivative. A port that draws random numbers is given a key; "
-        "of what depends on them only shapes and dtypes are compared. Needs PyTorch, and executes both files.",
+        description="Run a torch.autograd.Function and its port on the same numbers, eager and jit. With --args the "
+        "worst entry of each output, gradient and second derivative is printed. Without, arguments are searched for, "
+        "and for each class it is said on standard error whether it is proved, differs (with the smallest call that "
+        "shows it) or could not be tried. A port that draws random numbers is given a key; of what depends on them "
+        "only shapes and dtypes are compared. Needs PyTorch, and executes both files. Exit status: 0 if all is equal, "
+        "1 if it differs for --args or a class could not be tried, 2 if the input cannot be used, 3 if the search "
+        "found something that differs.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
     )
     parser.add_argument("original", metavar="ORIGINAL", help="a file or a module in PyTorch")
     parser.add_argument("ported", metavar="PORTED", help="a file or a module with its port")
     parser.add_argument("--class", dest="name", default="", metavar="NAME", help="the class, where there are several")
     parser.add_argument(
-        "--args",
-        default="randn(3, 4)",
-        metavar="ARGS",
-        help="the arguments, as Python (default: %(default)s); as for fnjax check",
+        "--args", metavar="ARGS", help="the arguments, as Python, as for fnjax check; by default they are searched for"
     )
     parser.add_argument("--kwargs", default="", metavar="KWARGS", help="keyword arguments: 'k=2, mode=\"same\"'")
-    parser.add_argument("--dtype", default="float32", choices=list(TOLERANCES), help="precision (default: %(default)s)")
+    add_search(parser)
+    parser.add_argument("--report", metavar="FILE", help="write what the search found as JSON")
+    parser.add_argument(
+        "--argnums", metavar="INDICES", help="the arguments of --args to differentiate, with commas (default: all)"
+    )
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="precision (default: %(default)s)")
     parser.add_argument("--no-second", action="store_true", help="leave second derivatives out")
     parser.add_argument("--seed", type=int, default=0, help="for all random numbers (default: %(default)s)")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
@@ -44,26 +56,39 @@ def add(commands: Any) -> None:
 def _compare(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise UsageError("compare needs PyTorch, which is not installed")
+    if options.args is None and not options.kwargs:
+        return _search(options)
+    if options.cases or options.report:
+        raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
     import torch
 
+    from fnjax.port.compare.comparing import compare, key_of
+    from fnjax.port.verify.calls import NAMES
+
     originals = _classes(options.original, torch.autograd.Function)
-    ports = _classes(options.ported, Function)
-    name = options.name or _only(set(originals) & set(ports), options)
+    ports = _classes(options.ported, fnjax.Function)
+    turned = bool(_classes(options.original, fnjax.Function))
+    name = options.name or _only(_common(list(originals), list(ports), turned, options))
     for place, classes in ((options.original, originals), (options.ported, ports)):
         if name not in classes:
             raise UsageError(f"there is no Function class {name!r} in {place}")
-    args, kwargs = arguments(options.args, options.kwargs, options.seed)
+    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, NAMES | {"torch": torch})
+    try:
+        argnums = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
+    except ValueError as e:
+        raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
     try:
         found = compare(
             originals[name].apply,
             ports[name].apply,
             args,
             kwargs,
+            argnums=argnums,
             dtype=options.dtype,
             rtol=options.rtol,
             atol=options.atol,
             seed=options.seed,
-            key=_key(originals[name], ports[name]),
+            key=key_of(originals[name], ports[name]),
             second=not options.no_second,
         )
     except Exception as e:
@@ -75,10 +100,80 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if found.equal else 1
 
 
-def _key(original: Any, ported: Any) -> str:
-    """The last argument of the port's forward, where that is a key that the original has not; else empty."""
-    theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
-    return ours[-1] if ours[:-1] == theirs and ours[-1] in KEYS else ""
+def _search(options: argparse.Namespace) -> int:
+    """Compare every class, or the one that is named, on arguments that are searched for."""
+    if options.argnums is not None:
+        raise UsageError("--argnums needs --args: the search tries all patterns")
+    original, ported = (_file(place) for place in (options.original, options.ported))
+    texts = [path.read_text("utf-8") for path in (original, ported)]
+    theirs, ours = (list(_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True))
+    for place, classes in ((options.original, theirs), (options.ported, ours)):
+        if options.name and options.name not in classes:
+            raise UsageError(f"there is no Function class {options.name!r} in {place}")
+    names = [options.name] if options.name else _common(theirs, ours, "fnjax.Function" in texts[0], options)
+    cases = read_cases(options, names, "")
+    verdicts = []
+    for name in names:
+        verdict = verify(
+            str(original),
+            texts[0],
+            name,
+            texts[1],
+            place=str(ported) if options.ported.endswith(".py") else options.ported,
+            seconds=options.seconds,
+            seed=options.seed,
+            cases=cases.get(name),
+            second=not options.no_second,
+            options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
+            progress=progress(),
+        )
+        say(verdict, f"{options.original} {options.ported}")
+        verdicts.append(verdict)
+    if options.report:
+        try:
+            Path(options.report).write_text(json.dumps({"classes": [v.as_json() for v in verdicts]}, indent=2) + "\n")
+        except OSError as e:
+            raise UsageError(f"cannot write {options.report!r}: {e.strerror}") from e
+    if any(v.status == DIFFERS for v in verdicts):
+        return DIFFERENT
+    return int(any(v.status != PROVED for v in verdicts))
+
+
+def _file(place: str) -> Path:
+    """The file, or that of the module."""
+    path = Path(place)
+    if not place.endswith(".py"):
+        try:
+            spec = importlib.util.find_spec(place)
+        except (ImportError, ValueError):
+            spec = None
+        path = Path(spec.origin) if spec is not None and spec.origin else path
+    if not path.is_file():
+        raise UsageError(f"cannot import {place!r}: there is no such file or module")
+    return path
+
+
+def _functions(text: str, place: Path) -> Iterator[str]:
+    """The classes of a file that have a forward, of their own or by a base in the file; nothing is executed."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as e:
+        raise UsageError(f"cannot import {str(place)!r}: SyntaxError: {e.msg} (line {e.lineno})") from e
+    having: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            own = any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in node.body)
+            if node.bases and (own or any(ast.unparse(b) in having for b in node.bases)):
+                having.add(node.name)
+                yield node.name
+
+
+def _common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:
+    found = [name for name in theirs if name in ours]
+    if not found:
+        why = "; the original comes first, then the port" if turned else ""
+        raise UsageError(f"no Function class stands in both {options.original} and {options.ported}{why}")
+    return found
 
 
 def _classes(place: str, base: type) -> dict[str, Any]:
@@ -91,10 +186,7 @@ def _classes(place: str, base: type) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v.__module__ == module.__name__}
 
 
-def _only(names: set[str], options: argparse.Namespace) -> str:
-    if len(names) == 1:
-        return names.pop()
-    if not names:
-        turned = _classes(options.original, Function) and "; the original comes first, then the port"
-        raise UsageError(f"no Function class stands in both {options.original} and {options.ported}{turned or ''}")
-    raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
+def _only(names: list[str]) -> str:
+    if len(names) > 1:
+        raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
+    return names[0]

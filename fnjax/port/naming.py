@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.backward_calls import without_backward_calls
@@ -263,8 +262,7 @@ class _Renamed(cst.CSTTransformer):
     def visit_Module(self, node: cst.Module) -> None:
         """What the top level binds."""
         self.here.append({n for s in node.body for n, d in bindings(s) if not d.imported} & self.names)
-        found = matchers.findall(node, matchers.Param())
-        self.parameters = self.names & {p.name.value for p in found if isinstance(p, cst.Param)}
+        self.parameters = self.names & {p.name.value for p in nodes(node) if isinstance(p, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """What the function binds, and those around it."""

@@ -284,7 +284,7 @@ def test_a_backward_that_raises_is_a_note(files, capsys):
 @needs_torch
 def test_second_derivatives_that_cannot_be_measured(files, capsys):
     """Where the original does not run in float64, a note says that nothing tells which side is right."""
-    single = "(lambda x: torch.sigmoid(x) * torch.heaviside(torch.ones_like(x), torch.tensor(1.0)))"
+    single = "(lambda x: torch.sigmoid(x) * torch.heaviside(torch.ones_like(x), torch.ones((), dtype=torch.float32)))"
     gates = _added(GATE.format("torch.autograd", single), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"))
     call = ("--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
     status, printed = compared(capsys, files(**gates), *call)
@@ -320,12 +320,142 @@ class Rows({}.Function):
     assert "note: PyTorch gives no second derivatives here: RuntimeError" in printed.out
 
 
+TWO = """
+class Two({}.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y, z = 2 * x, 5 * x
+        ctx.mark_non_differentiable(z)
+        return y, z
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        return 2 * grad + 5 * other
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(("dropped", "status"), [("", 0), ("ctx.mark_non_differentiable(z)", 1)])
+def test_what_pytorch_does_not_differentiate_gets_a_cotangent(files, capsys, dropped, status):
+    """A gradient through an output that PyTorch has marked as non-differentiable is found."""
+    ported = TWO.format("fnjax").replace(dropped, "") if dropped else TWO.format("fnjax")
+    call = ("--class", "Two", "--args", "randn(3)")
+    found, printed = compared(capsys, files(**_added(TWO.format("torch.autograd"), ported)), *call)
+    assert found == status, printed
+    assert ("FAIL eager gradient of argument 0" in printed.out) == bool(status)
+    assert "note: PyTorch does not differentiate output 1" in printed.out
+
+
+HELD = """
+class Held({0}.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        {1}
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(
+    "held",
+    [
+        "return grad * 3 * x.detach() ** 2",
+        "with torch.no_grad():\n            return grad * 3 * x ** 2",
+        "return grad * 3 * torch.tensor(x.detach().numpy()) ** 2",
+    ],
+    ids=["detach", "no_grad", "numpy"],
+)
+@pytest.mark.parametrize(("port", "status"), [("jax.lax.stop_gradient(x)", 0), ("x", 1)], ids=["right", "wrong"])
+def test_what_pytorch_holds_constant_is_differentiated_all_the_same(files, capsys, held, port, status):
+    """A second derivative that the original's backward cuts off, and the port does not, is no zero and no note."""
+    original = HELD.format("torch.autograd", held)
+    call = ("--class", "Held", "--args", "randn(3)")
+    ported = "\nimport jax\n" + HELD.format("fnjax", f"return grad * 3 * {port} ** 2")
+    found, printed = compared(capsys, files(**_added(original, ported)), *call)
+    assert found == status, printed
+    assert ("FAIL jit   second derivative of argument 0: worst at" in printed.out) == bool(status)
+
+
+CHOSEN = """
+class Chosen({0}.Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, places = {1}
+        ctx.save_for_backward(places)
+        ctx.shape = x.shape
+        return values, places
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        places, = ctx.saved_tensors
+        {2}
+"""
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize(("wrong", "status"), [("", 0), ("-", 1)])
+@pytest.mark.parametrize("args", ["randn(3, 7)", "randint(0, 3, (3, 7)) * 1.0"], ids=["distinct", "ties"])
+def test_an_order_that_pytorch_leaves_open(files, capsys, args, wrong, status):
+    """topk(sorted=False) promises no order, so that of the port is right, and its numbers are compared all the same."""
+    original = CHOSEN.format(
+        "torch.autograd",
+        "x.topk(4, dim=1, sorted=False)",
+        "return torch.zeros(ctx.shape).scatter_(1, places, grad)",
+    )
+    ported = CHOSEN.format(
+        "fnjax",
+        f"jax.lax.top_k({wrong}x, 4)",
+        "return jnp.put_along_axis(jnp.zeros(ctx.shape), places, grad, 1, inplace=False)",
+    )
+    call = ("--class", "Chosen", "--args", args)
+    found, printed = compared(capsys, files(**_added(original, "\nimport jax\n" + ported)), *call)
+    assert found == status, printed
+
+
+@pytest.mark.parity
+@needs_torch
+def test_a_class_that_hard_codes_float32_is_measured(files, capsys):
+    """`torch.zeros(B, K)` has 64 bits where finite differences of PyTorch's gradient need them."""
+    gates = _added(
+        GATE.format("torch.autograd", "(lambda x: torch.zeros(3, 2).index_put((torch.arange(3),), torch.sigmoid(x)))"),
+        GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"),
+    )
+    status, printed = compared(capsys, files(**gates), "--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
+    assert status == 0, printed
+    assert "note eager second derivative of argument 0" in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
+def test_which_arguments_are_differentiated():
+    """Where only some arguments are differentiated, only these have gradients, on both sides."""
+    import torch
+
+    from fnjax.port.compare import compare
+
+    found = compare(torch.mul, lambda x, y: x * y, [np.ones(2), np.ones(2)], argnums=[1])
+    assert found.equal
+    assert [e.what for e in found.entries if e.mode == "jit"] == [
+        "output 0",
+        "gradient of argument 1",
+        "second derivative of argument 1",
+    ]
+
+
 @pytest.mark.parity
 @needs_torch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "choose one with --class: Cube, Turn"),
+        (["--args", "randn(3)"], "choose one with --class: Cube, Turn"),
         (["--class", "Sphere"], "there is no Function class 'Sphere'"),
         (["--class", "Cube", "--args", "randn(3)"], "cannot be called with randn(3): TypeError"),
         (["--class", "Cube", "--args", "rand n"], "cannot read --args"),

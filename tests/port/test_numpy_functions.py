@@ -1,5 +1,7 @@
 """Functions and methods of NumPy and SciPy that the porter knows, against NumPy and SciPy."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -52,6 +54,7 @@ class Called(torch.autograd.Function):
 """
 
 
+@functools.cache
 def _ported(text):
     names = ", ".join(INPUTS)
     arrays = ", ".join(f"{n}.detach().cpu().numpy()" for n in INPUTS)
@@ -62,23 +65,27 @@ def _flat(value):
     return [np.asarray(e) for v in value for e in (_flat(v) if isinstance(v, tuple) else [v])]
 
 
-@pytest.mark.parametrize("texts", [TEXTS[i::40] for i in range(40)], ids=range(40))
-def test_the_port_gives_the_numbers_of_numpy(texts, tmp_path):
-    """Eager and under jit, with the shape and the kind of dtype."""
+# What runs under jit also runs eagerly, but where the code asks which it is, as that of bincount does.
+EAGER = pytest.param(lambda f: f, id="eager", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("wrap", [pytest.param(jax.jit, id="jit"), EAGER])
+@pytest.mark.parametrize("texts", [TEXTS[i::20] for i in range(20)], ids=range(20))
+def test_the_port_gives_the_numbers_of_numpy(texts, wrap, tmp_path):
+    """The port has the numbers, the shape and the kind of dtype, eager and under jit."""
     with np.errstate(all="ignore"):
         wanted = [_flat((eval(t, {"np": np, "scipy": scipy}, INPUTS),)) for t in texts]
     ported = _ported(", ".join(texts))
     findings = [f for f in ported.findings if f.code != "output"]  # forward itself is called, whatever it gives
     assert not findings, findings
     forward = module(tmp_path, "called", ported.code).Called.forward
-    run = lambda *arrays: forward(None, *arrays)
-    for call in (run, jax.jit(run)):
-        for text, a, b in zip(texts, wanted, call(*map(jax.numpy.asarray, INPUTS.values())), strict=True):
-            for x, y in zip(a, _flat((tuple(b) if isinstance(b, tuple) else b,)), strict=True):
-                assert x.shape == y.shape, text
-                assert x.dtype.kind == y.dtype.kind, text
-                if "empty" not in text:
-                    np.testing.assert_allclose(y, x, rtol=2e-4, atol=2e-5, err_msg=text)
+    results = wrap(lambda *arrays: forward(None, *arrays))(*map(jax.numpy.asarray, INPUTS.values()))
+    for text, a, b in zip(texts, wanted, results, strict=True):
+        for x, y in zip(a, _flat((tuple(b) if isinstance(b, tuple) else b,)), strict=True):
+            assert x.shape == y.shape, text
+            assert x.dtype.kind == y.dtype.kind, text
+            if "empty" not in text:
+                np.testing.assert_allclose(y, x, rtol=2e-4, atol=2e-5, err_msg=text)
 
 
 def test_every_function_has_a_case():

@@ -1,5 +1,7 @@
 """The random lines of the table: shapes, dtypes and moments, which are all that two generators share."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,42 +117,50 @@ CASES = [
 IN_PLACE = {"torch.dropout_", "torch.feature_dropout_"}  # of the operations of the same name
 
 
-def run(text, seed=0):
-    translated = Translated(text, ARRAYS)
-    names = {**translated.names, **ARRAYS}
-    return jax.jit(lambda key: eval(translated.text, {**names, "key": key}))(jax.random.key(seed)), translated
+translated = functools.cache(lambda text: Translated(text, ARRAYS))
+
+
+def drawing(text):
+    """The code of a call, as a function of the key."""
+    names = {**translated(text).names, **ARRAYS}
+    return lambda key: eval(translated(text).text, {**names, "key": key})
+
+
+def drawn(text, seed=0):
+    return np.asarray(drawing(text)(jax.random.key(seed)))
 
 
 @pytest.mark.parametrize(("text", "mean", "deviation", "dtype"), CASES, ids=[c[0] for c in CASES])
 def test_moments(text, mean, deviation, dtype):
-    """A draw has the distribution's mean and standard deviation, its dtype, and differs from key to key."""
-    drawn, _ = run(text)
-    assert drawn.dtype == jnp.result_type(dtype)
-    values = np.asarray(drawn, np.float64)
+    """A draw has the distribution's mean and standard deviation, its dtype, also under jit, and differs by its key."""
+    draw = drawn(text)
+    assert draw.dtype == jnp.result_type(dtype)
+    # Run one operation at a time, since the cases share nearly all of them; a jit of each would compile them again.
+    traced = jax.eval_shape(drawing(text), jax.random.key(0))
+    assert (traced.shape, traced.dtype) == (draw.shape, draw.dtype)
+    values = np.asarray(draw, np.float64)
     error = 5 * (deviation or 1) / 150  # five standard errors of means over 20000 entries or more
     if mean is not None:
         assert values.mean() == pytest.approx(mean, abs=error + 1e-6)
     if deviation is not None:
         assert values.std() == pytest.approx(deviation, abs=0.05 * deviation + 1e-3)
     if deviation != 0.0:
-        assert not np.array_equal(values, np.asarray(run(text, 1)[0]))
+        assert not np.array_equal(draw, drawn(text, 1))
 
 
 def test_cauchy_quartiles():
     """A Cauchy draw has no moments, but its quartiles are median plus and minus sigma."""
-    drawn = np.asarray(run("x.cauchy_(1, 2)")[0])
-    assert np.quantile(drawn, [0.25, 0.5, 0.75]) == pytest.approx([-1.0, 1.0, 3.0], abs=0.1)
+    assert np.quantile(drawn("x.cauchy_(1, 2)"), [0.25, 0.5, 0.75]) == pytest.approx([-1.0, 1.0, 3.0], abs=0.1)
 
 
 def test_draws_without_replacement_are_distinct():
     """Without replacement no index comes twice in a row, and none of weight zero at all; a permutation is one."""
-    drawn = np.sort(np.asarray(run("torch.multinomial(w, 2)")[0]), axis=-1)
-    assert (drawn == [0, 2]).all()
-    assert sorted(np.asarray(run("torch.randperm(50)")[0]).tolist()) == list(range(50))
+    assert (np.sort(drawn("torch.multinomial(w, 2)"), axis=-1) == [0, 2]).all()
+    assert sorted(drawn("torch.randperm(50)").tolist()) == list(range(50))
 
 
 def test_every_random_name_has_a_case():
     """Each random operation of the table is drawn from in some case."""
-    used = {name for case in CASES for name in run(case[0])[1].used} | IN_PLACE
+    used = {name for case in CASES for name in translated(case[0]).used} | IN_PLACE
     lines = {n for n, o in TABLE.items() if isinstance(o, Operation) and any(v.random for v in o.overloads)}
     assert lines - used == set()

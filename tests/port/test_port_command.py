@@ -207,10 +207,15 @@ def test_diff_and_class(tmp_path, capsys):
     assert main(["port", str(path), "--class", "None"]) == 2
 
 
-def test_libcst_is_loaded_only_to_port():
-    """Other commands do not load libcst."""
-    code = "import sys, fnjax.__main__, fnjax.port; print('libcst' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+def test_porting_loads_libcst_alone(whole):
+    """A file is ported without JAX, NumPy and PyTorch, and without libcst's matchers, which take longer than libcst."""
+    code = (
+        f"import sys\nfrom fnjax.__main__ import main\nassert main(['port', {str(whole)!r}]) == 0\n"
+        "print([m for m in ('jax', 'numpy', 'torch', 'libcst.matchers') if m in sys.modules], file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "class Whole(fnjax.Function)" in run.stdout
+    assert run.stderr == "[]\n"
 
 
 SOURCES = [

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import libcst as cst
-import numpy as np
 
 from fnjax.port.facts import Value
 from fnjax.port.operations import (
@@ -175,9 +174,12 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return operate(walk, node, found, [cst.Arg(node.value)])
     if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
-    if found is None and value.is_tensor and value.numpy is False and not hasattr(np.ndarray, attr):
-        message = f"JAX's arrays carry no attribute {attr!r}: make it an argument, or keep it on ctx"
-        raise Stop(node, "unknown", message)
+    if found is None and value.is_tensor and value.numpy is False:
+        import numpy as np  # rarely, so that most ports need not wait for it
+
+        if not hasattr(np.ndarray, attr):
+            message = f"JAX's arrays carry no attribute {attr!r}: make it an argument, or keep it on ctx"
+            raise Stop(node, "unknown", message)
     return Term(walk.rebuilt(node), owned(walk, node)) if found is None else None
 
 

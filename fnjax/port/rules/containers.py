@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import libcst as cst
-from libcst import matchers
 
 from fnjax.port.facts import (
     LIST,
@@ -150,9 +149,13 @@ def _with_answers(walk: Walk, node: cst.BaseComp) -> Any:
     source, variable = loop.iter, loop.target
     if isinstance(source, cst.Call) and code(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
         source, variable = source.args[0].value, variable.elements[-1].value
-    asks = matchers.Attribute(value=matchers.Name(code(variable)), attr=matchers.Name("requires_grad"))
     plain = isinstance(source, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in source.elements)
-    if not plain or not isinstance(variable, cst.Name) or not matchers.findall(node, asks):
+    if not plain or not isinstance(variable, cst.Name):
+        return None
+    from libcst import matchers  # here, as it takes longer to import than libcst
+
+    asks = matchers.Attribute(value=matchers.Name(variable.value), attr=matchers.Name("requires_grad"))
+    if not matchers.findall(node, asks):
         return None
     needed = walk.unused("needed")
     answers = ", ".join(f"{code(e.value)}.requires_grad" for e in source.elements)

@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Any
 
 import libcst as cst
-from libcst import matchers
 
 from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
 from fnjax.port.operations import code
@@ -106,6 +105,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
 
 def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     """A body that returns what the function writes to, wherever it ended."""
+    from libcst import matchers  # here, as it takes longer to import than libcst
+
     back = line(f"return {', '.join(routine.gives)}")
     early = matchers.Return(value=None)
     return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)

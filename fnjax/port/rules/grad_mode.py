@@ -11,7 +11,6 @@ Limits: calls of torch.autograd.grad that no recomputed forward explains are fin
 from __future__ import annotations
 
 import libcst as cst
-from libcst import matchers
 
 from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import code, fit
@@ -95,11 +94,6 @@ _SILENT = frozenset(
 )
 
 
-# What frees memory, or takes it again: entries are read after a write only.
-_STORAGE = matchers.Attribute(attr=matchers.Name("storage") | matchers.Name("untyped_storage"))
-_RESIZED = matchers.Call(matchers.Attribute(matchers.Call(_STORAGE, []), matchers.Name("resize_")))
-
-
 @statement(cst.With)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
@@ -157,12 +151,22 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
 def silent(walk: Walk, node: cst.Expr) -> Statements | None:
     """`torch.cuda.synchronize()`, `x.storage().resize_(0)`."""
     name = walk.name_of(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if matchers.matches(node.value, _RESIZED):
-        name = code(node.value.func)  # type: ignore[attr-defined] # a call
+    if isinstance(node.value, cst.Call) and _resizes(node.value.func):
+        name = code(node.value.func)
     elif name not in _SILENT:
         return None
     walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []
+
+
+def _resizes(function: cst.BaseExpression) -> bool:
+    """Whether this frees memory, or takes it again: entries are read after a write only."""
+    match function:
+        case cst.Attribute(
+            cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_")
+        ):
+            return True
+    return False
 
 
 @expression(cst.Call)

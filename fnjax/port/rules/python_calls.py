@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import libcst as cst
-import numpy as np
 
 from fnjax.port.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.operations import MISSING, code, find, fit, literal
@@ -131,7 +130,11 @@ def has_attribute(walk: Walk, node: cst.Call) -> Term | None:
     if walk.name_of(node.func) != "builtins.hasattr" or len(node.args) != 2:
         return None
     subject, name = walk.expr(node.args[0].value), literal(node.args[1].value)
-    if subject.value.kind in {"static", "object"} or not isinstance(name, str) or hasattr(np.ndarray, name):
+    if subject.value.kind in {"static", "object"} or not isinstance(name, str):
+        return None
+    import numpy as np  # rarely, so that most ports need not wait for it
+
+    if hasattr(np.ndarray, name):
         return None
     if find(f"torch.Tensor.{name}") is None:  # of a subclass, or set by somebody: arrays carry none
         return Term(parse("False"), Value("static", "bool", literal=False)) if subject.value.is_tensor else None

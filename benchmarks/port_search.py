@@ -1,0 +1,123 @@
+"""Which mistakes `fnjax port --verify` finds.
+
+    python benchmarks/port_search.py [--count 200] [--seed 0] [--others]
+
+The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: so many are drawn, with
+a seed, of all sites in the ports that agree with PyTorch, and each mutant is verified like a port. One that agrees is
+called 10,000 times with other numbers: if it agrees there too, it counts as equivalent, and is listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib.metadata
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import types
+import warnings
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
+import jax
+from port_corpus import CACHE, listed, ported_class, taken
+from port_fetch import Package, wheel
+from port_mutants import Mutant, mutants
+
+import fnjax
+from fnjax.port.verify import Verdict
+
+CALLS = 10_000
+
+
+def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: object) -> tuple[Verdict, set[int]]:
+    """The verdict, and the lines of the port that ran.
+
+    It is found in this process: the classes are known to end none, and starting one takes its time.
+    """
+    from fnjax.port.verify.proving import Job, prove
+
+    ran: set[int] = set()
+
+    def step(frame: types.FrameType, event: str, _: object) -> object:
+        ran.add(frame.f_lineno)
+        return step
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / f"{path.stem}_jax.py"
+        file.write_text(port)
+        job = Job(str(path), path.read_text(), name, str(file), seconds=seconds, shrinks=False, **more)
+        sys.settrace(lambda frame, *_: step if frame.f_code.co_filename == str(file) else None)
+        try:
+            return prove(job, lambda *_, **__: None), ran
+        finally:
+            sys.settrace(None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="mutants to draw (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="for the draw (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each mutant (default: %(default)g)")
+    parser.add_argument("--others", action="store_true", help="the packages of port_others.txt")
+    parser.add_argument("--cache", type=pathlib.Path, default=CACHE, help=f"where downloads are kept ({CACHE})")
+    parser.set_defaults(kind="PURE")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    sites: list[tuple[pathlib.Path, str, str, Mutant]] = []
+    for record in listed(options):
+        path = taken(record, Package(wheel(record["package"], record["version"], options.cache)), options)
+        code, cls = ported_class(path) if path else ("", None)
+        if path and cls and cls.status == "ported":
+            sites += [(path, cls.name, code, m) for m in mutants(code)]
+    random.Random(options.seed).shuffle(sites)
+    print(f"{len(sites)} mutants, drawn with seed {options.seed} from those whose line runs", flush=True)
+    lines: dict[pathlib.Path, set[int]] = {}  # that run in ports that agree
+    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    survivors = []
+    drawn = 0
+    for path, name, code, mutant in sites:
+        if path not in lines:
+            verdict, ran = verified(path, name, code, options.seconds)
+            lines[path] = ran if verdict.status == "proved" else set()
+        if mutant.line not in lines[path]:
+            continue
+        drawn += 1
+        if drawn % 20 == 0:  # else what was compiled fills the memory
+            jax.clear_caches()
+        if verified(path, name, mutant.text, options.seconds)[0].status == "differs":
+            table[mutant.kind]["differs"] += 1
+        else:
+            survivors.append((path, name, mutant))
+            print(f"- agrees: {mutant.kind} in {name}, line {mutant.line} of its port", flush=True)
+        print(f"\r{drawn} drawn, {len(survivors)} agree", end="", file=sys.stderr, flush=True)
+        if drawn == options.count:
+            break
+    print(f"{drawn} drawn, {len(survivors)} agree", flush=True)
+    for path, name, mutant in survivors:
+        verdict, _ = verified(path, name, mutant.text, 30 * options.seconds, enough=CALLS, modes=("jit",))
+        found = "equivalent" if verdict.status == "proved" and verdict.calls >= CALLS else "missed"
+        table[mutant.kind][found] += 1
+        after = f", {verdict.calls} calls agree" if found == "missed" else ""
+        print(f"- {found}: {mutant.kind} in {name}, line {mutant.line} of its port{after}", flush=True)
+    columns = ("differs", "equivalent", "missed")
+    print("\n| mistake | drawn | " + " | ".join(columns) + " |\n|" + "---|" * 5)
+    total: collections.Counter[str] = collections.Counter()
+    for kind, row in sorted(table.items()):
+        total.update(row)
+        print(f"| {kind} | {row.total()} | " + " | ".join(str(row[c] or "") for c in columns) + " |")
+    print(f"| all | {total.total()} | " + " | ".join(str(total[c] or "") for c in columns) + " |")
+    share = total["differs"] / (total.total() - total["equivalent"])
+    print(f"\n{share:.1%} of those that are not equivalent differ")
+    print(
+        f"\nfnjax {fnjax.__version__}, JAX {jax.__version__}, Python {sys.version.split()[0]}, "
+        f"PyTorch {importlib.metadata.version('torch')}"
+    )
+
+
+if __name__ == "__main__":
+    main()

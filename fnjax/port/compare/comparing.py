@@ -1,0 +1,189 @@
+"""Running both sides, and what differs between them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from fnjax.port.compare.entries import differing, entries
+from fnjax.port.compare.excuses import excused
+from fnjax.port.compare.in_jax import Port
+from fnjax.port.compare.in_pytorch import run, settled
+from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
+from fnjax.port.compare.values import Results, Values, cast, differentiated, inexact
+from fnjax.port.result import KEYS
+
+MODES = ("eager", "jit")
+
+
+def compare(
+    original: Callable[..., Any],
+    ported: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    argnums: Sequence[int] | None = None,
+    dtype: str = "float32",
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    key: str = "",
+    second: bool = True,
+) -> Comparison:
+    """Run a Function in PyTorch and its port on the same numbers, and compare.
+
+    Gradients are those that random cotangents give, and second derivatives those of the gradients, with random
+    cotangents again. What PyTorch does not differentiate gets a cotangent too: the port must have zero there. Complex
+    gradients are compared in PyTorch's convention, the conjugate of JAX's.
+
+    Args:
+        original: `Name.apply` of a torch.autograd.Function, or any function of tensors.
+        ported: `Name.apply` of a fnjax.Function, or any function of JAX arrays.
+        args: the arguments, arrays as NumPy arrays; floats and complex numbers take the precision of dtype.
+        kwargs: keyword arguments.
+        argnums: which arguments are differentiated; by default all arrays of floating point or complex numbers.
+        dtype: "float32" or "float64", which is PyTorch's default dtype for that time, too.
+        rtol: relative tolerance, by default 1e-4 for float32 and 1e-7 for float64.
+        atol: absolute tolerance, by default 1e-5 and 1e-9.
+        seed: for the random cotangents, and for what the port draws.
+        key: the name of the port's argument that takes a key of jax.random, if it draws random numbers. What depends on
+            them is told by running both sides with several seeds; of that only shapes and dtypes are compared.
+        second: whether second derivatives are compared too.
+
+    Returns:
+        A Comparison; printing it shows the worst entry of each array.
+
+    Raises:
+        ValueError: for another dtype.
+        ImportError: without PyTorch.
+        Exception: whatever the original raises when it is called.
+    """
+    comparing = Comparing(original, ported, dtype=dtype, rtol=rtol, atol=atol, key=key, second=second)
+    return comparing(args, kwargs, argnums=argnums, seed=seed)
+
+
+class Comparing:
+    """Both sides, to be compared for several arguments: what jit compiles for one is kept for the next.
+
+    The parameters are those of `compare`.
+    """
+
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        ported: Callable[..., Any],
+        *,
+        dtype: str = "float32",
+        rtol: float | None = None,
+        atol: float | None = None,
+        key: str = "",
+        second: bool = True,
+    ) -> None:
+        if dtype not in TOLERANCES:
+            raise ValueError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
+        usual = TOLERANCES[dtype]
+        self.tolerances = (usual[0] if rtol is None else rtol, usual[1] if atol is None else atol)
+        self.original, self.ported = original, ported
+        self.dtype, self.key, self.second = dtype, key, second
+        self.ports: dict[Any, Port] = {}
+
+    def __call__(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        argnums: Sequence[int] | None = None,
+        seed: int = 0,
+        modes: Sequence[str] = MODES,
+    ) -> Comparison:
+        """Compare for these arguments."""
+        args, kwargs = [cast(a, self.dtype) for a in args], dict(kwargs or {})
+        with jax.enable_x64(self.dtype == "float64"):
+            theirs, cotangents = self.run_original(args, kwargs, argnums, seed)
+            return self.judge(theirs, cotangents, args, kwargs, argnums, seed, modes)
+
+    def run_original(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None, seed: int, fill: int = 0
+    ) -> tuple[Results, list[Values]]:
+        """PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        with settled(self.dtype, fill):
+            theirs, cotangents = run(self.original, args, kwargs, np.random.default_rng(seed), argnums)
+        if not self.second:
+            theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)
+        return theirs, cotangents
+
+    def judge(
+        self,
+        theirs: Results,
+        cotangents: Sequence[Values],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        argnums: Sequence[int] | None,
+        seed: int,
+        modes: Sequence[str] = MODES,
+    ) -> Comparison:
+        """The port's results beside those."""
+        chosen = differentiated(args, argnums)
+        port = self._port(args, kwargs, argnums)
+        drawn: set[str] = set()
+        key: dict[str, Any] = {}
+        if self.key:
+            keys = [{self.key: k} for k in jax.random.split(jax.random.key(seed), 4)]
+            key = keys[0]
+            again = [port.run(args, k, cotangents, "eager", theirs) for k in keys]
+            again_theirs = [self.run_original(args, kwargs, argnums, seed)[0] for _ in keys]
+            drawn = differing(again, chosen) | differing([theirs, *again_theirs], chosen)
+        found: list[Entry] = []
+        unmeasured: set[str] = set()
+        for mode in modes:
+            ours = port.run(args, key, cotangents, mode, theirs)
+            compared = list(entries(theirs, ours, mode, chosen, self.tolerances, drawn))
+            found += excused(compared, self.original, args, kwargs, argnums, cotangents, (theirs, ours), unmeasured)
+        return Comparison(tuple(found), tuple(_notes(found, theirs, args, unmeasured, drawn)))
+
+    def _port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
+        """The port for arguments like these; arrays by shape and dtype, anything else as it is."""
+        static = [(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else (type(a), repr(a)) for a in args]
+        layout = (*static, repr(kwargs), None if argnums is None else tuple(argnums))
+        if layout not in self.ports:
+            self.ports[layout] = Port(self.ported, args, kwargs, argnums)
+        return self.ports[layout]
+
+
+def key_of(original: Any, ported: Any) -> str:
+    """The last argument of the port's forward, where that is a key that the original has not; else empty."""
+    theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
+    return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
+
+
+def _notes(
+    found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str]
+) -> list[str]:
+    """What could not be compared, and why."""
+    notes = []
+    if any(e.excused for e in found):
+        notes.append(
+            "PyTorch takes what forward computed and saved for constant when it differentiates backward; JAX's second "
+            "derivatives are right there, as finite differences of PyTorch's gradient confirm"
+        )
+    notes += [
+        f"which of the second derivatives that differ is right cannot be measured by finite differences: {why}"
+        for why in sorted(unmeasured)
+    ]
+    if drawn:
+        notes.append(
+            f"of what depends on random numbers only shapes and dtypes are compared: {', '.join(sorted(drawn))}"
+        )
+    if theirs.constant:
+        notes.append(f"PyTorch does not differentiate {', '.join(theirs.constant)}; the port must not either")
+    if theirs.error is not None:
+        which = "second derivatives" if theirs.gradients else "derivatives"
+        notes.append(f"PyTorch gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
+    if not any(inexact(a) for a in args):
+        notes.append("no argument is an array of floating point or complex numbers: only outputs are compared")
+    return notes

@@ -1,0 +1,97 @@
+"""Both sides' arrays, compared entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fnjax.port.compare.record import Entry
+from fnjax.port.compare.values import Results
+
+# What JAX says where it cannot differentiate what forward has run.
+_LACKING = {
+    "Pure callbacks do not support": "what runs on the host",
+    "Reverse-mode differentiation does not work for lax.while_loop": "a loop that ends on a value",
+}
+
+
+def entries(
+    theirs: Results,
+    ours: Results,
+    mode: str,
+    chosen: Sequence[int],
+    tolerances: tuple[float, float],
+    drawn: set[str],
+) -> Iterator[Entry]:
+    """An entry for each array; of those `drawn` at random only shape and dtype count.
+
+    Second derivatives by the cotangents of outputs have one only where they differ: that is a stop_gradient too many.
+    """
+    for (original, labels), ported in zip(
+        theirs.labelled(chosen), (ours.outputs, ours.gradients, ours.seconds), strict=True
+    ):
+        if not original:  # PyTorch has none, as a note says
+            return
+        if ours.error is not None and not ported:
+            what = labels[0].split(" of ")[0].split(" 0")[0] + "s"
+            lacking = [reason for text, reason in _LACKING.items() if text in str(ours.error)]
+            if original is theirs.seconds and lacking:
+                yield Entry(what, mode, True, message=f"not compared: JAX has none of {lacking[0]}")
+                return
+            yield Entry(what, mode, False, message=f"{type(ours.error).__name__}: {ours.error}")
+            return
+        if len(original) != len(ported):
+            message = f"the port gives {len(ported)} arrays, the original {len(original)}"
+            yield Entry(labels[0].split(" ")[0] + "s", mode, False, message=message)
+            return
+        for label, left, right in zip(labels, original, ported, strict=True):
+            if left is None:
+                continue
+            entry = compared(label, mode, left, right, tolerances)
+            if label in drawn and entry.original is not None:
+                entry = Entry(label, mode, True, message="random, not compared")
+            if not (entry.equal and "cotangent" in label):
+                yield entry
+
+
+def differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
+    """What differs between runs of one side."""
+    found = set()
+    for parts in zip(*(r.labelled(chosen) for r in runs), strict=True):
+        for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
+            *values, label = arrays
+            if values[0] is None:
+                continue
+            wide = [np.asarray(v, np.complex128) for v in values]
+            if not all(np.array_equal(v, wide[0], equal_nan=True) for v in wide):
+                found.add(label)
+    return found
+
+
+def compared(
+    what: str,
+    mode: str,
+    original: np.ndarray[Any, Any],
+    ported: np.ndarray[Any, Any],
+    tolerances: tuple[float, float],
+) -> Entry:
+    """One array of both sides compared, entry by entry."""
+    if original.shape != ported.shape:
+        return Entry(what, mode, False, message=f"PyTorch's has the shape {original.shape}, JAX's {ported.shape}")
+    dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # int64 is int32 there, without 64-bit numbers
+    if dtypes[0] != dtypes[1]:
+        return Entry(what, mode, False, message=f"PyTorch's has the dtype {original.dtype}, JAX's {ported.dtype}")
+    if not original.size:
+        return Entry(what, mode, True)
+    wide = [a.astype(np.complex128 if original.dtype.kind == "c" else np.float64) for a in (original, ported)]
+    same = (wide[0] == wide[1]) | (np.isnan(wide[0]) & np.isnan(wide[1]))
+    with np.errstate(invalid="ignore"):
+        excess = np.abs(wide[1] - wide[0]) / (tolerances[1] + tolerances[0] * np.abs(wide[0]))
+    excess = np.where(same, 0.0, np.where(np.isnan(excess), np.inf, excess))
+    worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    place = tuple(int(i) for i in worst)
+    left, right = (a[worst].item() for a in wide)
+    return Entry(what, mode, bool(excess[worst] <= 1), place, left, right)

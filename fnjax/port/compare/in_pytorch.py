@@ -1,0 +1,164 @@
+"""The original's side: outputs, gradients and second derivatives, as PyTorch gives them."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fnjax.port.compare.values import Results, Values, differentiated, drawn, flat
+
+
+class _Settled(TorchFunctionMode):
+    """Sorts equal entries stably, and what topk selects too; memory that is not set has one value.
+
+    PyTorch leaves their order open, and that of `topk(sorted=False)` altogether: any order is right, so the one that
+    JAX gives is chosen.
+    """
+
+    def __init__(self, fill: int) -> None:
+        super().__init__()
+        self.fill = fill
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name in _SETTLED and "out" not in kwargs:
+            return _SETTLED[name](*args, **kwargs)
+        found = func(*args, **kwargs)
+        return found.fill_(self.fill) if name in _UNSET else found
+
+
+# The parameters are named as PyTorch's.
+
+
+def _sort(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    return torch.sort(input, stable=True, dim=dim, descending=descending)
+
+
+def _argsort(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    return torch.sort(input, stable=True, dim=dim, descending=descending).indices
+
+
+def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    found = torch.sort(input, stable=True, dim=dim, descending=largest)
+    if k > (input.shape[dim] if input.ndim else 1):
+        return torch.topk(input, k, dim)  # which says what is wrong
+    values, places = (part.narrow(dim, 0, k) if part.ndim else part for part in found)
+    return torch.return_types.topk((values, places))
+
+
+_UNSET = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+_SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort, "argsort": _argsort, "topk": _topk}
+
+
+@contextlib.contextmanager
+def settled(dtype: str, fill: int = 0) -> Iterator[None]:
+    """What is the same in every run: the dtype of `torch.zeros(3)`, and what PyTorch leaves open.
+
+    Args:
+        dtype: the default dtype.
+        fill: what memory holds that is not set.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with _Settled(fill), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # create_graph warns of a cycle, which ends with the call
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def run(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    draw: np.random.Generator,
+    argnums: Sequence[int] | None = None,
+    known: Values | None = None,
+) -> tuple[Results, list[Values]]:
+    """PyTorch's results, and the cotangents that it drew for outputs and gradients; with known ones gradients only.
+
+    Second derivatives are those by the arguments, and those by the cotangents of the outputs, as far as PyTorch has
+    these. Cotangents are drawn for all floating point outputs and gradients, also for those that PyTorch does not
+    differentiate: they are zero derivatives then, and the port's have to be zero as well.
+    """
+    chosen = differentiated(args, argnums)
+    given = [tensor(a, i in chosen) for i, a in enumerate(args)]
+    inputs = [given[i] for i in chosen]
+    vectors: list[list[Any]] = []  # the cotangents of outputs, then those of gradients, as tensors
+
+    def called() -> list[Any]:
+        # What an in-place Function changes must be no leaf, and is given anew to each call.
+        fresh = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
+        return [o for o in flat(function(*fresh, **kwargs)) if isinstance(o, torch.Tensor)]
+
+    def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
+        # The whole graph is walked, cotangents and all: with the inputs named, autograd.grad would not meet what
+        # once_differentiable leaves there to say no, and give zeros.
+        vectors.append([None if c is None else torch.tensor(c, requires_grad=recorded) for c in cotangents])
+        pairs = [(o, c.to(o.dtype)) for o, c in zip(outputs, vectors[-1], strict=True) if o.requires_grad]
+        by = [v for v in vectors[0] if v is not None] if len(vectors) > 1 else []
+        for x in [*inputs, *by]:
+            x.grad = None
+        if pairs:
+            tensors, weights = zip(*pairs, strict=True)
+            torch.autograd.backward(tensors, weights, create_graph=recorded)
+        return [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs] + [v.grad for v in by]
+
+    outputs = called()
+    if known is not None:
+        return Results([], [array(t) for t in pulled(outputs, known, recorded=False)], []), []
+    first: Values = []
+    second: Values = []
+    gradients: list[Any] = []
+    seconds: list[Any] = []
+    error = None
+    try:
+        first = cotangents(outputs, draw)
+        if inputs and all(c is None for c in first):  # nothing to differentiate: whole numbers, truth values
+            return Results([array(o) for o in outputs], [], []), [first, []]
+        gradients = pulled(outputs, first)
+        second = cotangents(gradients, draw)
+        seconds = pulled(gradients, second)
+    except Exception as e:  # noqa: BLE001 - once_differentiable, or whatever the user's backward raises
+        error = e
+        if not gradients:  # it may have first derivatives all the same, if it writes to what it is given
+            vectors.clear()
+            with contextlib.suppress(Exception):
+                gradients = pulled(called(), first, recorded=False)
+    sides = [[None if t is None else array(t) for t in side] for side in (outputs, gradients, seconds)]
+    constant = [
+        f"output {i}"
+        for i, o in enumerate(outputs)
+        if inputs and (o.is_floating_point() or o.is_complex()) and not o.requires_grad
+    ]
+    return Results(sides[0], sides[1], sides[2], error, tuple(constant)), [first, second]
+
+
+def cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values:
+    """Random vectors for those of floating point or complex numbers."""
+    return [drawn(array(t), draw) if t.is_floating_point() or t.is_complex() else None for t in tensors]
+
+
+def tensor(value: Any, requires_grad: bool = False) -> Any:
+    """A tensor for an array; lists and tuples by their members, anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(tensor(v) for v in value)
+    return torch.tensor(value, requires_grad=requires_grad) if isinstance(value, np.ndarray) else value
+
+
+def array(value: Any) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor, in its dtype."""
+    value = value.detach().resolve_conj().resolve_neg().cpu()
+    name = str(value.dtype).removeprefix("torch.")
+    if name == "bfloat16" or name.startswith("float8"):  # which NumPy has not by itself
+        return np.asarray(value.float().numpy()).astype(getattr(jax.numpy, name))
+    return np.asarray(value.numpy())

@@ -1,0 +1,63 @@
+"""What a comparison found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# By dtype the relative and absolute tolerance: sums in another order differ in the last digits.
+TOLERANCES = {"float32": (1e-4, 1e-5), "float64": (1e-7, 1e-9)}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One array of both sides.
+
+    Attributes:
+        what: `output 0`, `gradient of x`, `second derivative of x`.
+        mode: `eager` or `jit`.
+        equal: whether all entries agree.
+        worst: the index of the entry that differs most, in relation to the tolerance.
+        original: PyTorch's number there.
+        ported: JAX's.
+        message: what is wrong where that is no number: another shape, an exception.
+        excused: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
+            port's is: PyTorch takes what forward computed and saved for constant.
+    """
+
+    what: str
+    mode: str
+    equal: bool
+    worst: tuple[int, ...] = ()
+    original: complex | None = None
+    ported: complex | None = None
+    message: str = ""
+    excused: bool = False
+
+    def __str__(self) -> str:
+        head = f"{'ok  ' if self.equal else 'note' if self.excused else 'FAIL'} {self.mode:5} {self.what}"
+        if self.message or self.original is None or self.ported is None:
+            return f"{head}: {self.message}" if self.message else head
+        place = f"[{', '.join(map(str, self.worst))}]"
+        why = " (the derivative of PyTorch's gradient)" if self.excused else ""
+        return f"{head}: worst at {place}: PyTorch {self.original:.9g}, JAX {self.ported:.9g}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        entries: an entry for each array and mode.
+        notes: what could not be compared, and why that is no fault of the port.
+    """
+
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything agrees, but for what is excused."""
+        return all(entry.equal or entry.excused for entry in self.entries)
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.entries), *(f"note: {note}" for note in self.notes)])

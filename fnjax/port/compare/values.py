@@ -1,0 +1,75 @@
+"""The arguments and results that both sides share, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Values = list[Any]  # NumPy arrays, and None for what has no cotangent
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One side.
+
+    Attributes:
+        outputs: the arrays that it gives.
+        gradients: those of the differentiated arguments.
+        seconds: their second derivatives.
+        error: the exception that ended it at the last of these.
+        constant: what of these PyTorch does not differentiate, by name.
+    """
+
+    outputs: Values
+    gradients: Values
+    seconds: Values
+    error: Exception | None = None
+    constant: tuple[str, ...] = ()
+
+    def labelled(self, chosen: Sequence[int]) -> list[tuple[Values, list[str]]]:
+        """The three with what each array is, where the arguments at these places are differentiated."""
+        names = [f"argument {i}" for i in chosen]
+        vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
+        return [
+            (self.outputs, [f"output {i}" for i in range(len(self.outputs))]),
+            (self.gradients, [f"gradient of {n}" for n in names]),
+            (self.seconds, [f"second derivative of {n}" for n in names + vectors]),
+        ]
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """An array in the precision that is asked for; lists and tuples by their members, anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(cast(v, dtype) for v in value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.asarray(value, dtype)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "c":
+        return value.astype("complex64" if dtype == "float32" else "complex128")
+    return value
+
+
+def flat(value: Any) -> list[Any]:
+    """The members of tuples and lists, however deep."""
+    return [v for part in value for v in flat(part)] if isinstance(value, (tuple, list)) else [value]
+
+
+def inexact(value: Any) -> bool:
+    """Whether this is an array that can be differentiated."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fc"
+
+
+def differentiated(args: Sequence[Any], argnums: Sequence[int] | None) -> list[int]:
+    """The places of the arguments that are differentiated: all that can be, or those that are asked for."""
+    return [i for i, a in enumerate(args) if inexact(a) and (argnums is None or i in argnums)]
+
+
+def drawn(like: np.ndarray[Any, Any], draw: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Random numbers of the same shape and dtype."""
+    values = draw.normal(size=like.shape)
+    if like.dtype.kind == "c":
+        values = values + 1j * draw.normal(size=like.shape)
+    narrow = like.dtype.kind == "V" or like.dtype.itemsize < 4  # both sides round these by themselves
+    return np.asarray(values, np.float32 if narrow else like.dtype)

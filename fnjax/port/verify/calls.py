@@ -1,0 +1,146 @@
+"""Calls: what is passed, how arrays are drawn for it, and how it is written down to be pasted."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# How the entries of an array are drawn.
+KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "positive": lambda rng, shape: rng.uniform(0.2, 2.0, shape),
+    "negative": lambda rng, shape: -rng.uniform(0.2, 2.0, shape),
+    "unit": lambda rng, shape: rng.uniform(0.02, 0.98, shape),
+    "wide": lambda rng, shape: 4 * rng.normal(size=shape),
+    "whole": lambda rng, shape: rng.integers(-2, 3, shape) * 1.0,
+    "marks": lambda rng, shape: rng.integers(0, 2, shape) * 1.0,
+    "mask": lambda rng, shape: rng.random(shape) > 0.4,
+    "definite": lambda rng, shape: _definite(rng.normal(size=shape)),
+    "order": lambda rng, shape: rng.permuted(np.broadcast_to(np.arange((shape or (1,))[-1]), shape or (1,)), axis=-1),
+    "complex": lambda rng, shape: rng.normal(size=shape) + 1j * rng.normal(size=shape),
+}
+
+
+def _definite(drawn: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Symmetric and positive definite matrices, if these are square ones."""
+    if drawn.ndim < 2 or drawn.shape[-1] != drawn.shape[-2]:
+        return drawn
+    return np.asarray(drawn @ drawn.swapaxes(-1, -2) + drawn.shape[-1] * np.eye(drawn.shape[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array to be drawn.
+
+    Attributes:
+        shape: its shape.
+        kind: one of KINDS, or `index` for whole numbers from 0 on.
+        high: where an index ends.
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "normal"
+    high: int = 0
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        """Entries."""
+        if self.kind == "index":
+            return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
+        return np.asarray(KINDS[self.kind](rng, self.shape))
+
+
+class Passed:
+    """A function as an argument: what its text makes of tensors and of arrays alike."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.function = text, eval(text)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"({self.text})"
+
+
+class SimpleNamespace(types.SimpleNamespace):
+    """An object with attributes, whose repr can be read by `--args`."""
+
+
+# What `--args` knows beside NumPy's and torch, so that any call can be written down.
+NAMES = {"SimpleNamespace": SimpleNamespace, "inf": np.inf, "nan": np.nan}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Arguments for both sides.
+
+    Attributes:
+        args: arrays as NumPy arrays, anything else as it is.
+        argnums: which of them are differentiated; None for all that can be.
+        seed: for the cotangents.
+        recipe: what the arguments were drawn from, if they were.
+    """
+
+    args: tuple[Any, ...]
+    argnums: tuple[int, ...] | None = None
+    seed: int = 0
+    recipe: tuple[Any, ...] = ()
+
+    @property
+    def static(self) -> str:
+        """The arguments that are no arrays, and the shapes' ranks."""
+        return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
+
+    def written(self) -> str:
+        """The arguments as `--args` takes them."""
+        return ", ".join(_text(a) for a in self.args)
+
+
+def drawn(recipe: Sequence[Any], seed: int, argnums: tuple[int, ...] | None = None) -> Call:
+    """A call whose arrays are drawn."""
+    rng = np.random.default_rng(seed)
+    return Call(tuple(_drawn(r, rng) for r in recipe), argnums, seed, tuple(recipe))
+
+
+def _drawn(part: Any, rng: np.random.Generator) -> Any:
+    if isinstance(part, Array):
+        return part.draw(rng)
+    return type(part)(_drawn(p, rng) for p in part) if type(part) in {list, tuple} else part
+
+
+def recipe_of(args: Sequence[Any]) -> tuple[Any, ...]:
+    """From what arguments like these could be drawn."""
+    return tuple(_recipe(a) for a in args)
+
+
+def _recipe(value: Any) -> Any:
+    if type(value) in {list, tuple}:
+        return type(value)(_recipe(v) for v in value)
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "b":
+        return Array(value.shape, "mask")
+    if value.dtype.kind in "iu":
+        return Array(value.shape, "index", int(value.max(initial=0)) + 1)
+    if value.dtype.kind == "c":
+        return Array(value.shape, "complex")
+    small = value.size and value.min() >= 0
+    return Array(value.shape, ("unit" if value.max() <= 1 else "positive") if small else "normal")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "f":  # the shortest digits of float32, which both sides are given
+            short = [float(str(np.float32(v))) for v in value.ravel()]
+            value = np.array(short).reshape(value.shape)
+        return f"array({value.tolist()})" if value.size else f"np.zeros({value.shape}, '{value.dtype}')"
+    if type(value) is list:
+        return f"[{', '.join(map(_text, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
+    return repr(value)

@@ -1,0 +1,82 @@
+"""Which lines ran."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from typing import Any
+
+METHODS = ("forward", "setup_context", "backward", "vjp")
+
+
+class Lines:
+    """The lines of a class's methods, and which of them, and of the functions beside them, ran.
+
+    Args:
+        cls: the class.
+        files: the files whose functions are followed.
+
+    Attributes:
+        own: the lines of the class that can run, by method.
+        ran: those that ran in the last call, with the file of each.
+    """
+
+    def __init__(self, cls: Any, files: set[str]) -> None:
+        self.files = files
+        self.own: dict[str, set[int]] = {}
+        self.file = ""
+        for name in METHODS:
+            code = getattr(inspect.unwrap(getattr(cls, name, None) or len), "__code__", None)
+            if code is not None and code.co_filename in files:
+                self.file = self.file or code.co_filename
+                self.own[name] = set(_executable(code)) if code.co_filename == self.file else set()
+        self.ran: set[tuple[str, int]] = set()
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """Record in `ran` what runs meanwhile."""
+        self.ran = set()
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        return self._step if frame.f_code.co_filename in self.files else None
+
+    def _step(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            self.ran.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._step
+
+    def of_class(self, ran: AbstractSet[tuple[str, int]]) -> set[int]:
+        """Those of the class among lines that ran."""
+        return {line for file, line in ran if file == self.file} & set().union(*self.own.values())
+
+    def unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
+        """The class's lines that are not among them."""
+        return sorted(set().union(*self.own.values()) - self.of_class(ran))
+
+    def reached(self, error: BaseException) -> int:
+        """How far into its line the exception was raised, to prefer calls that get further."""
+        found, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename in self.files:
+                found = trace.tb_lasti
+            trace = trace.tb_next
+        return found
+
+
+def _executable(code: types.CodeType) -> Iterator[int]:
+    # The first line is that of the definition, which runs with every call.
+    yield from (line for _, line in dis.findlinestarts(code) if line > code.co_firstlineno)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _executable(inner)

@@ -1,0 +1,309 @@
+"""Both sides of one class on the calls that the search finds, until they differ or time is up."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import jax
+import torch
+
+from fnjax._class.function import Function
+from fnjax._cli.call import UsageError, arguments, load
+from fnjax.port.compare.comparing import MODES, Comparing, key_of
+from fnjax.port.compare.record import Comparison, Entry
+from fnjax.port.compare.values import cast, differentiated
+from fnjax.port.verify import taking
+from fnjax.port.verify.calls import NAMES, Array, Call, drawn, recipe_of
+from fnjax.port.verify.hints import Hints, hints, sizes
+from fnjax.port.verify.lines import Lines
+from fnjax.port.verify.record import DIFFERS, NOT_TRIED, PROVED, REMEDY, Verdict
+from fnjax.port.verify.searching import Search, repeats
+from fnjax.port.verify.shrinking import shrink
+from fnjax.port.verify.trying import TooLong, Tried, Trying, limit
+
+ENOUGH = 60  # calls that agree
+A_PORT = 120.0  # seconds that both modes of the port may take for a call
+Report = Callable[..., None]
+
+
+@dataclass
+class Job:
+    """What to prove.
+
+    Attributes:
+        path: the original's file.
+        text: what stands in it.
+        name: the class, qualified.
+        port: the port's file.
+        seconds: how long to search and to compare.
+        seed: for all random numbers.
+        cases: calls to begin with, as `--args` takes them.
+        modes: `eager`, `jit` or both.
+        second: whether second derivatives are compared.
+        enough: how many calls that agree are enough.
+        shrinks: whether the smallest call that differs is looked for.
+        skipped: calls that ended a process before.
+        options: `dtype`, `rtol` and `atol` of `compare`.
+    """
+
+    path: str
+    text: str
+    name: str
+    port: str
+    seconds: float = 20.0
+    seed: int = 0
+    cases: list[str] = field(default_factory=list)
+    modes: tuple[str, ...] = MODES
+    second: bool = True
+    enough: int = ENOUGH
+    shrinks: bool = True
+    skipped: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def original(job: Job) -> Any:
+    """The class in PyTorch, taken out of its file, or imported with it where that cannot be done.
+
+    Raises:
+        Exception: where neither can be done.
+    """
+    path = Path(job.path)
+    first, *rest = job.name.split(".")
+    try:
+        found: Any = getattr(taking.part(path, job.text), first)
+    except Exception as e:  # noqa: BLE001 - whatever stands in the file
+        try:
+            found = getattr(taking.whole(path), first)
+        except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
+            raise e from None
+    for name in rest:
+        if isinstance(found, FunctionType):
+            raise TypeError(f"{job.name} stands inside a function, which makes it when it is called")
+        found = getattr(found, name)
+    if isinstance(found, taking.Missing):
+        raise ImportError(found.message)
+    return found
+
+
+def prove(job: Job, report: Report) -> Verdict:
+    """What becomes of a class.
+
+    Args:
+        job: the class.
+        report: is told what is being done.
+    """
+    try:
+        theirs = original(job)
+        if not (isinstance(theirs, type) and issubclass(theirs, torch.autograd.Function)):
+            raise TypeError(f"{job.name} is no torch.autograd.Function")
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
+        return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
+    try:
+        ours: Any = load(job.port)
+        for name in job.name.split("."):
+            ours = getattr(ours, name)
+        if not (isinstance(ours, type) and issubclass(ours, Function)):
+            raise TypeError(f"{job.name} is no fnjax.Function there")
+    except (ImportError, AttributeError) as e:
+        return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
+        return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
+    return Proof(job, theirs, ours, report).run()
+
+
+class Proof:
+    """One class, its search and its comparisons."""
+
+    def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
+        self.job, self.report = job, report
+        self.comparing = comparing(job, theirs, ours)
+        self.lines = Lines(theirs, {str(p) for p in taking.files()} | {str(Path(job.path).absolute())})
+        self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
+        self.trying.skipped = set(job.skipped)
+        self.tree = ast.parse(job.text)
+        self.hints: list[Hints] = hints(self.tree, job.name)
+        self.agreed = self.rounded = 0
+        self.ran: set[tuple[str, int]] = set()
+        self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
+
+    def run(self) -> Verdict:
+        """Search, compare, and say what came of it."""
+        begin = time.monotonic()
+        end = begin + self.job.seconds
+        search = Search(self.trying, self.hints, self.job.seed, sizes(self.tree))
+        found = self._given() if self.job.cases else search.first(begin + 0.6 * self.job.seconds)
+        if isinstance(found, Verdict):
+            return found
+        if found is None or (isinstance(found, Tried) and self.trying.silent(found.ran)):
+            return self._nothing()
+        starts = [found] if isinstance(found, Tried) else found
+        for tried in itertools.chain(starts, self._plan(starts, search, end)):
+            if self.agreed and (time.monotonic() > end or self.agreed >= self.job.enough):
+                break
+            comparison = self.compare(tried)
+            if comparison is None:
+                continue
+            if not comparison.equal:
+                return self._differs(tried, comparison, max(end, time.monotonic() + 0.5 * self.job.seconds))
+            self.agreed += 1
+            self.ran |= tried.ran
+            if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums is None:
+                self.recipes.append(tried.call.recipe)
+            self.report("agreed", count=self.agreed, verdict=self._proved().as_json())
+        return self._proved()
+
+    def _proved(self) -> Verdict:
+        notes: tuple[str, ...] = ()
+        if self.rounded:
+            notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
+        unseen = self.lines.unseen(self.ran)
+        count = len(set().union(*self.lines.own.values()))
+        return Verdict(self.job.name, PROVED, "", self.agreed, count, tuple(unseen), notes=notes)
+
+    def _nothing(self) -> Verdict:
+        if self.trying.undetermined:
+            reason = "what PyTorch gives is not determined: memory that is not set, or random numbers without a key"
+        else:
+            furthest = self.trying.furthest
+            last = f" (the furthest: {furthest.problem:.200})" if furthest else ""
+            reason = f"no arguments were found in {self.trying.count} calls{last}; {REMEDY}"
+        return Verdict(self.job.name, NOT_TRIED, reason)
+
+    def _given(self) -> list[Tried] | Verdict:
+        """The user's own calls."""
+        found = []
+        for text in self.job.cases:
+            try:
+                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": torch})
+                if kwargs:
+                    raise UsageError("apply takes no keyword arguments")
+            except UsageError as e:
+                return Verdict(self.job.name, NOT_TRIED, str(e))
+            tried = self.trying(Call(args, None, self.job.seed, recipe_of(args)))
+            if tried.problem:
+                return Verdict(self.job.name, NOT_TRIED, f"PyTorch's class does not take {text}: {tried.problem}")
+            found.append(tried)
+        return found
+
+    def _plan(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
+        """Other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
+        for start in starts:
+            recipe, chosen = start.call.recipe, differentiated(start.call.args, None)
+            singles = [(i,) for i in chosen] if len(chosen) > 1 else []
+            others = [tuple(c for c in chosen if c != i) for i in chosen] if len(chosen) > 2 else []
+            for argnums in [*singles, *others, ()][:12]:
+                yield self.trying(replace(start.call, argnums=argnums))
+            for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
+                made = [replace(r, kind=kind) if _real(r) else r for r in recipe]
+                yield self.trying(drawn(made, start.call.seed + 7))
+        half = time.monotonic() + 0.3 * (end - time.monotonic())
+        rest = [t for start in starts for t in search.others(start, half)]
+        seen, static = set(self.ran), {s.call.static for s in starts}
+        while rest:
+            best = max(rest, key=lambda t: (len(t.ran - seen), t.call.static not in static, -repeats(t.call.recipe)))
+            rest.remove(best)
+            seen |= best.ran
+            static.add(best.call.static)
+            yield best
+            if best.call.recipe:
+                yield self.trying(drawn(best.call.recipe, best.call.seed + 5000))
+        for seed in itertools.count(10_000):  # what is compiled by now costs little
+            for recipe in list(self.recipes):
+                yield self.trying(drawn(recipe, seed))
+            if not self.recipes or time.monotonic() > end:
+                return
+
+    def compare(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
+        """Both sides on a call; None where it is of no use."""
+        theirs = tried.theirs
+        if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
+            return None
+        # Where entries are equal or zero, PyTorch's second derivatives are not the slopes of its gradients.
+        if not self.job.second or any(isinstance(r, Array) and r.kind in {"whole", "marks"} for r in tried.call.recipe):
+            theirs = replace(theirs, seconds=[])
+        call = tried.call
+        args = [cast(a, self.comparing.dtype) for a in call.args]
+        self.report("comparing", call=call.written(), count=self.agreed)
+        wide = self.comparing.dtype == "float64"
+        try:
+            with limit(A_PORT), jax.enable_x64(wide):
+                entries: list[Entry] = []
+                for mode in modes or self.job.modes:  # what differs eagerly need not be compiled
+                    found = self.comparing.judge(theirs, tried.cotangents, args, {}, call.argnums, call.seed, [mode])
+                    entries += found.entries
+                    if not found.equal:
+                        break
+                found = Comparison(tuple(entries))
+        except TooLong:
+            entry = Entry("outputs", "eager", False, message=f"the port takes longer than {A_PORT:.0f} seconds")
+            return Comparison((entry,))
+        if not found.equal and not wide and self._rounding(call, found):
+            self.rounded += 1
+            return Comparison(())
+        return found
+
+    def _rounding(self, call: Call, found: Comparison) -> bool:
+        """Whether the sides differ a little, and agree in float64."""
+        for e in _wrong(found):
+            if e.original is None or e.ported is None or abs(e.original - e.ported) > 0.02 * max(1, abs(e.original)):
+                return False
+        wide = Comparing(self.comparing.original, self.comparing.ported, dtype="float64", key=self.comparing.key)
+        try:
+            with limit(A_PORT):
+                return wide(call.args, argnums=call.argnums, seed=call.seed, modes=("eager",)).equal
+        except (Exception, TooLong):  # noqa: BLE001 - then float32 has the word
+            return False
+
+    def _differs(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
+        modes, what = [_wrong(comparison)[0].mode], _wrong(comparison)[0].what
+        found: dict[str, Any] = {"call": tried.call, "comparison": comparison}
+        self.report("differs", verdict=self._shown(tried.call, comparison).as_json())
+
+        def differs(call: Call) -> bool:
+            again = self.trying(replace(call, recipe=()))
+            compared = None if again.problem or again.weak else self.compare(again, modes)
+            if compared is None or what not in {e.what for e in _wrong(compared)}:
+                return False
+            found.update(call=call, comparison=compared)
+            self.report("differs", verdict=self._shown(call, compared).as_json())
+            return True
+
+        if not self.job.shrinks:
+            return self._shown(tried.call, comparison)
+        # At whole numbers, where entries are equal, second derivatives are not to be compared.
+        shrink(tried.call, differs, until, digits=(1, 2) if what.startswith("second") else (0, 1, 2))
+        return self._shown(found["call"], found["comparison"])
+
+    def _shown(self, call: Call, comparison: Comparison) -> Verdict:
+        wrong = _wrong(comparison)
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        return Verdict(
+            self.job.name,
+            DIFFERS,
+            f"{wrong[0].mode} {wrong[0].what}{more}",
+            self.agreed,
+            call=call.written(),
+            argnums=call.argnums,
+            seed=call.seed,
+            shown=tuple(str(e) for e in wrong[:4]),
+        )
+
+
+def comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
+    """Both sides, ready to be compared."""
+    return Comparing(theirs.apply, ours.apply, key=key_of(theirs, ours), second=job.second, **job.options)
+
+
+def _wrong(comparison: Comparison) -> list[Entry]:
+    return [e for e in comparison.entries if not (e.equal or e.excused)]
+
+
+def _real(part: Any) -> bool:
+    return isinstance(part, Array) and part.kind in {"normal", "positive", "negative", "unit", "wide"}

@@ -1,0 +1,83 @@
+"""What became of a class."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PROVED, DIFFERS, NOT_TRIED = "proved", "differs", "not tried"
+REMEDY = "give calls that it takes with --args or --cases"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a port does what its original does.
+
+    Attributes:
+        name: the class.
+        status: `proved`, `differs` or `not tried`.
+        reason: what differs, or why nothing was tried.
+        calls: how many calls agree.
+        lines: how many lines the class's methods have.
+        unseen: those that ran in none of these calls.
+        call: the smallest call that differs, as `--args` takes it.
+        argnums: which of its arguments are differentiated; None for all that can be.
+        seed: of its cotangents.
+        shown: the arrays that differ there.
+        notes: what else there is to say.
+    """
+
+    name: str
+    status: str
+    reason: str = ""
+    calls: int = 0
+    lines: int = 0
+    unseen: tuple[int, ...] = ()
+    call: str = ""
+    argnums: tuple[int, ...] | None = None
+    seed: int = 0
+    shown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but what is not there."""
+        return {k: v for k, v in asdict(self).items() if v or k in {"name", "status", "calls"}}
+
+    def options(self) -> str:
+        """The call as options of `fnjax compare`."""
+        quoted = "'" + self.call.replace("'", "'\\''") + "'"
+        chosen = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
+        return f"--args {quoted}{chosen}{f' --seed {self.seed}' if self.seed else ''}"
+
+    def describe(self, place: str) -> str:
+        """A line, and for what differs the call to paste.
+
+        Args:
+            place: how `fnjax compare` is told of both files.
+        """
+        head = f"{self.name}: {self.status}"
+        if self.status == NOT_TRIED:
+            return f"{head}: {self.reason}"
+        notes = "".join(f"; {n}" for n in self.notes)
+        if self.status == PROVED:
+            return f"{head}: {self.calls} call{'s agree' if self.calls != 1 else ' agrees'}, {self._lines()}{notes}"
+        shown = "".join(f"\n  {s}" for s in self.shown)
+        call = f"\n  {self.name}.apply({self.call})\n  fnjax compare {place} --class {self.name} {self.options()}"
+        return f"{head}: {self.reason}{notes}{shown}{call if self.call else ''}"
+
+    def _lines(self) -> str:
+        if not self.lines:
+            return "its lines could not be followed"
+        without = f", not {ranges(self.unseen)}" if self.unseen else ""
+        return f"lines run: {self.lines - len(self.unseen)} of {self.lines}{without}"
+
+
+def ranges(lines: tuple[int, ...]) -> str:
+    """`3, 7-9`."""
+    parts: list[list[int]] = []
+    for line in lines:
+        if parts and line == parts[-1][1] + 1:
+            parts[-1][1] = line
+        else:
+            parts.append([line, line])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,220 @@
+"""Finding arguments that a class takes, and then others: as a tester would, from what gets further to what runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fnjax.port.verify.calls import Array, drawn
+from fnjax.port.verify.candidates import Options
+from fnjax.port.verify.hints import Hints
+from fnjax.port.verify.trying import Tried, Trying
+
+REAL = {"normal", "positive", "negative", "unit", "wide", "whole", "marks", "definite"}
+WEIGHTS = {"mask", "marks", "unit"}  # whoever takes a mask mostly takes weights as well
+Recipe = tuple[Any, ...]
+
+
+class Search:
+    """Searches by trial, from arguments that get further on to better ones.
+
+    Args:
+        trying: makes the calls.
+        hints: what is known of the parameters.
+        seed: for all choices.
+        sizes: whole numbers that stand in the source, which may be sizes of axes.
+    """
+
+    def __init__(self, trying: Trying, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
+        self.sizes = sizes
+        self.trying, self.draw, self.seed = trying, random.Random(seed), seed
+        self.fixed = [Options(h) for h in hints if not h.star]
+        star = [dataclasses.replace(h, star=False) for h in hints if h.star]
+        self.star = Options(star[0]) if star else None
+
+    def _options(self, count: int) -> list[Options]:
+        return self.fixed + [self.star] * count if self.star else self.fixed
+
+    def first(self, until: float) -> Tried | None:
+        """A call that runs; one that shows little if there is no other."""
+        fallback: Tried | None = None
+        rounds = 0
+        while time.monotonic() < until:
+            options = self._options((2, 1, 3)[rounds % 3])
+            best: Tried | None = None
+            recipe = tuple(o.choose(self.draw, 1 if rounds < 3 else 2 + rounds) for o in options)
+            if rounds < 3:
+                recipe = tuple((o.likely or o.other)[0] for o in options)
+            for step in range(40 + 30 * len(options)):
+                tried = self.trying(drawn(recipe, self.seed + step))
+                if not tried.problem and not tried.weak:
+                    return tried
+                if not tried.problem:
+                    fallback = fallback or tried
+                if best is None or tried.score >= best.score:
+                    best = tried
+                if time.monotonic() > until:
+                    break
+                recipe = self.changed(best.call.recipe, options, 3 + rounds + step // 20, best.problem)
+            rounds += 1
+            if fallback and rounds > 20:
+                break
+        return fallback
+
+    def changed(self, recipe: Recipe, options: Sequence[Options], width: int, problem: str = "") -> Recipe:
+        """Another recipe: one argument replaced, shapes made to fit what stands in a message, or several of these."""
+        named = [int(n) for n in re.findall(r"(?<![\d.])\d{1,2}(?![\d.])", problem) if 0 < int(n) < 33]
+        made = list(recipe)
+        if not made:
+            return recipe
+        for _ in range(self.draw.choice((1, 1, 1, 2, 2, 3))):
+            arrays = [i for i, a in enumerate(made) if isinstance(a, Array)]
+            how = self.draw.random()
+            if how < 0.15 and arrays:
+                place = self.draw.choice(arrays)
+                sizes = list(made[place].shape) or [1]
+                sizes[self.draw.choice((-1, -1, 0))] = self.draw.choice([*named, *self.sizes, self.draw.randint(1, 9)])
+                made[place] = dataclasses.replace(made[place], shape=tuple(sizes))
+            elif how < 0.5 or not arrays:
+                place = self.draw.randrange(len(made))
+                made[place] = options[place].choose(self.draw, width)
+            elif how < 0.85 and len(arrays) > 1:
+                to, model = self.draw.sample(arrays, 2)
+                shape = self.draw.choice(list(_derived(made[model].shape)))
+                made[to] = dataclasses.replace(made[to], shape=shape)
+            elif how < 0.93:
+                shape = self.draw.choice([made[i].shape for i in arrays])
+                for i in arrays:
+                    made[i] = dataclasses.replace(made[i], shape=shape)
+            else:
+                place = self.draw.choice(arrays)
+                kind = self.draw.choice(("normal", "positive", "unit", "index", "mask", "definite", "whole", "complex"))
+                made[place] = _of_kind(made[place], kind, self.draw.choice((2, 3, 4)))
+        return tuple(made)
+
+    def others(self, found: Tried, until: float) -> Iterator[Tried]:
+        """Calls beside one that runs, each of which runs too: every static choice, sizes, ranks, values."""
+        seen = {repr(found.call.recipe)}
+        pool = [found]
+        options = self._options(len(found.call.recipe) - len(self.fixed))
+        planned = _varied(found.call.recipe, options)
+        lines = set(found.ran)
+        reached: set[tuple[str, int]] = set()
+        for step in range(400):
+            if time.monotonic() > until:
+                return
+            recipe = next(planned, None)
+            if recipe is None:
+                recipe = self.changed(self.draw.choice(pool).call.recipe, options, 6 + step // 20)
+            alike = all(_alike(*three) for three in zip(recipe, found.call.recipe, options, strict=True))
+            if repr(recipe) in seen or not alike:
+                continue
+            seen.add(repr(recipe))
+            tried = self.trying(drawn(recipe, self.seed + 1000 + step))
+            if tried.problem and tried.ran - lines - reached:  # a branch that asks for other arguments as well
+                reached |= tried.ran
+                tried = self._beyond(tried, options, lines)
+            if tried.problem:
+                continue
+            if not tried.weak or tried.ran - lines:
+                yield tried
+            if tried.ran - lines:  # a new branch: what lies beside it may open others
+                lines |= tried.ran
+                pool.append(tried)
+                planned = _chained(_varied(recipe, options), planned)
+
+    def _beyond(self, best: Tried, options: Sequence[Options], lines: set[tuple[str, int]]) -> Tried:
+        """From a call that fails on lines that none has run, one that runs them."""
+        for step in range(150):
+            recipe = self.changed(best.call.recipe, options, 6, best.problem)
+            tried = self.trying(drawn(recipe, self.seed + 3000 + step))
+            if tried.ran - lines and tried.score >= best.score:
+                best = tried
+                if not best.problem:
+                    break
+        return best
+
+
+def _alike(value: Any, found: Any, option: Options) -> bool:
+    """Whether an argument is of the sort of one that runs: PyTorch takes many that nobody would pass."""
+    if isinstance(value, Array) and isinstance(found, Array):
+        ranked = bool(value.shape) or not found.shape
+        weights = value.kind in WEIGHTS and found.kind in WEIGHTS
+        return ranked and (weights or (value.kind in REAL) == (found.kind in REAL)) and value.kind != "definite"
+    if type(value) is type(found):
+        return True
+    return any(repr(value) == repr(v) for v in option.likely)
+
+
+def _chained(*parts: Iterator[Recipe]) -> Iterator[Recipe]:
+    for part in parts:
+        yield from part
+
+
+def _varied(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
+    """One thing changed at a time."""
+    for i, (given, option) in enumerate(zip(recipe, options, strict=False)):
+        if not isinstance(given, Array):
+            for value in [*option.likely[:8], *option.other[:4]]:
+                if repr(value) != repr(given):
+                    yield (*recipe[:i], value, *recipe[i + 1 :])
+        elif any(v is None for v in option.likely):
+            yield (*recipe[:i], None, *recipe[i + 1 :])
+    for sizes in ({2: 3, 3: 5, 4: 6, 5: 7, 6: 8}, {2: 4, 3: 2, 4: 3, 5: 4}, {3: 1}, {2: 1}, {4: 1}):
+        yield tuple(_resized(r, sizes) for r in recipe)
+    rank = max((len(r.shape) for r in recipe if isinstance(r, Array)), default=0)
+    for more in ((2,), (2, 3), None):
+        yield tuple(_ranked(r, rank, more) for r in recipe)
+    for i, given in enumerate(recipe):
+        if isinstance(given, Array) and given.kind == "mask":
+            yield (*recipe[:i], _of_kind(given, "unit", 0), *recipe[i + 1 :])
+    arrays = [i for i, r in enumerate(recipe) if isinstance(r, Array) and r.kind in REAL]
+    for kind in ("positive", "unit", "negative", "wide", "whole", "marks"):
+        yield tuple(_of_kind(r, kind, 0) if i in arrays else r for i, r in enumerate(recipe))
+    for i in arrays if len(arrays) > 1 else ():
+        for kind in ("positive", "negative", "unit"):
+            yield (*recipe[:i], _of_kind(recipe[i], kind, 0), *recipe[i + 1 :])
+        for shape in _derived(recipe[i].shape):
+            yield (*recipe[:i], dataclasses.replace(recipe[i], shape=shape), *recipe[i + 1 :])
+
+
+def _resized(part: Any, sizes: dict[int, int]) -> Any:
+    if isinstance(part, Array):
+        high = sizes.get(part.high, part.high)
+        return dataclasses.replace(part, shape=tuple(sizes.get(n, n) for n in part.shape), high=high)
+    if type(part) in {list, tuple} and any(isinstance(p, Array) for p in part):
+        return type(part)(_resized(p, sizes) for p in part)
+    return part
+
+
+def repeats(recipe: Recipe) -> int:
+    """How often an array has an axis as long as another of its own: such axes can be taken for each other."""
+    return sum(len(r.shape) - len(set(r.shape)) for r in recipe if isinstance(r, Array))
+
+
+def _ranked(part: Any, rank: int, more: tuple[int, ...] | None) -> Any:
+    """With more axes in front, or one less, where it has as many as any."""
+    if isinstance(part, Array) and len(part.shape) == rank and rank:
+        return dataclasses.replace(part, shape=part.shape[1:] if more is None else more + part.shape)
+    return part
+
+
+def _of_kind(array: Array, kind: str, high: int) -> Array:
+    square = len(array.shape) > 1 and array.shape[-1] == array.shape[-2]
+    return array if kind == "definite" and not square else dataclasses.replace(array, kind=kind, high=high)
+
+
+def _derived(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Shapes that go with a shape."""
+    yield from (shape, shape[-1:], shape[:1], shape[:-1], shape[1:], shape[::-1], (*shape[:-1], 1), (1, *shape[1:]), ())
+    if shape:
+        yield from ((5, shape[-1]), (shape[-1], 5), (*shape[:-1], 5), (shape[-1], shape[-1]), (shape[0], 1))
+        yield from ((*shape, 2), (2, *shape), (*shape[:-1], shape[-1] + 1), (*shape[:-1], 2 * shape[-1]))
+    if shape and shape[-1] % 2 == 0:
+        yield (*shape[:-1], shape[-1] // 2)
+    if len(shape) > 1:
+        yield from ((*shape[:-2], shape[-1], shape[-2]), (*shape[:-2], 5, shape[-1]), (shape[1],))

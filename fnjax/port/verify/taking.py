@@ -1,0 +1,223 @@
+"""A class taken out of its file: executed with the statements that it needs, and nothing else of its package.
+
+What comes from other files of the same package is taken out of these in the same way, when it is asked for. The
+statements keep their lines, so that tracebacks and tracing speak of the file itself.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import importlib
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Missing:
+    """What stands for a library that is not here, or for what needs one; using it says so."""
+
+    def __init__(self, name: str, why: BaseException) -> None:
+        self.__dict__["message"] = f"{name} cannot be had: {type(why).__name__}: {why}"
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError(self.__dict__["message"])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Say that it is missing."""
+        raise ImportError(self.__dict__["message"])
+
+
+class Part(types.ModuleType):
+    """A file of which only what is asked for is executed.
+
+    Args:
+        path: the file.
+        text: what stands in it; read by default.
+    """
+
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        self.__dict__["taken"] = set()
+        super().__init__(f"taken_from_{path.stem}")
+        tree = ast.parse(path.read_text() if text is None else text, str(path))
+        self.__file__ = str(path)
+        self.path = path.absolute()
+        self.statements = list(opened(tree.body))
+        self.names = [set(bound(s)) for s in self.statements]
+        annotations = any("annotations" in names and "__future__" in ast.unparse(s) for s, names in self._lines())
+        self.flags = __future__.annotations.compiler_flag if annotations else 0
+        sys.modules[self.__name__] = self
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            self.take([name])
+            if name not in self.__dict__ and self.path.name == "__init__.py":
+                inner = next((p for p in _files(self.path.parent / name) if p.is_file()), None)
+                if inner:
+                    self.__dict__[name] = part(inner)
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name!r} in {self.path.name}") from None
+
+    def _lines(self) -> Iterator[tuple[ast.stmt, set[str]]]:
+        return zip(self.statements, self.names, strict=True)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Execute the statements that bind these names, after those that they need, in the order of the file."""
+        wanted: set[int] = set()
+        pending = list(names)
+        asked: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name in asked:
+                continue
+            asked.add(name)
+            found = [i for i, (s, names) in enumerate(self._lines()) if name in names or name in _changed(s)]
+            if not any(name in self.names[i] for i in found) and not hasattr(builtins, name):
+                found += [i for i, names in enumerate(self.names) if "*" in names]
+            for i in found:
+                wanted.add(i)
+                if not isinstance(self.statements[i], (ast.Import, ast.ImportFrom)):
+                    pending += read(self.statements[i])
+        for i in sorted(wanted):
+            self._execute(i, asked)
+
+    def _execute(self, index: int, asked: set[str]) -> None:
+        statement = self.statements[index]
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            for alias in statement.names:
+                name = alias.asname or alias.name.split(".")[0]
+                if (name in asked or name == "*") and name not in self.__dict__:
+                    self._import(statement, alias, asked)
+        elif index not in self.taken:
+            self.taken.add(index)
+            code = compile(ast.Module([statement], []), str(self.path), "exec", self.flags, dont_inherit=True)
+            try:
+                exec(code, self.__dict__)
+            except Exception as e:  # noqa: BLE001 - what is not used need not be there
+                self.__dict__.update({name: Missing(name, e) for name in self.names[index]})
+
+    def _import(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias, asked: set[str]) -> None:
+        name = alias.asname or alias.name.split(".")[0]
+        whole = isinstance(statement, ast.Import)
+        module = alias.name if isinstance(statement, ast.Import) else statement.module or ""
+        try:
+            own = self._own(module, 0 if isinstance(statement, ast.Import) else statement.level)
+            if whole:
+                if own is not None:
+                    self.__dict__[name] = own if alias.asname else self._own(name, 0)
+                    return
+                found = importlib.import_module(module)
+                self.__dict__[name] = found if alias.asname else sys.modules[name]
+            elif alias.name == "*":
+                source: Any = own if own is not None else importlib.import_module(module)
+                for wanted in asked - self.__dict__.keys():
+                    if not hasattr(builtins, wanted) and hasattr(source, wanted):
+                        self.__dict__[wanted] = getattr(source, wanted)
+            elif own is not None:
+                self.__dict__[name] = getattr(own, alias.name)
+            else:
+                found = importlib.import_module(module)
+                if not hasattr(found, alias.name):
+                    importlib.import_module(f"{module}.{alias.name}")
+                self.__dict__[name] = getattr(found, alias.name)
+        except Exception as e:  # noqa: BLE001 - what is not used need not be there
+            self.__dict__[name] = Missing(module if whole else f"{module}.{alias.name}", e)
+
+    def _own(self, module: str, level: int) -> Part | None:
+        """The part for a module of the same package; None for another library's."""
+        first = module.split(".", maxsplit=1)[0]
+        package = _package(self.path)
+        if level:
+            place = self.path.parents[level - 1]
+        elif package is not None and first == package.name:
+            place = package.parent
+        elif any(p.is_file() for p in _files(self.path.parent / first)):
+            place = self.path.parent
+        else:
+            return None
+        place = place.joinpath(*module.split(".")) if module else place
+        file = next((p for p in _files(place) if p.is_file()), None)
+        if file is None:
+            raise ModuleNotFoundError(f"there is no {module!r} beside {self.path.name}")
+        return part(file)
+
+
+_PARTS: dict[Path, Part] = {}
+
+
+def part(path: Path, text: str | None = None) -> Part:
+    """The one part for a file."""
+    path = path.absolute()
+    if path not in _PARTS:
+        _PARTS[path] = Part(path, text)
+    return _PARTS[path]
+
+
+def files() -> list[Path]:
+    """The files that something was taken out of."""
+    return list(_PARTS)
+
+
+def whole(path: Path) -> types.ModuleType:
+    """The file's module, imported with its package as Python does."""
+    path = path.absolute()
+    base = (_package(path) or path).parent
+    sys.path.insert(0, str(base))
+    return importlib.import_module(".".join(p for p in path.relative_to(base).with_suffix("").parts if p != "__init__"))
+
+
+def _files(place: Path) -> tuple[Path, Path]:
+    return place.with_name(f"{place.name}.py"), place / "__init__.py"
+
+
+def _package(path: Path) -> Path | None:
+    """The outermost folder of the package that the file is in, if it is in one."""
+    found, folder = None, path.parent
+    while (folder / "__init__.py").is_file():
+        found, folder = folder, folder.parent
+    return found
+
+
+def opened(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, with those of an `if` or a `try` one by one where it holds imports only."""
+    for statement in body:
+        inner = list(opened(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
+        yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
+
+
+def bound(node: ast.AST) -> Iterator[str]:
+    """The names that a statement binds in its scope."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (a.asname or a.name.split(".")[0] for a in node.names)
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            yield node.id
+    elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        for child in ast.iter_child_nodes(node):
+            yield from bound(child)
+
+
+def _changed(statement: ast.stmt) -> Iterator[str]:
+    """The names whose entries or attributes an assignment changes."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    for target in targets if isinstance(statement, (ast.Assign, ast.AugAssign)) else ():
+        inner = target
+        while isinstance(inner, (ast.Attribute, ast.Subscript)):
+            inner = inner.value
+            if isinstance(inner, ast.Name):
+                yield inner.id
+
+
+def read(statement: ast.AST) -> set[str]:
+    """The names that stand in a statement; what a class says of its export is not asked for."""
+    if isinstance(statement, ast.FunctionDef) and statement.name == "symbolic":
+        return set()
+    inner = set().union(*map(read, ast.iter_child_nodes(statement)))
+    return inner | ({statement.id} if isinstance(statement, ast.Name) else set())

@@ -1,0 +1,147 @@
+"""One call of the original: whether PyTorch's forward and backward run on it, and how far they got."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fnjax.port.compare.comparing import Comparing
+from fnjax.port.compare.values import Results, Values, cast
+from fnjax.port.verify.calls import Call
+from fnjax.port.verify.lines import Lines
+
+A_CALL = 5.0  # seconds that a call of the original may take
+
+
+class TooLong(BaseException):
+    """A call took too long; no `except Exception` of the user's stops it."""
+
+
+@contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """Raise TooLong after that time, again and again until it gets through."""
+    if not hasattr(signal, "setitimer"):  # Windows: the process's own time limit has to do
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What came of a call.
+
+    Attributes:
+        call: the call.
+        problem: why it is of no use; empty if forward and backward ran.
+        score: how far it got, to be compared.
+        ran: the lines that ran.
+        theirs: PyTorch's results, and the cotangents for the port.
+        weak: whether it shows little: no gradient came of it, or NaN.
+    """
+
+    call: Call
+    problem: str
+    score: tuple[float, ...]
+    ran: frozenset[tuple[str, int]]
+    theirs: Results | None = None
+    cotangents: tuple[Values, ...] = ()
+    weak: bool = False
+
+
+class Trying:
+    """Calls the original, and remembers what was tried.
+
+    Args:
+        original: the class in PyTorch.
+        comparing: both sides.
+        lines: of the class.
+        draws: whether it draws random numbers.
+        report: is told each call before it is made.
+    """
+
+    def __init__(
+        self, original: Any, comparing: Comparing, lines: Lines, draws: bool, report: Callable[..., None]
+    ) -> None:
+        self.original, self.comparing, self.lines, self.draws, self.report = original, comparing, lines, draws, report
+        self.count = 0
+        self.undetermined = False
+        self.determined: set[str] = set()  # for what recipes that is known
+        self.skipped: set[str] = set()
+        self.furthest: Tried | None = None
+
+    def __call__(self, call: Call, second: bool = True) -> Tried:
+        """Try a call."""
+        name = f"{call.recipe or call.args!r} {call.argnums} {call.seed}"
+        if name in self.skipped:
+            return Tried(call, "it ended the process", (0.0,), frozenset())
+        self.count += 1
+        self.report("trying", call=name, count=self.count)
+        args = [cast(a, self.comparing.dtype) for a in call.args]
+        torch.default_generator.manual_seed(call.seed)
+        try:
+            with limit(A_CALL), self.lines.traced():
+                theirs, cotangents = self.comparing.run_original(args, {}, call.argnums, call.seed)
+            tried = self._judged(call, theirs, cotangents, args)
+        except (Exception, TooLong) as e:  # noqa: BLE001 - whatever PyTorch or the class says to these arguments
+            tried = self._failed(call, e)
+        if self.furthest is None or (tried.problem and tried.score > self.furthest.score):
+            self.furthest = tried
+        return tried
+
+    def _failed(self, call: Call, error: BaseException) -> Tried:
+        ran = frozenset(self.lines.ran)
+        if isinstance(error, TooLong):
+            return Tried(call, f"it takes longer than {A_CALL:g} seconds", (-1.0,), ran)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return Tried(call, text.split("\n")[0], (len(ran), self.lines.reached(error)), ran)
+
+    def _judged(self, call: Call, theirs: Results, cotangents: list[Values], args: list[Any]) -> Tried:
+        ran = frozenset(self.lines.ran)
+        if theirs.error is not None and not theirs.gradients and "backward" in self.lines.own:
+            return self._failed(call, theirs.error)
+        if not any(o.size for o in theirs.outputs):
+            return Tried(call, "its outputs are empty", (len(ran), 0), ran)
+        layout = f"{call.recipe} {call.argnums}"
+        if not (self.draws or (call.recipe and layout in self.determined) or self._determined(call, theirs, args)):
+            self.undetermined = True
+            return Tried(call, "its results are not determined", (len(ran), 0), ran)
+        self.determined.add(layout)
+        arrays = [a for a in (*theirs.outputs, *theirs.gradients, *theirs.seconds) if a is not None]
+        nans = any(np.isnan(a).any() for a in arrays if a.dtype.kind not in "iub")
+        return Tried(call, "", (len(ran) + 1e6, 0), ran, theirs, tuple(cotangents), self.silent(ran) or nans)
+
+    def silent(self, ran: AbstractSet[tuple[str, int]]) -> bool:
+        """Whether the class has a backward of which no line ran."""
+        back = self.lines.own.get("backward", set()) | self.lines.own.get("vjp", set())
+        return bool(back) and not back & self.lines.of_class(ran)
+
+    def _determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
+        """Whether the results stay when torch.empty is filled."""
+        torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
+        try:
+            torch.default_generator.manual_seed(call.seed + 1)
+            with limit(A_CALL):
+                again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        pairs = zip([*theirs.outputs, *theirs.gradients], [*again.outputs, *again.gradients], strict=True)
+        return all(
+            a.shape == b.shape and np.allclose(a.astype(complex), b.astype(complex), equal_nan=True) for a, b in pairs
+        )

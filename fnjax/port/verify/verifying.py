@@ -1,0 +1,195 @@
+"""A process of its own for each class, within limits of time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from fnjax.port.verify.record import NOT_TRIED, PROVED, REMEDY, Verdict
+
+MEMORY = 6 * 2**30  # bytes that a class may take
+STARTING = 120.0  # seconds until PyTorch and JAX are loaded
+RESTARTS = 3
+_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
+Progress = Callable[[str], None]
+
+
+def verify(
+    path: str,
+    text: str,
+    name: str,
+    port: str,
+    *,
+    place: str = "",
+    seconds: float = 20.0,
+    seed: int = 0,
+    cases: list[str] | None = None,
+    modes: tuple[str, ...] = ("eager", "jit"),
+    second: bool = True,
+    enough: int = 60,
+    shrinks: bool = True,
+    options: dict[str, Any] | None = None,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Find arguments for a class, run both sides on them in another process, and say what came of it.
+
+    Args:
+        path: the original's file, beside which the rest of its package is looked for.
+        text: what stands in it.
+        name: the class, qualified.
+        port: the text of the port.
+        place: the file or module that holds the port, if it lies in one.
+        seconds: how long to search and compare.
+        seed: for all random numbers.
+        cases: calls to begin with, as `--args` takes them; without them they are searched for.
+        modes: how the port is run: "eager", "jit" or both.
+        second: whether second derivatives are compared too.
+        enough: how many calls that agree are enough.
+        shrinks: whether the smallest call that differs is looked for.
+        options: `dtype`, `rtol` and `atol` of `compare`.
+        memory: bytes that the class may take.
+        progress: is told what is being done.
+
+    Returns:
+        The verdict.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return Verdict(name, NOT_TRIED, "PyTorch is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        if not Path(path).is_file():  # standard input: what is scripted needs a file to be read from
+            path = str(Path(folder) / "source.py")
+            Path(path).write_text(text, "utf-8")
+        file = Path(folder) / f"{Path(path).stem or 'port'}_jax.py"
+        file.write_text(port, "utf-8")
+        job: dict[str, Any] = {"path": path, "text": text, "name": name, "port": place or str(file), "seed": seed}
+        job |= {"cases": cases or [], "modes": modes, "second": second, "options": options or {}, "memory": memory}
+        job |= {"enough": enough, "shrinks": shrinks}
+        skipped: list[str] = []
+        left = seconds
+        for _ in range(RESTARTS):
+            begin = time.monotonic()
+            run = _Run({**job, "seconds": left, "skipped": skipped}, Path(folder) / "errors", progress)
+            verdict = run.wait(left)
+            if verdict is not None:
+                return verdict
+            if run.doing != "trying":
+                break
+            skipped.append(run.call)
+            left -= time.monotonic() - begin
+            if left < 1:
+                break
+        return run.ended()
+
+
+class _Run:
+    """A process, and what it says."""
+
+    def __init__(self, job: dict[str, Any], errors: Path, progress: Progress | None) -> None:
+        self.name, self.progress = job["name"], progress
+        self.errors = errors
+        self.doing, self.call = "starting", ""
+        self.verdict: dict[str, Any] | None = None  # what is known so far
+        self.killed = ""
+        self.counts: dict[str, int] = {}
+        self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        # A class is tried on the CPU, where it ends nobody else's work.
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
+        environment["XLA_FLAGS"] = " ".join([_QUICK, os.environ.get("XLA_FLAGS", "")])
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        command = [sys.executable, "-m", "fnjax.port.verify.worker"]
+        with errors.open("wb") as file:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=environment
+            )
+        threading.Thread(target=self._feed, args=(json.dumps(job).encode(),), daemon=True).start()
+        assert self.process.stdout is not None
+        self.reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self.reader.start()
+
+    def _feed(self, job: bytes) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:  # else it has ended, as its status says
+            pipe.write(job)
+
+    def _read(self, out: IO[bytes]) -> None:
+        with out:
+            for line in out:
+                self.events.put(json.loads(line))
+        self.events.put(None)
+
+    def wait(self, seconds: float) -> Verdict | None:
+        """Its verdict, or None where it ended without one."""
+        until = time.monotonic() + STARTING
+        try:
+            while True:
+                try:
+                    event = self.events.get(timeout=max(0.0, until - time.monotonic()))
+                except queue.Empty:
+                    self.killed = f"it did not end in {seconds:.0f} seconds"
+                    return None
+                if event is None:
+                    return None
+                if event["event"] == "verdict":
+                    return _verdict(event["verdict"])
+                if event["event"] == "ready":  # it minds the time itself, but for what it cannot interrupt
+                    until = time.monotonic() + 2 * seconds + 10
+                self._note(event)
+        finally:
+            if not self.killed:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(5)
+            self.process.kill()
+            self.process.wait()
+            self.reader.join()
+
+    def _note(self, event: dict[str, Any]) -> None:
+        self.doing, self.call = event["event"], event.get("call", self.call)
+        self.verdict = event.get("verdict", self.verdict)
+        self.counts[self.doing] = event.get("count", 0)
+        if self.progress is not None:
+            tried, agreed = self.counts.get("trying", 0), self.counts.get("agreed", 0)
+            self.progress(f"{self.name}: {tried} tried, {agreed} agree")
+
+    def ended(self) -> Verdict:
+        """What there is to say of a process that ended by itself."""
+        why = self.killed or _status(self.process.returncode, self.errors)
+        what = {"trying": "while PyTorch ran ", "comparing": "while the port ran "}.get(self.doing, "")
+        reason = f"it ended the process: {why}" + (f" {what}{self.call:.300}" if what else "")
+        if self.verdict is None:
+            return Verdict(self.name, NOT_TRIED, f"{reason}; {REMEDY}")
+        found = _verdict(self.verdict)
+        if found.status == PROVED:
+            return replace(found, notes=(*found.notes, reason))
+        return found
+
+
+def _verdict(found: dict[str, Any]) -> Verdict:
+    """A verdict from JSON, which has lists for tuples."""
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    return Verdict(**fields)
+
+
+def _status(code: int, errors: Path) -> str:
+    said = [line for line in errors.read_text("utf-8", "replace").splitlines() if line.strip()]
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    last = f": {said[-1][:200]}" if said else ""
+    return f"exit status {code}{last}"

@@ -1,0 +1,70 @@
+"""The process that runs a class: a job comes on standard input, and its progress goes to standard output.
+
+Whatever a class does to this process, it does to nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+
+def main() -> None:
+    """Prove the class of the job, and say what came of it."""
+    given = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as out:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the user's code prints is not for who reads this
+        faulthandler.enable()
+        memory = given.pop("memory")
+        import torch
+
+        from fnjax.port.verify.proving import Job, prove
+
+        torch.set_num_threads(1)
+        _limit_memory(memory)
+        warnings.simplefilter("ignore")
+        _warm_up()
+        _say(out, "ready")
+        verdict = prove(Job(**given), lambda event, **more: _say(out, event, **more))
+        _say(out, "verdict", verdict=asdict(verdict))
+        out.flush()
+    os._exit(0)  # threads that the user's code has left behind are not waited for
+
+
+def _warm_up() -> None:
+    """Let PyTorch import what it imports at a first call: traced, and within a call's time, it would take long."""
+    import numpy as np
+    import torch
+
+    from fnjax.port.compare import Comparing
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    Comparing(torch.sin, torch.sin).run_original([np.ones(2)], {}, None, 0)
+    torch.use_deterministic_algorithms(False)
+
+
+def _say(out: IO[str], event: str, **more: Any) -> None:
+    out.write(json.dumps({"event": event, **more}) + "\n")
+    out.flush()
+
+
+def _limit_memory(size: int) -> None:
+    """Refuse more than that beyond what the process has now, where the system can."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + size
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What `fnjax port --verify` and `fnjax compare` share: the options of the search, and what is said of each class."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fnjax._cli.call import UsageError
+from fnjax.port.verify import Verdict
+
+SECONDS = 20.0
+DIFFERENT = 3  # the exit status
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the search."""
+    parser.add_argument(
+        "--cases",
+        metavar="FILE",
+        help="calls to begin with, where the search fails: a file of lines such as Swish.apply(randn(3, 4), 2.0), with "
+        "arguments as in --args",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="N",
+        help="how long a class is searched for and compared (default: %(default)g)",
+    )
+
+
+def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict[str, list[str]]:
+    """The arguments of the calls that the user gives, by class.
+
+    Args:
+        options: those of the command.
+        names: the classes that there are.
+        args: the value of `--args`; empty for none.
+    """
+    if options.seconds <= 0:
+        raise UsageError(f"--seconds {options.seconds:g} leaves no time; give a positive number")
+    found: dict[str, list[str]] = {}
+    if args:
+        if len(names) > 1:
+            raise UsageError(f"--args is for one class: choose one of {', '.join(names)} with --class, or use --cases")
+        _parse(f"f({args})", f"--args {args!r}")
+        found = {name: [args] for name in names}
+    if options.cases is None:
+        return found
+    try:
+        text = Path(options.cases).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"cannot read {options.cases!r}: {e}") from e
+    for statement in _parse(text, repr(options.cases)).body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            raise UsageError(f"line {statement.lineno} of {options.cases} is no call such as Swish.apply(randn(3, 4))")
+        name = ast.unparse(call.func).removesuffix(".apply")
+        full = [n for n in names if name in {n, n.rpartition(".")[2]}]
+        if not full:
+            known = ", ".join(names)
+            raise UsageError(f"line {statement.lineno} of {options.cases} calls {name}; there is {known or 'no class'}")
+        found.setdefault(full[0], []).append(", ".join(map(ast.unparse, [*call.args, *call.keywords])))
+    return found
+
+
+def _parse(text: str, what: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as e:
+        raise UsageError(f"cannot read {what}: {e.msg} (line {e.lineno})") from e
+
+
+def progress() -> Callable[[str], None] | None:
+    """What shows the progress in one line of a terminal; None where standard error is none."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+    return show
+
+
+def say(verdict: Verdict, place: str) -> None:
+    """Say what became of a class, in place of its progress."""
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(clear + verdict.describe(place), file=sys.stderr)

@@ -1,0 +1,412 @@
+"""`fnjax port --verify` and the search of `fnjax compare`."""
+
+import ast
+import importlib.util
+import json
+import shlex
+import textwrap
+
+import pytest
+
+from benchmarks.port_mutants import mutants
+from fnjax.__main__ import main
+from fnjax.port import port_source
+from fnjax.port.verify.hints import hints
+from fnjax.port.verify.record import Verdict
+from fnjax.port.verify.verifying import verify
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs PyTorch")
+parity = pytest.mark.parity
+HEAD = """\
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+
+
+"""
+SWISH = """\
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x, beta=1.0):
+        ctx.save_for_backward(x)
+        ctx.beta = beta
+        return x * torch.sigmoid(beta * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        s = torch.sigmoid(ctx.beta * x)
+        return grad * s * (1 + ctx.beta * x * (1 - s)), None
+"""
+BRANCH = """\
+class Branch(Function):
+    @staticmethod
+    def forward(ctx, logits, labels, mask=None, reduction="mean", dim=-1):
+        p = torch.softmax(logits, dim)
+        assert logits.ndim == 2
+        loss = -torch.log(p.gather(1, labels.unsqueeze(1)).squeeze(1))
+        if mask is not None:
+            loss = loss * mask
+        ctx.save_for_backward(p, labels, mask)
+        ctx.reduction = reduction
+        if reduction == "mean":
+            return loss.mean()
+        elif reduction == "sum":
+            return loss.sum()
+        raise ValueError(reduction)
+
+    @staticmethod
+    def backward(ctx, grad):
+        p, labels, mask = ctx.saved_tensors
+        g = p - F.one_hot(labels, p.shape[1]).to(p.dtype)
+        if mask is not None:
+            g = g * mask.unsqueeze(1)
+        if ctx.reduction == "mean":
+            g = g / p.shape[0]
+        return g * grad, None, None, None, None
+"""
+AFFINE = """\
+class Affine(Function):
+    @staticmethod
+    def forward(ctx, inputs, weight, bias):
+        ctx.save_for_backward(inputs, weight)
+        return inputs @ weight.t() + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        inputs, weight = ctx.saved_tensors
+        g_inputs = g_weight = g_bias = None
+        if ctx.needs_input_grad[0]:
+            g_inputs = grad @ weight
+        if ctx.needs_input_grad[1]:
+            g_weight = grad.t() @ inputs
+        if ctx.needs_input_grad[2]:
+            g_bias = grad.sum(0)
+        return g_inputs, g_weight, g_bias
+"""
+PAIR = """\
+class Pair(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        large = x > y
+        whole = torch.round(2 * x)
+        ctx.mark_non_differentiable(large, whole)
+        return torch.where(large, x * y, x - 3 * y), large, whole
+
+    @staticmethod
+    def backward(ctx, grad, _, other):
+        x, y = ctx.saved_tensors
+        large = x > y
+        gx = torch.where(large, y, torch.ones_like(x)) * grad + other
+        gy = torch.where(large, x, torch.full_like(x, -3.0)) * grad
+        return gx, gy
+"""
+HELD = """\
+class Held(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return 3 * grad * x.detach() ** 2
+"""
+APPLIED = """\
+class Applied(Function):
+    @staticmethod
+    def forward(ctx, x, fn, sizes, config):
+        ctx.save_for_backward(x)
+        a, b = sizes
+        ctx.fn = fn
+        return fn(x) * a + b * config["scale"]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad, None, None, None
+"""
+OWN = {"Swish": SWISH, "Branch": BRANCH, "Affine": AFFINE, "Pair": PAIR, "Held": HELD}
+
+
+def proved(text, name, port=None, **options):
+    """The verdict of the library, in this process where nothing is to end it."""
+    import torch
+
+    from fnjax.port.verify import taking
+    from fnjax.port.verify.proving import Job, prove
+
+    folder = options.pop("folder")
+    original, ported = folder / f"{name}_torch.py", folder / f"{name}_jax.py"
+    original.write_text(HEAD + text)
+    ported.write_text(port or port_source(HEAD + text).code)
+    taking._PARTS.clear()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        job = Job(str(original), HEAD + text, name, str(ported), **{"seconds": 60, "enough": 25, **options})
+        return prove(job, lambda *_, **__: None)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@parity
+@needs_torch
+@pytest.mark.parametrize("name", OWN)
+def test_right_ports_are_proved(name, tmp_path):
+    """Arguments are found without help, every line of the class runs, and both sides agree."""
+    verdict = proved(OWN[name], name, folder=tmp_path)
+    assert (verdict.status, verdict.calls) == ("proved", 25), verdict
+    unseen = [line for line in verdict.unseen if "raise" not in (HEAD + OWN[name]).splitlines()[line - 1]]
+    assert verdict.lines > 3
+    assert not unseen, verdict
+
+
+# Mistakes that no call tells from the port: the gradient of what is marked is zero, what is constant stays so, and
+# PyTorch takes what forward computed for constant.
+EQUIVALENT = {"Branch": ["stop more", "stop more"], "Pair": ["sign"], "Held": ["stop more"]}
+
+
+@parity
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+def test_mistakes_differ(name, tmp_path):
+    """Nearly every mistake of the benchmark's list, put into a right port, is found; the others agree on every call."""
+    port = port_source(HEAD + OWN[name]).code
+    found, kinds = [], set()
+    for i, mutant in enumerate(mutants(port)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        kinds.add(mutant.kind)
+        verdict = proved(OWN[name], name, mutant.text, folder=folder, shrinks=False)
+        if verdict.status != "differs":
+            found.append((mutant.kind, mutant.text.splitlines()[mutant.line - 1].strip()))
+    assert kinds
+    assert [kind for kind, _ in found] == EQUIVALENT.get(name, []), found
+
+
+@parity
+@needs_torch
+def test_the_call_can_be_pasted(tmp_path, capsys, monkeypatch):
+    """What differs exits 3 with a small call; pasted, it shows the difference again, with status 1."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(HEAD + SWISH)
+    right = port_source(HEAD + SWISH).code
+    wrong = right.replace("* (1 - s)", "* (1 + s)")
+    assert wrong != right
+    (tmp_path / "b.py").write_text(wrong)
+    assert main(["compare", "a.py", "b.py", "--report", "r.json", "--seconds", "10"]) == 3
+    said = capsys.readouterr().err
+    assert "Swish: differs: eager gradient of argument 0" in said
+    pasted = next(line for line in said.splitlines() if line.strip().startswith("fnjax compare"))
+    assert main(shlex.split(pasted)[1:]) == 1
+    assert "FAIL eager gradient of argument 0" in capsys.readouterr().out
+    (record,) = json.loads((tmp_path / "r.json").read_text())["classes"]
+    assert (record["name"], record["status"]) == ("Swish", "differs")
+    assert len(record["call"]) < 40
+    assert f"Swish.apply({record['call']})" in said
+
+
+EXECUTED = """\
+import pathlib
+pathlib.Path("executed").touch()
+"""
+
+
+@parity
+@needs_torch
+def test_the_command_proves_and_reports(tmp_path, capsys, monkeypatch):
+    """`port --verify` says what it proved on stderr and in the report; the port still goes to standard output."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(HEAD + EXECUTED + SWISH)
+    assert main(["port", "a.py", "--verify", "--seconds", "5", "--report", "r.json"]) == 0
+    out, err = capsys.readouterr()
+    assert "class Swish(fnjax.Function)" in out
+    assert "Swish: proved: " in err
+    (record,) = json.loads((tmp_path / "r.json").read_text())["classes"]
+    assert record["verified"]["status"] == "proved"
+    assert not (tmp_path / "executed").exists()  # no class needs it
+
+
+def test_without_verify_nothing_runs(tmp_path, monkeypatch):
+    """A file that would leave a trace is ported without one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(HEAD + SWISH.replace("class", EXECUTED + "class"))
+    assert main(["port", "a.py", "-o", "b.py"]) == 0
+    assert not (tmp_path / "executed").exists()
+
+
+BAD = {
+    "hangs": ("while True: pass", "no arguments were found"),
+    "waits": ("import time; time.sleep(1000)", "no arguments were found"),
+    "aborts": ("import os; os.abort()", "it ended the process: SIGABRT while PyTorch ran"),
+    "leaves": ("import os; os._exit(7)", "it ended the process: exit status 7"),
+    "eats": ("x = [torch.ones(10**8) for _ in range(10**6)]", "no arguments were found"),
+}
+
+
+@parity
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how", BAD)
+def test_a_class_ends_its_own_process_only(how, tmp_path):
+    """A class that hangs, aborts or eats the memory is not tried, and says why; nothing else ends."""
+    statement, reason = BAD[how]
+    text = HEAD + SWISH.replace("ctx.beta = beta", statement)
+    verdict = verify(str(tmp_path / "a.py"), text, "Swish", port_source(HEAD + SWISH).code, seconds=6)
+    assert verdict.status == "not tried"
+    assert reason in verdict.reason
+    assert "--args or --cases" in verdict.reason
+
+
+@parity
+@needs_torch
+def test_cases_help_where_the_search_fails(tmp_path, capsys, monkeypatch):
+    """Calls of the user's own are run first, from --args or from a file."""
+    monkeypatch.chdir(tmp_path)
+    picky = SWISH.replace("ctx.beta = beta", "assert 0.733 < beta**2 < 0.734\n        ctx.beta = beta").replace(
+        "=1.0", ""
+    )
+    (tmp_path / "a.py").write_text(HEAD + picky)
+    call = ["port", "a.py", "--verify", "--seconds", "3"]
+    assert main(call) == 0
+    assert "Swish: not tried: no arguments were found in" in capsys.readouterr().err
+    (tmp_path / "cases.py").write_text("# one\nSwish.apply(\n    randn(2, 3), 0.8565)\n")
+    assert main([*call, "--cases", "cases.py"]) == 0
+    assert "Swish: proved" in capsys.readouterr().err
+    assert main([*call, "--args", "randn(3), 0.5"]) == 0
+    assert "PyTorch's class does not take randn(3), 0.5: AssertionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "cases", "message"),
+    [
+        (["--args", "randn(3"], "", "cannot read --args"),
+        (["--cases", "none.py"], "", "cannot read 'none.py'"),
+        (["--cases", "c.py"], "Swish", "line 1 of c.py is no call such as"),
+        (["--cases", "c.py"], "\nOther.apply(1)", "line 2 of c.py calls Other; there is Swish"),
+        (["--seconds", "0"], "", "--seconds 0 leaves no time"),
+    ],
+    ids=["args", "no-file", "no-call", "other", "seconds"],
+)
+def test_what_cannot_be_used(options, cases, message, tmp_path, capsys, monkeypatch):
+    """Calls that cannot be read end with status 2 and say which."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(HEAD + SWISH)
+    (tmp_path / "c.py").write_text(cases)
+    assert main(["port", "a.py", "--verify", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_options_without_verify(tmp_path, capsys):
+    """--args and --cases say that they need --verify."""
+    (tmp_path / "a.py").write_text(HEAD + SWISH)
+    assert main(["port", str(tmp_path / "a.py"), "--args", "1"]) == 2
+    assert "--args and --cases are for --verify" in capsys.readouterr().err
+
+
+@parity
+@needs_torch
+def test_a_class_is_taken_out_alone(tmp_path):
+    """Neither the package nor what the class does not need is executed; what it needs of other files is."""
+    package = tmp_path / "pack"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (package / "deep" / "__init__.py").write_text("from pack.base import *\n")
+    (package / "base.py").write_text("import nowhere\nHALF = 0.5\nTABLE = {}\nTABLE['k'] = 2\nBAD = nowhere.x\n")
+    file = package / "deep" / "use.py"
+    file.write_text(
+        HEAD
+        + "from ..base import HALF\nfrom pack import base\nimport nowhere.else_ as n\nraise_ = n.x\n\n"
+        + "class Half(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        + "        return x * HALF * base.TABLE['k']\n"
+    )
+    from fnjax.port.verify.taking import Missing, part
+
+    taken = part(file)
+    assert taken.Half.forward(None, 3.0) == 3.0
+    assert isinstance(taken.n, Missing)
+    with pytest.raises(ImportError, match="nowhere"):
+        _ = part(package / "base.py").BAD.y
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (BRANCH, {"logits": {"tensor", "graded"}, "labels": {"index"}, "mask": {"none"}, "dim": {"dim"}}),
+        (APPLIED, {"x": {"tensor", "graded"}, "fn": {"called", "ungraded"}, "sizes": {"sequence"}}),
+        (AFFINE, {"weight": {"tensor", "graded"}, "bias": {"computed", "graded"}}),
+    ],
+    ids=["branch", "applied", "affine"],
+)
+def test_what_the_source_tells(text, wanted):
+    """What forward and backward do with a parameter says what it is."""
+    name = text.split("(")[0].removeprefix("class ")
+    found = {h.name: h for h in hints(ast.parse(text), name)}
+    for parameter, facts in wanted.items():
+        assert facts <= found[parameter].facts, found[parameter]
+    if name == "Branch":
+        assert set(found["reduction"].values) >= {"mean", "sum"}
+        assert found["reduction"].default == "mean"
+    if name == "Applied":
+        assert list(found["config"].keys) == ["scale"]
+        assert found["sizes"].length == 2
+
+
+@parity
+@needs_torch
+def test_functions_tables_and_rows_are_found(tmp_path):
+    """A function, a tuple and a dictionary are passed where forward uses them so."""
+    port = "import fnjax\n\n" + APPLIED.replace("Function", "fnjax.Function")
+    verdict = proved(APPLIED, "Applied", port, folder=tmp_path)
+    assert verdict.status == "proved", verdict
+
+
+@parity
+@needs_torch
+def test_calls_of_apply_in_the_file_help(tmp_path):
+    """A number that the file itself passes is tried."""
+    picky = SWISH.replace("ctx.beta = beta", "assert beta == 0.734\n        ctx.beta = beta").replace("=1.0", "")
+    text = f"{picky}\n\ndef swish(x, beta=0.734):\n    return Swish.apply(x, beta)\n"
+    assert proved(text, "Swish", folder=tmp_path).status == "proved"
+
+
+def test_a_verdict_reads_well():
+    """Each verdict says what was done, and what to do."""
+    assert (
+        Verdict("A", "proved", calls=2, lines=9, unseen=(4, 5, 6, 8)).describe("")
+        == "A: proved: 2 calls agree, lines run: 5 of 9, not 4-6, 8"
+    )
+    found = Verdict("A", "differs", "eager output 0", call="array([1.0]), 'a'", argnums=(0,), seed=3, shown=("FAIL",))
+    assert found.describe("a.py b.py").splitlines() == [
+        "A: differs: eager output 0",
+        "  FAIL",
+        "  A.apply(array([1.0]), 'a')",
+        "  fnjax compare a.py b.py --class A --args 'array([1.0]), '\\''a'\\''' --argnums '0' --seed 3",
+    ]
+    assert Verdict("A", "not tried", "why").describe("") == "A: not tried: why"
+
+
+def test_without_pytorch_it_says_so(tmp_path, capsys, monkeypatch):
+    """Without PyTorch a class is not tried, and the port is written all the same."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else real(name, *a))
+    (tmp_path / "a.py").write_text(HEAD + SWISH)
+    assert main(["port", str(tmp_path / "a.py"), "--verify"]) == 0
+    out, err = capsys.readouterr()
+    assert "class Swish(fnjax.Function)" in out
+    assert "Swish: not tried: PyTorch is not installed" in err
+
+
+def test_every_mistake_is_made():
+    """The benchmark's mutants are Python, each unlike the port, and all kinds occur in these classes."""
+    kinds = set()
+    for text in OWN.values():
+        port = port_source(HEAD + textwrap.dedent(text)).code
+        for mutant in mutants(port):
+            compile(mutant.text, "mutant", "exec")
+            assert mutant.text != port
+            kinds.add(mutant.kind)
+    assert kinds >= {"sign", "factor", "axis", "mask", "stop more", "stop fewer", "swap", "mark"}
