@@ -6,6 +6,7 @@
 #   WORKERS      processes for the tests                                make test WORKERS=2
 #   PYTEST_ARGS  passed on to pytest                                    make test PYTEST_ARGS='-k swish -x'
 #   BENCH_ARGS   passed on to the benchmarks                            make bench BENCH_ARGS='--only tracing'
+#   GPU_ARGS     passed on to the benchmarks of a GPU                   make gpu PYTHON=... GPU_ARGS='--only tests'
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,26 +14,31 @@ PIN_JAX ?=
 WORKERS ?= auto
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+GPU_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JAX := $(if $(PIN_JAX),"jax==$(PIN_JAX)")
 # One empty file for each set of packages that is installed: a second run installs nothing.
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
-.PHONY: help demo test parity bench lint format docs build clean versions
+.PHONY: help demo test test-all parity bench gpu lint format docs build clean versions
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP)/demo ## train a digit classifier whose activation, normalisation and quantisation are Functions
 	$(BIN)/python examples/digits.py
 
-test: $(STAMP)/test versions ## run the tests, doctests among them (without PyTorch)
+# An -m in PYTEST_ARGS takes the place of this one.
+test: $(STAMP)/test versions ## run the tests, doctests among them: 5 minutes at most on two cores
+	$(PYTEST) -m 'not slow and not parity' $(PYTEST_ARGS)
+
+test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and parity, where PyTorch is installed)
 	$(PYTEST) $(PYTEST_ARGS)
 
 parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
@@ -41,6 +47,10 @@ parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the te
 
 bench: $(STAMP)/parity $(STAMP)/test versions ## measure, and write benchmarks/REPORT.md (on a machine with nothing else to do)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# Installs nothing: a JAX for CUDA has to fit the machine's driver, so whoever has a GPU has one already.
+gpu: ## on a GPU, with a PYTHON that has a CUDA JAX and pytest: test, measure, write benchmarks/GPU.md (10 minutes at most)
+	@$(PYTHON) -m benchmarks.gpu $(GPU_ARGS)
 
 lint: $(STAMP)/lint ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -54,6 +64,7 @@ format: $(STAMP)/lint ## format the code and mend what ruff can mend
 # The variable silences Material's notice about other site generators.
 docs: $(STAMP)/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'To read it, with its search: python -m http.server -d site, then http://localhost:8000'
 
 # The wheel is tried away from the checkout, so that nothing but the wheel can be what is imported.
 build: $(STAMP)/pip ## build the wheel into dist/ and try it in a clean environment
@@ -63,7 +74,7 @@ build: $(STAMP)/pip ## build the wheel into dist/ and try it in a clean environm
 	$(BIN)/python -m venv "$$trial/venv"; \
 	"$$trial/venv/bin/python" -m pip --disable-pip-version-check install --quiet $(JAX) dist/*.whl; \
 	cd "$$trial"; \
-	venv/bin/python -c 'import fnjax, importlib.metadata as m, importlib.resources as r; \
+	venv/bin/python -c 'from fnjax import *; import fnjax, importlib.metadata as m, importlib.resources as r; \
 	assert m.version("fnjax") == fnjax.__version__; \
 	assert (r.files(fnjax) / "py.typed").is_file(); \
 	print("the wheel of fnjax", fnjax.__version__, "imports from", fnjax.__file__)'
