@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fnjax._jax.trees import is_tensor, to_tensor
+from fnjax._jax.trees import is_array, is_tensor, to_tensor
 from fnjax._messages.arguments import no_bool, no_dirty_array, no_tuple, read_twice, unmarkable, unsaveable
 
 
@@ -92,10 +92,12 @@ class FunctionCtx:
         Raises:
             TypeError: for anything that is neither an array nor None; set it as an attribute of ctx.
         """
-        for i, tensor in enumerate(tensors):
-            if tensor is not None and not is_tensor(tensor):
-                raise unsaveable(type(self).__name__, i, tensor)
-        self._to_save = tuple(None if t is None else to_tensor(t) for t in tensors)
+        if not all(map(is_array, tensors)):
+            for i, tensor in enumerate(tensors):
+                if tensor is not None and not is_tensor(tensor):
+                    raise unsaveable(type(self).__name__, i, tensor)
+            tensors = tuple(None if t is None else to_tensor(t) for t in tensors)
+        self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Save arrays for `jvp`; kept apart from those for `backward`.

@@ -203,7 +203,7 @@ def _type(call: Bound) -> str:
 TENSORS = {
     "FloatTensor": "jnp.float32", "DoubleTensor": "float", "HalfTensor": "jnp.float16", "BFloat16Tensor": "jnp.bfloat16",
     "ByteTensor": "jnp.uint8", "CharTensor": "jnp.int8", "ShortTensor": "jnp.int16", "IntTensor": "jnp.int32",
-    "LongTensor": "int", "BoolTensor": "bool", "Tensor": "jnp.float32",
+    "LongTensor": "int", "BoolTensor": "bool", "Tensor": "float",  # PyTorch's default dtype
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 
