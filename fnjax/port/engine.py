@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import libcst as cst
 
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
+from fnjax.port.linking import Linked
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
@@ -116,14 +117,16 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         >>> ported.classes
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
-    newline = re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
-    text = re.sub(r"\r\n?", "\n", text)
+    text, newline = with_plain_ends(text)
     try:
+        if "Function" not in text:  # most files of a folder
+            cst.parse_module(text)
+            return _without_classes(filename, classes)
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
     try:
-        ported = _ported(source, text, classes)
+        ported: Ported = _ported(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
         return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
@@ -131,6 +134,16 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         return _failed(source, e)
     finally:
         children.cache_clear()
+
+
+def with_plain_ends(text: str) -> tuple[str, str]:
+    """A text with lines that end in a line feed, and how the first of them ended."""
+    return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
+
+
+def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
+    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class"
+    return Ported(problem=f"{filename} has no {what}")
 
 
 def _where(text: str, error: Exception) -> str:
@@ -154,7 +167,14 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: frozenset[str] | None = None) -> Ported:
+def _ported(
+    source: Source,
+    text: str,
+    wanted: Sequence[str] | None,
+    renamed: frozenset[str] | None = None,
+    write: Callable[..., Any] | None = None,
+) -> Any:
+    write = write or _written
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
@@ -167,7 +187,7 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
             return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
-        return Ported(problem=f"{source.filename} has no torch.autograd.Function class")
+        return _without_classes(source.filename, None)
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
@@ -189,7 +209,13 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.renamed(taken), source.filename)
-        return _ported(again, text, wanted, frozenset(taken))
+        return _ported(again, text, wanted, frozenset(taken), write)
+    return write(program, functions, units)
+
+
+def _written(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+    """The text of the port, and what became of the classes."""
+    source = program.source
     code = assembled(program, list(units.values()))
     try:
         compile(code, source.filename, "exec", dont_inherit=True)
@@ -199,6 +225,71 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
     _undefined(program, units, code)
     return Ported(code, tuple(_class(program, c, units) for c in functions))
+
+
+def port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:
+    """Port files that import from each other; by their names, without those that no class needs.
+
+    Args:
+        linked: the files.
+        classes: the Function classes to port, by name; all by default.
+
+    Raises:
+        ValueError: where they cannot be ported together.
+    """
+
+    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> dict[str, Ported]:
+        whole = _written(program, functions, units)
+        if not whole.code:
+            raise ValueError
+        return _apart(linked, program, functions, units, whole)
+
+    try:
+        found = _ported(Source.parse(linked.text, "<linked>"), linked.text, linked.classes(classes), write=write)
+    except Exception as e:
+        raise ValueError(f"{type(e).__name__}: {e}") from e
+    finally:
+        children.cache_clear()
+    if isinstance(found, Ported):
+        raise ValueError(found.problem)
+    return dict(found)
+
+
+def _apart(
+    linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
+) -> dict[str, Ported]:
+    """The port of each file."""
+    source, here = program.source, next(iter(linked.starts))
+    files: dict[str, list[Any]] = {}
+    for statement in source.tree.body:
+        if statement in source.positions:
+            here, _ = linked.place(source.position(statement)[0])
+        files.setdefault(here, []).append(statement)
+    found = {}
+    for name, body in files.items():
+        own = [units[s] for s in body if s in units]
+        if not own:
+            continue
+        header = source.tree.header  # the comments in front of the other files belong to their first statements
+        if linked.starts[name]:
+            header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
+        code = assembled(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
+        classes = []
+        for cls, made in zip(functions, whole.classes, strict=True):
+            if linked.place(source.position(cls.node)[0])[0] == name:
+                findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
+                classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
+        found[name] = Ported(linked.respelled(name, code), tuple(classes))
+    return found
+
+
+def _placed(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
+    """A finding with its place in the file; one in another file stands at the class that needs that."""
+    file, here = linked.place(finding.line)
+    message = linked.respelled(file, finding.message)
+    if file == name:
+        return replace(finding, line=here, message=message)
+    return replace(finding, line=linked.place(line)[1], col=1, message=f"{message} ({file}:{here})")
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
