@@ -118,6 +118,7 @@ STRATA = [
     "port.rules.__init__",
     "port.rules.registry",
     "port.terms",
+    "port.traces",
     "port.walk",
     "port.rules.sharing",
     "port.rules.writing",

@@ -56,7 +56,7 @@ from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
-_ROUNDS = 6  # until what functions say of each other must have settled
+_ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
 
 
 @dataclass(slots=True)
@@ -191,20 +191,7 @@ def _ported(
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
-    for number in range(_ROUNDS):
-        before = _known(program)
-        for known in program.routines.values():
-            known.said = dict(known.arguments)
-            if number < _ROUNDS // 2:  # in later rounds they are joined, to settle
-                known.arguments.clear()
-        units = _units(program, functions)
-        for name in sorted({n for u in units.values() for n in u.called}):
-            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if routine is not None and routine.result is None and routine.node not in units:
-                definitions.port_routine(program, routine)
-        if _known(program) == before:
-            break
-        program.values.clear()
+    units = _settled(program, functions)
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
@@ -225,6 +212,41 @@ def _written(program: Program, functions: list[Class], units: dict[cst.CSTNode, 
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
     _undefined(program, units, code)
     return Ported(code, tuple(_class(program, c, units) for c in functions))
+
+
+def _settled(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
+    """The units, when functions say nothing new of each other; what they still do then is a finding."""
+    number = 0
+    while True:
+        before, most = _known(program), _ROUNDS + len(program.routines)
+        for known in program.routines.values():
+            known.said = dict(known.arguments)
+            if number < most:  # in later rounds they are joined, to settle
+                known.arguments.clear()
+        units = _units(program, functions)
+        for name in sorted({n for u in units.values() for n in u.called}):
+            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
+            if routine is not None and routine.result is None and routine.node not in units:
+                definitions.port_routine(program, routine)
+        after = _known(program)
+        if after == before:
+            return units
+        if number > 2 * most:
+            _unsettled(program, units, before, after)
+            return units
+        number += 1
+        program.values.clear()
+
+
+def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], before: Any, after: Any) -> None:
+    """A finding for each function, or class, of which the last round has still told something new."""
+    changing = {name for old, new in zip(before, after, strict=True) for name in new if new[name] != old.get(name)}
+    message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
+    for unit in units.values():
+        for n in nodes(unit.origin):
+            named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
+            if named and any(name == named or name.endswith(f".{named}") for name in changing):
+                unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))
 
 
 def port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:

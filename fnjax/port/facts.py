@@ -304,6 +304,12 @@ class State:
         """A state of its own."""
         return State(dict(self.variables), dict(self.versions))
 
+    def joined(self, other: State) -> State:
+        """What holds here and there, as a state of its own."""
+        made = self.copy()
+        made.join(other)
+        return made
+
     def version(self, name: str) -> int:
         """How often the variable has been written."""
         return self.versions.get(name, 0)

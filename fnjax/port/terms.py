@@ -33,21 +33,30 @@ class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew wi
     """Raised where entries that a mask selects cannot be stood for by all entries."""
 
 
+_ONCE = frozenset({"float64"})
+
+
 @dataclass(slots=True)
 class Sink:
-    """What a walk leaves beside the code."""
+    """What a walk leaves beside the code; `keys` counts the random numbers drawn so far."""
 
     findings: list[Finding] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)
     keys: int = 0
 
+    def report(self, finding: Finding) -> None:
+        """One more finding; of some kinds one is enough."""
+        if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
+            self.findings.append(finding)
+
     def add(self, other: Sink) -> None:
-        """What another walk has left, too."""
-        self.findings += other.findings
+        """What a walk has left that went on from here."""
+        for finding in other.findings:
+            self.report(finding)
         self.imports |= other.imports
         self.needs |= other.needs
-        self.keys += other.keys
+        self.keys = other.keys
 
 
 # The sign in `f(key=None)`, without the blanks that libcst puts around it.
