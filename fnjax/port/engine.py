@@ -13,7 +13,6 @@ import libcst as cst
 
 from fnjax.port.assembly import assembled
 from fnjax.port.facts import UNKNOWN, Place, State, Value
-from fnjax.port.linking import Linked
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
@@ -126,7 +125,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
     try:
-        ported: Ported = _ported(source, text, classes)
+        ported: Ported = port_parsed(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
         return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
@@ -167,14 +166,23 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(
+def port_parsed(
     source: Source,
     text: str,
     wanted: Sequence[str] | None,
     renamed: frozenset[str] | None = None,
-    write: Callable[..., Any] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
 ) -> Any:
-    write = write or _written
+    """Port what was read.
+
+    Args:
+        source: the file, or files that are linked.
+        text: its text.
+        wanted: the classes to port, by name; None for all.
+        renamed: the names of the file that have an underscore behind them, for the port's own.
+        write: what makes the result of the translated statements; by default a Ported.
+    """
+    write = write or write_whole
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
@@ -196,11 +204,11 @@ def _ported(
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.renamed(taken), source.filename)
-        return _ported(again, text, wanted, frozenset(taken), write)
+        return port_parsed(again, text, wanted, frozenset(taken), write)
     return write(program, functions, units)
 
 
-def _written(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
     """The text of the port, and what became of the classes."""
     source = program.source
     code = assembled(program, list(units.values()))
@@ -247,71 +255,6 @@ def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], before: Any, af
             named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
             if named and any(name == named or name.endswith(f".{named}") for name in changing):
                 unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))
-
-
-def port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:
-    """Port files that import from each other; by their names, without those that no class needs.
-
-    Args:
-        linked: the files.
-        classes: the Function classes to port, by name; all by default.
-
-    Raises:
-        ValueError: where they cannot be ported together.
-    """
-
-    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> dict[str, Ported]:
-        whole = _written(program, functions, units)
-        if not whole.code:
-            raise ValueError
-        return _apart(linked, program, functions, units, whole)
-
-    try:
-        found = _ported(Source.parse(linked.text, "<linked>"), linked.text, linked.classes(classes), write=write)
-    except Exception as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
-    finally:
-        children.cache_clear()
-    if isinstance(found, Ported):
-        raise ValueError(found.problem)
-    return dict(found)
-
-
-def _apart(
-    linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
-) -> dict[str, Ported]:
-    """The port of each file."""
-    source, here = program.source, next(iter(linked.starts))
-    files: dict[str, list[Any]] = {}
-    for statement in source.tree.body:
-        if statement in source.positions:
-            here, _ = linked.place(source.position(statement)[0])
-        files.setdefault(here, []).append(statement)
-    found = {}
-    for name, body in files.items():
-        own = [units[s] for s in body if s in units]
-        if not own:
-            continue
-        header = source.tree.header  # the comments in front of the other files belong to their first statements
-        if linked.starts[name]:
-            header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
-        code = assembled(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
-        classes = []
-        for cls, made in zip(functions, whole.classes, strict=True):
-            if linked.place(source.position(cls.node)[0])[0] == name:
-                findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
-                classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
-        found[name] = Ported(linked.respelled(name, code), tuple(classes))
-    return found
-
-
-def _placed(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
-    """A finding with its place in the file; one in another file stands at the class that needs that."""
-    file, here = linked.place(finding.line)
-    message = linked.respelled(file, finding.message)
-    if file == name:
-        return replace(finding, line=here, message=message)
-    return replace(finding, line=linked.place(line)[1], col=1, message=f"{message} ({file}:{here})")
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
