@@ -71,6 +71,7 @@ STRATA = [
     "_check.inputs",
     "_check.gradcheck",
     "_check.gradgradcheck",
+    "_check.operators",
     "_check.opcheck",
     "graph.calls",
     "graph.program",

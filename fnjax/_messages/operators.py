@@ -31,7 +31,8 @@ def bad_mutates_args(what: object) -> SchemaError:
     """A `mutates_args` that is a string."""
     return error(
         SchemaError,
-        "mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ",
+        "mutates_args must either be a sequence of the names of the arguments that are mutated or the string "
+        "'unknown'. ",
         "operator-schema",
         got=repr(what),
         fix="write mutates_args=() where nothing is mutated",
@@ -42,9 +43,9 @@ def other_mutates_args(mutates_args: object, schema: str, expected: set[str]) ->
     """A schema that was given and a `mutates_args` that disagrees with it."""
     return error(
         SchemaError,
-        f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}`. The schema suggests "
-        f"that the op mutates {expected} which is different from what was provided to us in `mutates_args`. Please make "
-        "these consistent.",
+        f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}`. The schema "
+        f"suggests that the op mutates {expected} which is different from what was provided to us in `mutates_args`. "
+        "Please make these consistent.",
         "operator-schema",
     )
 
@@ -186,8 +187,8 @@ def aliased(method: Method, name: str) -> OperatorError:
     return error(
         OperatorError,
         f"{name}: The output of this custom operator (1) must not also be an input to this custom operator and (2) may "
-        "not alias any inputs to this custom operator or other returns. The most common way to trigger this error is if "
-        "we have y = custom_op(x) and y and x are the same array.",
+        "not alias any inputs to this custom operator or other returns. The most common way to trigger this error is "
+        "if we have y = custom_op(x) and y and x are the same array.",
         "operator-result",
         method=method,
         fix="return a copy (x.copy()), or do not return it",
@@ -211,7 +212,8 @@ def other_than_fake(method: Method, qualname: str, index: int, fake: str, body: 
     """A body that gave something else than the fake promised."""
     return error(
         OperatorError,
-        f"register_fake of {qualname} and its body disagree on output {index}: the fake says {fake}, the body gave {body}",
+        f"register_fake of {qualname} and its body disagree on output {index}: the fake says {fake}, the body gave "
+        f"{body}",
         "operator-fake",
         method=method,
         fix="make register_fake return what the body returns",
@@ -231,12 +233,13 @@ def fake_needs_numbers(method: Method, qualname: str, names: Sequence[str]) -> O
     )
 
 
-def other_kernel(qualname: str, platform: str, first: str, second: str) -> OperatorError:
+def other_kernel(qualname: str, one: str, first: str, other: str, second: str) -> OperatorError:
     """Kernels of two platforms that give something else."""
     return error(
         OperatorError,
-        f"the kernels of {qualname} disagree: {first} by default, {second} for {platform}",
+        f"the kernels of {qualname} disagree: {first} for {one.replace('None', 'all others')}, {second} for {other}",
         "operator-kernel",
+        fix="let all kernels return the same shapes and dtypes",
     )
 
 
@@ -307,7 +310,8 @@ def wrong_gradient_structure(method: Method, qualname: str, argument: str, count
     return error(
         GradientError,
         "Expected the return from backward to be of the same structure as the inputs. "
-        f"Got: {describe(came)} (return from backward), list of {count} (inputs), for argument '{argument}' of {qualname}",
+        f"Got: {describe(came)} (return from backward), list of {count} (inputs), for argument '{argument}' of "
+        f"{qualname}",
         "operator-autograd",
         method=method,
         expected=f"a list of {count}, each an array or None",

@@ -37,9 +37,10 @@ def make_function(
     def record(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if setup_context is None or not any(jax.tree.leaves(list(ctx.needs_input_grad))):
             return
-        ctx.needs_input_grad = _needs(positional, ctx.needs_input_grad)
+        needs, ctx.needs_input_grad = ctx.needs_input_grad, _needs(positional, ctx.needs_input_grad)
         more = {"keyword_only_inputs": inputs[-1]} if has_keywords else {}
         setup_context(ctx=ctx, inputs=tuple(inputs[:-1]), **more, output=output)
+        ctx.needs_input_grad = needs  # backward is to know them all
 
     def pull(ctx: Any, *grads: Any) -> Any:
         if backward is None:

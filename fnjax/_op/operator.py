@@ -15,6 +15,7 @@ from fnjax._messages.operators import (
     gone,
     no_device_argument,
     no_functional_schema,
+    no_kernel,
     unknown_device,
 )
 from fnjax._op.binding import bind, take_results
@@ -65,6 +66,11 @@ class CustomOpDef:
         """The operator itself, which `torch.ops.<namespace>.<name>.default` is to its overloads."""
         return self
 
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether it has a derivative: register_autograd was called, or its body is differentiated."""
+        return self._backward is not None or self._composite is not None
+
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
 
@@ -102,7 +108,7 @@ class CustomOpDef:
         if self._disabled and self._init_fn is not None:
             kernels.setdefault(None, self._init_fn)
         if not kernels:
-            kernels = {"none": _raise_no_kernel}
+            raise no_kernel(self._qualname, jax.default_backend(), [])
         fake = self._fake
         if fake is None and not self._schema_read.returns:
             fake = functools.partial(_mutated, self._schema_read)
@@ -139,8 +145,8 @@ class CustomOpDef:
         """Register the derivative.
 
         Args:
-            backward: `backward(ctx, *grads)`, with a gradient for each result; returns one for each positional argument,
-                None for what is no array, a list for a list of arrays.
+            backward: `backward(ctx, *grads)`, with a gradient for each result; returns one for each positional
+                argument, None for what is no array, a list for a list of arrays.
             setup_context: `setup_context(ctx, inputs, output)`, called by these names, with `keyword_only_inputs`
                 before `output` where the operator has keyword-only arguments.
 
@@ -176,8 +182,9 @@ class CustomOpDef:
         """Register what is done with a batch; without it JAX batches a traced body, and calls another once per example.
 
         Args:
-            func: `func(info, in_dims, *args, **kwargs)`, with `info.batch_size` and `info.randomness`, and in `in_dims`
-                the batch axis of each argument or None; returns (output, out_dims). Without it, a decorator is returned.
+            func: `func(info, in_dims, *args, **kwargs)`, with `info.batch_size` and `info.randomness`, and in
+                `in_dims` the batch axis of each argument or None; returns (output, out_dims). Without it, a decorator
+                is returned.
         """
         if func is None:
             return self.register_vmap
@@ -208,10 +215,6 @@ def _mutated(schema: Schema, *args: Any, **kwargs: Any) -> Any:
     """The fake of an operator whose only results are the new values of arguments."""
     new = tuple(a for p, a in zip(schema.positional, args, strict=True) if p.mutated)
     return new if len(new) != 1 else new[0]
-
-
-def _raise_no_kernel(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("never called: it belongs to no platform")
 
 
 def _read_devices(devices: Devices) -> list[str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._errors import FnjaxError
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, is_tensor, is_tracer, split, to_tensor
@@ -29,7 +31,8 @@ ASKS_FOR_NUMBERS = (
 PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm": ("rocm",), "tpu": ("tpu",)}
 
 
-class Implementation(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Implementation:
     """What an operator computes with.
 
     Attributes:
@@ -93,7 +96,7 @@ class _Staged(NamedTuple):
 
 
 def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """The results of an operator for arguments that were bound: on concrete arrays its body, else what stands for it."""
+    """The results of an operator for bound arguments: of its body on concrete arrays, else of what stands for it."""
     arrays, rest = split((list(args), dict(keywords)), is_array)
     call = _Call(this, rest)
     if not any(map(is_tracer, arrays)):
@@ -136,9 +139,7 @@ def _compare(this: Implementation, staged: Mapping[str | None, _Staged]) -> None
     (first, one), *others = staged.items()
     for platform, other in others:
         if (one.types, one.form) != (other.types, other.form):
-            raise other_kernel(
-                this.qualname, str(platform), _describe(one.types), f"{_describe(other.types)} (not {first})"
-            )
+            raise other_kernel(this.qualname, str(first), _describe(one.types), str(platform), _describe(other.types))
 
 
 def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
@@ -191,13 +192,17 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
 
     try:
         traced = trace(f"{this.qualname}.register_fake", flat, *arrays)
-    except ASKS_FOR_NUMBERS as e:
+    except Exception as e:
         args, keywords = call.rest.fill(arrays)
-        named = [
+        given = [
             *zip(this.schema.positional, args, strict=True),
             *((p, keywords[p.name]) for p in this.schema.keyword_only),
         ]
-        raise fake_needs_numbers(fake, this.qualname, [p.name for p, a in named if is_tracer(a)]) from e
+        numbers_traced = [p.name for p, a in given if not p.type.is_tensor and any(map(is_tracer, jax.tree.leaves(a)))]
+        if isinstance(e, ASKS_FOR_NUMBERS) or (numbers_traced and not isinstance(e, FnjaxError)):
+            named = numbers_traced or [p.name for p, _ in given]
+            raise fake_needs_numbers(fake, this.qualname, named) from e
+        raise
     return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], forms[-1]
 
 

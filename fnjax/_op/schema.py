@@ -34,8 +34,8 @@ _IN_LISTS = ("Tensor", "SymInt", "float", "bool", "Scalar")
 _IN_OPTIONAL_LISTS = ("SymInt", "float", "bool")
 _RETURNED = ("Tensor", "SymInt", "float", "bool", "Scalar")
 VALID = (
-    "jax.Array, int, float, bool, str, fnjax.dtype (numpy.dtype), jax.Device and int | float | bool, Optional of these; "
-    "list and Sequence of jax.Array, Optional[jax.Array], int, float, bool; Optional lists of int, float, bool"
+    "jax.Array, int, float, bool, str, fnjax.dtype (numpy.dtype), jax.Device and int | float | bool, Optional of "
+    "these; list and Sequence of jax.Array, Optional[jax.Array], int, float, bool; Optional lists of int, float, bool"
 )
 
 
@@ -126,7 +126,7 @@ def infer_schema(
 def infer(function: Callable[..., Any], mutates_args: str | Iterable[str]) -> Schema:
     """The schema of a function by its annotations."""
     code = inspect.unwrap(function)
-    space: dict[str, Any] = code.__globals__  # type: ignore[attr-defined]  # what has none is refused by this line, as in torch
+    space: dict[str, Any] = code.__globals__  # what has none is refused by this line, as in torch
     signature = inspect.signature(function)
 
     def refuse(what: str, fix: str = "") -> NoReturn:
@@ -175,7 +175,7 @@ def _dtype_name(value: Any) -> str | None:
     if isinstance(value, type) and not issubclass(value, np.generic):
         return None
     try:
-        return np.dtype(value).name
+        return str(np.dtype(value).name)
     except TypeError:
         return None
 
@@ -196,7 +196,7 @@ def _spell_default(value: Any) -> str:
     return str(value) if value is None or isinstance(value, int | float) else str(_dtype_name(value))
 
 
-def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[[str], NoReturn]) -> Type | None:
+def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[..., NoReturn]) -> Type | None:
     """The type that an annotation means, None if an operator cannot have it."""
     if isinstance(annotation, str):
         try:
@@ -222,7 +222,7 @@ def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[[s
     return None
 
 
-def _read_union(args: tuple[Any, ...], space: dict[str, Any], refuse: Callable[[str], NoReturn]) -> Type | None:
+def _read_union(args: tuple[Any, ...], space: dict[str, Any], refuse: Callable[..., NoReturn]) -> Type | None:
     members = [a for a in args if a is not types.NoneType]
     if set(members) == {int, float, bool}:  # torch.types.Number
         inner: Type | None = Type("Scalar")
@@ -240,7 +240,7 @@ def _hint(annotation: Any) -> str:
 
 
 def _read_returns(
-    annotation: Any, space: dict[str, Any], refuse: Callable[[str], NoReturn]
+    annotation: Any, space: dict[str, Any], refuse: Callable[..., NoReturn]
 ) -> tuple[tuple[Type, ...], bool, str]:
     """The types of the results, whether they come as a tuple, and their text."""
     if annotation is inspect.Signature.empty:
@@ -268,7 +268,7 @@ def _read_returns(
 _VALID_RETURNS = "return jax.Array, list[jax.Array], int, float, bool, int | float | bool, a tuple of these, or None"
 
 
-def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[[str], NoReturn]) -> Any:
+def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoReturn]) -> Any:
     try:
         return eval(annotation, space)
     except Exception as e:  # noqa: BLE001 - whatever it is, it is no type
@@ -320,7 +320,8 @@ def _read_type(text: str, whole: str) -> tuple[Type, bool, bool]:
     if match is None:
         raise unreadable_schema(
             whole,
-            f"unknown type specifier {text!r}. Common valid schema types include Tensor, SymInt, int, float, bool, Scalar",
+            f"unknown type specifier {text!r}. Common valid schema types include Tensor, SymInt, int, float, bool, "
+            "Scalar",
         )
     listed = match["list"] is not None
     optional = bool(match["q2"] if listed else match["q1"])

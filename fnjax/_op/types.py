@@ -73,14 +73,14 @@ class Type(NamedTuple):
 _NAMES = {"SymInt": "int", "Scalar": "number", "ScalarType": "int"}
 
 
-def _elements(base: str, value: Any) -> Iterable[Any]:
+def _elements(base: str, value: Any) -> list[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise Refused
     if is_tensor(value) and (base not in ("SymInt", "int") or is_tracer(value)):
         if isinstance(value, np.ndarray) and base not in ("Tensor", "bool") and value.ndim == 1:
-            return value.tolist()
+            return list(value.tolist())
         raise Refused
-    return value
+    return list(value)
 
 
 def _take_tensor(value: Any) -> Any:
