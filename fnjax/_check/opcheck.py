@@ -101,8 +101,8 @@ def opcheck(
 
     All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
-    A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not look whether its gradient is right,
-    which `gradcheck` does:
+    A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not look whether its gradient is
+    right, which `gradcheck` does:
 
     | test | what it compares |
     |---|---|
@@ -135,7 +135,7 @@ def opcheck(
         OpcheckError: a test failed.
         ValueError: an unknown test; no input to differentiate; a negative tolerance or seed.
     """
-    tests: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS  # type: ignore[assignment]  # None is no str
+    tests: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
     names = list(tests) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
     unknown = [name for name in names if name not in tests]
     if unknown:

@@ -172,7 +172,8 @@ def _is_default(value: Any) -> bool:
 
 
 def _dtype_name(value: Any) -> str | None:
-    if isinstance(value, type) and not issubclass(value, np.generic):
+    is_dtype = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
+    if not is_dtype and not isinstance(getattr(value, "dtype", None), np.dtype):  # jnp.float32 has a dtype
         return None
     try:
         return str(np.dtype(value).name)
