@@ -16,6 +16,7 @@ from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
+from fnjax.port.operators import collect
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
@@ -28,6 +29,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     constants,
     containers,
     control,
+    custom_operators,
     definitions,
     distributions,
     einops_calls,
@@ -55,6 +57,7 @@ from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
+_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 _ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
 
 
@@ -118,7 +121,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     """
     text, newline = with_plain_ends(text)
     try:
-        if "Function" not in text:  # most files of a folder
+        if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
             return _without_classes(filename, classes)
         source = Source.parse(text, filename)
@@ -141,7 +144,7 @@ def with_plain_ends(text: str) -> tuple[str, str]:
 
 
 def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
-    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class"
+    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
     return Ported(problem=f"{filename} has no {what}")
 
 
@@ -186,6 +189,7 @@ def port_parsed(
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
+    collect(program)
     _without_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
@@ -332,7 +336,7 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
     units: dict[cst.CSTNode, Unit] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
-        for statement in (cls.top, *program.source.providers.get(cls.name, ())):
+        for statement in (cls.top, *cls.beside, *program.source.providers.get(cls.name, ())):
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
@@ -430,7 +434,12 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         if isinstance(statement, cst.FunctionDef):
             routine = program.routine(statement, statement.name.value)
             made, inner = definitions.port_routine(program, routine)
-            return Unit(statement, [made], inner.sink, inner.called)
+            for cls in program.classes.values():
+                if cls.methods.get("forward") is statement and cls.beside:
+                    program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+            behind = program.following.get(statement)
+            inner.sink.imports |= {"fnjax"} if behind else set()
+            return Unit(statement, [made, *([line(behind)] if behind else [])], inner.sink, inner.called)
         result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     except Uncompressed:
         walk = Walk(program, _module(statement), _changing(program, statement), compress=False)
@@ -468,9 +477,13 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
-    found = [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
+    found += [Finding(*program.source.position(n), "dropped", m, "note") for n, m in cls.left_out]
+    found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
-    waiting = sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
+    seen.update(cls.beside)
+    waiting = sorted({n for s in cls.beside if s in units for n in read_names(units[s].made)})
+    waiting += sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
     done: set[str] = set()
     while waiting:
         name = waiting.pop()

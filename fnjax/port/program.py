@@ -35,6 +35,10 @@ class Program:
         self.by_node: dict[cst.CSTNode, Class] = {}
         self.routines: dict[cst.CSTNode, Routine] = {}
         self.inner: dict[str, Routine] = {}  # functions inside functions
+        self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
+        self.following: dict[cst.CSTNode, str] = {}  # what registers a function, in a line behind it
+        self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
+        self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.orphans: list[cst.EmptyLine] = []
         self.values: dict[str, Value] = {}
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
@@ -366,6 +370,9 @@ class Program:
         forward = self.method(routine.owner, "forward")
         if forward is None:
             return UNKNOWN
+        if routine.parameters[routine.first + index].name.value == "keyword_only_inputs":
+            known, only = self.start(forward).variables, forward.node.params.kwonly_params
+            return Value("static", entries=tuple((p.name.value, known[p.name.value]) for p in only))
         if index == 0:
             start = self.start(forward)
             inputs = [start.variables[p.name.value] for p in forward.parameters[forward.first :]]
