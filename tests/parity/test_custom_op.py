@@ -1057,7 +1057,7 @@ def library(w):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_behaviour(name):
-    """fnjax gives what PyTorch gives: the values and gradients, or an error of its kind with its words."""
+    """An operator gives what PyTorch's gives: the values and gradients, or an error of its kind with its words."""
     expected, got = (outcome(BEHAVIOURS[name], world) for world in (InTorch, InJax))
     if not isinstance(expected, Exception):
         if isinstance(got, Exception):
