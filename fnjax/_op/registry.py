@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fnjax._messages.operators import unknown_operator
 
-if TYPE_CHECKING:
-    from fnjax._op.operator import CustomOpDef
-
-OPERATORS: dict[str, CustomOpDef] = {}
+OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which stands above this file
 
 
 class _Namespace:
@@ -18,7 +15,7 @@ class _Namespace:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> CustomOpDef:
+    def __getattr__(self, name: str) -> Any:
         found = OPERATORS.get(f"{self._name}::{name}")
         if found is None:
             raise unknown_operator(self._name, name, self.__dir__())

@@ -1,4 +1,7 @@
-"""Custom operators behave in fnjax as in PyTorch: one source, run in both, gives the same values, gradients and errors."""
+"""Custom operators behave in fnjax as in PyTorch: one source, run in both, gives the same values, gradients, errors."""
+
+# Tables of calls are read by the line, and Optional[...] is among what is tried.
+# ruff: noqa: E501, UP045
 
 import builtins
 from collections.abc import Sequence
@@ -187,7 +190,7 @@ def schemas_of_numbers(w):
 @behaviour()
 def schemas_of_optionals(w):
     kinds = (int, float, bool, str, w.Tensor, w.dtype, w.device, w.Number)
-    return [annotated(w, Optional[a]) for a in kinds] + [annotated(w, int | None)]  # noqa: UP045
+    return [annotated(w, Optional[a]) for a in kinds] + [annotated(w, int | None)]
 
 
 @behaviour()
@@ -201,8 +204,8 @@ def schemas_of_optional_lists(w):
     return [
         annotated(w, Optional[list[int]]),
         annotated(w, Sequence[float] | None),
-        annotated(w, list[Optional[w.Tensor]]),
-    ]  # noqa: UP045, E501
+        annotated(w, list[w.Tensor | None]),
+    ]
 
 
 @behaviour()
@@ -246,7 +249,7 @@ def schema_of_strings(w):
 
 @behaviour()
 def schema_of_mutation(w):
-    def f(x: w.Tensor, y: list[w.Tensor], z: Optional[w.Tensor], n: int) -> None:  # noqa: UP045
+    def f(x: w.Tensor, y: list[w.Tensor], z: Optional[w.Tensor], n: int) -> None:
         raise AssertionError
 
     return [w.infer_schema(f, mutates_args=m) for m in (("x",), ["y", "z"], "unknown", {})]
@@ -271,7 +274,7 @@ for name, annotation in {
     "nested": lambda w: list[list[int]],
     "union": lambda w: Union[int, float],  # noqa: UP007
     "tensor_or_number": lambda w: w.Tensor | int,
-    "optional_tensors": lambda w: Optional[list[w.Tensor]],  # noqa: UP045
+    "optional_tensors": lambda w: Optional[list[w.Tensor]],
     "object": lambda w: object,
 }.items():
     refused(f"annotation_of_{name}", annotation, "Parameter y has unsupported type", "valid types are")
@@ -296,7 +299,7 @@ def annotation_of_result_missing(w):
 
 for name, returned in {
     "string": lambda w: str,
-    "optional": lambda w: Optional[w.Tensor],  # noqa: UP045
+    "optional": lambda w: Optional[w.Tensor],
     "sequence": lambda w: Sequence[w.Tensor],
     "dict": lambda w: dict,
     "dtype": lambda w: w.dtype,
@@ -467,7 +470,7 @@ def defined_again(w):
 
 def many(w):
     def f(
-        x: w.Tensor, n: int, f: float = 1.0, b: bool = False, s: str = "a", o: Optional[w.Tensor] = None, *, k: int = 1  # noqa: UP045
+        x: w.Tensor, n: int, f: float = 1.0, b: bool = False, s: str = "a", o: Optional[w.Tensor] = None, *, k: int = 1
     ) -> w.Tensor:  # fmt: skip
         return x * n * f * (2 if b else 1) * k + (0 if o is None else o) + len(s)
 
@@ -516,7 +519,7 @@ for name, (call, *words) in BAD.items():
 
 
 def listed(w):
-    def f(xs: list[w.Tensor], ks: Sequence[float], ns: Optional[list[int]] = None) -> w.Tensor:  # noqa: UP045
+    def f(xs: list[w.Tensor], ks: Sequence[float], ns: Optional[list[int]] = None) -> w.Tensor:
         assert (type(xs), type(ks)) == (list, list)
         assert all(type(k) is float for k in ks)
         return sum(x * k for x, k in zip(xs, ks, strict=True)) + sum(ns or [])
@@ -638,7 +641,7 @@ returning("something_for_nothing", lambda w: None, lambda w, x: x + 1, "to retur
 returning("its_argument", one, lambda w, x: x, *ALIAS)
 returning("its_argument_in_a_pair", pair, lambda w, x: (x + 1, x), *ALIAS)
 returning("its_argument_in_a_list", lambda w: list[w.Tensor], lambda w, x: [x], *ALIAS)
-returning("an_array_twice", pair, lambda w, x: (lambda y: (y, y))(x + 1), *ALIAS)
+returning("an_array_twice", pair, lambda w, x: (x + 1,) * 2, *ALIAS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -751,7 +754,7 @@ def keyword_only_inputs_not_taken(w):
 
 
 def summing(w, backward):
-    def f(xs: list[w.Tensor], bias: Optional[w.Tensor], ks: Sequence[float]) -> w.Tensor:  # noqa: UP045
+    def f(xs: list[w.Tensor], bias: Optional[w.Tensor], ks: Sequence[float]) -> w.Tensor:
         return sum(x * k for x, k in zip(xs, ks, strict=True))
 
     op = w.custom_op("pa::summing", f, mutates_args=())
@@ -1057,7 +1060,7 @@ def library(w):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_behaviour(name):
-    """fnjax gives what PyTorch gives: the values and gradients, or an error of its kind with its words."""
+    """An operator gives what PyTorch's gives: the values and gradients, or an error of its kind with its words."""
     expected, got = (outcome(BEHAVIOURS[name], world) for world in (InTorch, InJax))
     if not isinstance(expected, Exception):
         if isinstance(got, Exception):
