@@ -30,6 +30,7 @@ _HOMES = {
     "Function": "fnjax._class.function",
     "once_differentiable": "fnjax._class.once",
     "saved_tensors_hooks": "fnjax._call.hooks",
+    "split_vjp": "fnjax._split.vjp",
     "SavedReport": "fnjax.graph",
     "make_dot": "fnjax.graph",
     "saved_report": "fnjax.graph",
@@ -59,6 +60,7 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._errors import MissingMethodError as MissingMethodError
     from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
     from fnjax._errors import OutputError as OutputError
+    from fnjax._split.vjp import split_vjp as split_vjp
     from fnjax.graph import SavedReport as SavedReport
     from fnjax.graph import make_dot as make_dot
     from fnjax.graph import saved_report as saved_report
