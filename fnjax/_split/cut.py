@@ -83,9 +83,7 @@ def part(jaxpr: Any, inputs: Sequence[Any], results: Sequence[Any], eqns: Sequen
     """Some equations of a program as a program."""
     names = [tuple(f"{what} {i}" for i in range(len(xs))) for what, xs in (("input", inputs), ("result", results))]
     info = DebugInfo("fnjax", "part", *names)
-    return jaxpr.replace(
-        constvars=[], invars=list(inputs), outvars=list(results), eqns=list(eqns), debug_info=info
-    )
+    return jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(results), eqns=list(eqns), debug_info=info)
 
 
 def variables(atoms: Iterable[Any]) -> list[Any]:

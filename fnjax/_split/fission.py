@@ -124,8 +124,7 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     carry, found = jax.lax.scan(first, chosen(carried, carries), scanned, **how)
     pending = found[n_stacks:]
     rest, rest_found = jax.lax.scan(second, chosen(carried, rests), (pending, scanned), **how)
-    joined = [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
-    return joined
+    return [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
 
 
 def _take_in(jaxpr: Any) -> Any:

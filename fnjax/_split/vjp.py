@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from fnjax._jax.programs import walk_equations
 from fnjax._jax.trace import trace
-from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, named_leaves, split
+from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, named_leaves, split
 from fnjax._jax.versions import open_jaxpr, varying
 from fnjax._messages import split as messages
 from fnjax._split.cut import Halves
@@ -24,9 +24,7 @@ BackwardInput = Callable[[Any], tuple[Any, Any]]
 BackwardWeight = Callable[[Any], Any]
 
 
-def split_vjp(
-    f: Callable[[Any, Any], Any], weights: Any, inputs: Any
-) -> tuple[Any, BackwardInput, BackwardWeight]:
+def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
     """`jax.vjp` whose backward pass is cut in two: gradients for the inputs now, those for the weights later.
 
     A stage of a pipeline hands the gradients of its inputs on at once, and computes those of its weights when it would
@@ -104,7 +102,7 @@ def split_vjp(
     leaves, residuals = traced(traced.captured, *values)
     (structure, types), (first, second, pending_types) = outputs[0], halves[0]
     n = sum(moving[n_weights:])
-    key = _read_key(second, form[0], moving[:n_weights])
+    key = _read_key((traced.jaxpr, first, second), form[0], moving[:n_weights])
 
     def backward_input(cotangent: Any) -> tuple[Any, Any]:
         cotangents = _check_cotangent(cotangent, structure, types)
@@ -116,9 +114,7 @@ def split_vjp(
             raise messages.pending(f"what backward_input returned ({key})", messages.describe(pending))
         for at, (x, expected) in enumerate(zip(pending.arrays, pending_types, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
-                raise messages.pending(
-                    f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x)
-                )
+                raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
         return _spread(form[0], moving[:n_weights], jaxpr_as_fun(second)(*pending.arrays))
 
     return structure.unflatten(leaves), backward_input, backward_weight
@@ -178,13 +174,19 @@ def _spread(form: Split, moving: Sequence[bool], grads: Sequence[Any]) -> Any:
     return form.fill([next(source) if m else None for m in moving], otherwise=None)
 
 
-def _read_key(program: Any, form: Split, moving: Sequence[bool]) -> str:
-    """A name of a program, the same whenever it is traced again, and another for one that computes another thing."""
-    text = re.sub(r"0x[0-9a-fA-FX]+", "", f"{program} {form.treedef} {list(moving)}")
-    digest = hashlib.sha256(text.encode())
+def _read_key(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
+    """A name of a function's programs: the same whenever it is traced again, another for another function."""
+    text = "".join(map(str, programs)) + f"{form.treedef} {list(moving)}"
+    digest = hashlib.sha256(re.sub(r"0x\w+", "", text).encode())
+    for constant in _constants(programs[-1]):  # in the bodies of loops and calls; the text does not hold their values
+        digest.update(np.asarray(constant).tobytes())
+    return f"program {digest.hexdigest()[:12]}"
+
+
+def _constants(program: Any) -> Iterator[Any]:
     for eqn in walk_equations(program):
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             for constant in getattr(value, "consts", ()):
-                if not isinstance(constant, jax.core.Tracer):
-                    digest.update(np.asarray(constant).tobytes())
-    return f"program {digest.hexdigest()[:12]}"
+                if not is_tracer(constant) and getattr(constant, "is_fully_addressable", True):
+                    is_key = jnp.issubdtype(constant.dtype, jax.dtypes.extended)
+                    yield jax.random.key_data(constant) if is_key else constant
