@@ -40,8 +40,8 @@ def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
     second = []
     for eqn in reversed(jaxpr.eqns):
         wanted = not missing.isdisjoint(eqn.outvars)
-        mine = not needed.isdisjoint(eqn.outvars)
-        if wanted and _is_layout(eqn) if mine else wanted or eqn.effects:
+        done = not needed.isdisjoint(eqn.outvars)
+        if (wanted and _is_layout(eqn)) if done else (wanted or eqn.effects):
             second.append(eqn)
             missing = missing.difference(eqn.outvars).union(variables(eqn.invars))
     given = {v for v, d in zip(jaxpr.invars, direct, strict=True) if d}

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from fnjax._errors import describe
 from fnjax._jax.programs import walk_equations
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, named_leaves, split
@@ -82,6 +83,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
             return f(form[0].fill(full[:n_weights]), form[1].fill(full[n_weights:]))
 
         out, pullback = jax.vjp(of_moving, *(x for x, m in zip(values, moving, strict=True) if m))
+        structure: Any
         leaves, structure = jax.tree.flatten(out)
         types = [jax.typeof(x) for x in leaves]
         outputs.append((structure, types))
@@ -111,7 +113,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
 
     def backward_weight(pending: Any) -> Any:
         if not isinstance(pending, Pending) or pending.key != key:
-            raise messages.pending(f"what backward_input returned ({key})", messages.describe(pending))
+            raise messages.pending(f"what backward_input returned ({key})", describe(pending))
         for at, (x, expected) in enumerate(zip(pending.arrays, pending_types, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
                 raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
