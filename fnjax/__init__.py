@@ -41,6 +41,7 @@ _HOMES = {
     "dtype": "fnjax._op.schema",
     "infer_schema": "fnjax._op.schema",
     "saved_tensors_hooks": "fnjax._call.hooks",
+    "split_vjp": "fnjax._split.vjp",
     "SavedReport": "fnjax.graph",
     "make_dot": "fnjax.graph",
     "saved_report": "fnjax.graph",
@@ -81,6 +82,7 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._op.registry import ops as ops
     from fnjax._op.schema import dtype as dtype
     from fnjax._op.schema import infer_schema as infer_schema
+    from fnjax._split.vjp import split_vjp as split_vjp
     from fnjax.graph import SavedReport as SavedReport
     from fnjax.graph import make_dot as make_dot
     from fnjax.graph import saved_report as saved_report
