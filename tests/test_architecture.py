@@ -106,6 +106,7 @@ STRATA = [
     "port.operations.numpy_functions",
     "port.operations.__init__",
     "port.result",
+    "port.depth",
     "port.facts",
     "port.located",
     "port.backward_calls",

@@ -12,6 +12,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.assembly import assembled
+from fnjax.port.depth import too_deep
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
@@ -118,15 +119,20 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     """
     newline = re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
     text = re.sub(r"\r\n?", "\n", text)
+    deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+    if too_deep(text):
+        return deep
     try:
         source = Source.parse(text, filename)
-    except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+    except RecursionError:
+        return deep
     try:
         ported = _ported(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
-        return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+        return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
     finally:
