@@ -137,6 +137,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         return _failed(source, e)
     finally:
         children.cache_clear()
+        code.cache_clear()
 
 
 def _where(text: str, error: Exception) -> str:
@@ -180,20 +181,22 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
     units: dict[cst.CSTNode, Unit] = {}
     for part in _parts(program, functions):
         units |= _settled(program, [c for c in functions if c.top in part], part)
+        children.cache_clear()  # what a part has had made is of no use to the next
+        code.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.renamed(taken), source.filename)
         return _ported(again, text, wanted, frozenset(taken))
-    code = assembled(program, list(units.values()))
+    made = assembled(program, list(units.values()))
     try:
-        compile(code, source.filename, "exec", dont_inherit=True)
+        compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        made = [_class(program, c, units) for c in functions]
+        failed = [_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
-        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
-    _undefined(program, units, code)
-    return Ported(code, tuple(_class(program, c, units) for c in functions))
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
+    _undefined(program, units, made)
+    return Ported(made, tuple(_class(program, c, units) for c in functions))
 
 
 def _parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
