@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun, primitives
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -207,8 +207,8 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 
 _RULES: dict[str, Callable[[Any, Arrays, Flags], Arrays]] = {
-    "jit": _split_call,
-    "closed_call": _split_call,
+    primitives.jit_p.name: _split_call,
+    primitives.closed_call_p.name: _split_call,
     "optimization_barrier": _split_barrier,
     "checkpoint": _split_remat,
     "remat2": _split_remat,

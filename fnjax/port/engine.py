@@ -12,6 +12,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.assembly import assembled
+from fnjax.port.depth import too_deep
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
@@ -120,22 +121,28 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
     text, newline = with_plain_ends(text)
+    deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+    if too_deep(text):
+        return deep
     try:
         if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
             return _without_classes(filename, classes)
         source = Source.parse(text, filename)
-    except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+    except RecursionError:
+        return deep
     try:
         ported: Ported = port_parsed(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
-        return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+        return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
     finally:
         children.cache_clear()
+        code.cache_clear()
 
 
 def with_plain_ends(text: str) -> tuple[str, str]:
@@ -203,7 +210,11 @@ def port_parsed(
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
-    units = _settled(program, functions)
+    units: dict[cst.CSTNode, Unit] = {}
+    for part in _parts(program, functions):
+        units |= _settled(program, [c for c in functions if c.top in part], part)
+        children.cache_clear()  # what a part has had made is of no use to the next
+        code.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
@@ -215,35 +226,73 @@ def port_parsed(
 def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
     """The text of the port, and what became of the classes."""
     source = program.source
-    code = assembled(program, list(units.values()))
+    made = assembled(program, list(units.values()))
     try:
-        compile(code, source.filename, "exec", dont_inherit=True)
+        compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        made = [_class(program, c, units) for c in functions]
+        failed = [_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
-        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
-    _undefined(program, units, code)
-    return Ported(code, tuple(_class(program, c, units) for c in functions))
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
+    _undefined(program, units, made)
+    return Ported(made, tuple(_class(program, c, units) for c in functions))
 
 
-def _settled(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
-    """The units, when functions say nothing new of each other; what they still do then is a finding."""
+def _parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
+    """The statements of the top level that have to do with each other: what one tells may be news to the others."""
+    source = program.source
+    found: list[frozenset[cst.CSTNode]] = []
+    by_name: dict[str, list[cst.CSTNode]] = {}
+    linked: dict[cst.CSTNode, set[cst.CSTNode]] = {s: set() for s in source.tree.body}
+    for statement in source.tree.body:
+        for name in {n.value for n in nodes(statement) if isinstance(n, cst.Name)} & source.providers.keys():
+            by_name.setdefault(name, []).append(statement)
+    for name, users in by_name.items():
+        for provider in source.providers[name]:
+            if not _is_import(provider):
+                linked[provider].update(users)
+                for user in users:
+                    linked[user].add(provider)
+    for cls in functions:
+        for other in (*cls.beside, *_readers(source, cls.name)):
+            linked[cls.top].add(other)
+            linked[other].add(cls.top)
+    for cls in functions:
+        if not any(cls.top in part for part in found):
+            part, waiting = set(), [cls.top]
+            while waiting:
+                if (first := waiting.pop()) not in part:
+                    part.add(first)
+                    waiting += linked[first]
+            found.append(frozenset(part))
+    return found
+
+
+def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
+    """The statements that look an operator up, as `torch.ops.mylib.scale`."""
+    spelled = f"ops.{qualname.replace('::', '.')}"
+    return [s for s in source.tree.body if spelled in code(s)] if "::" in qualname else []
+
+
+def _settled(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The units of a part, when its functions say nothing new of each other; what they still do is a finding."""
     number = 0
+    inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
     while True:
-        before, most = _known(program), _ROUNDS + len(program.routines)
-        for known in program.routines.values():
+        before = _known(program, inside)
+        routines = [program.routines[n] for n in inside if n in program.routines]
+        for known in routines:
             known.said = dict(known.arguments)
-            if number < most:  # in later rounds they are joined, to settle
+            if number < _ROUNDS + len(routines):  # in later rounds they are joined, to settle
                 known.arguments.clear()
-        units = _units(program, functions)
+        units = _units(program, functions, part)
         for name in sorted({n for u in units.values() for n in u.called}):
             routine = program.called(name)  # where its call could not be translated yet, no statement reads it
             if routine is not None and routine.result is None and routine.node not in units:
                 definitions.port_routine(program, routine)
-        after = _known(program)
+        after = _known(program, inside)
         if after == before:
             return units
-        if number > 2 * most:
+        if number > 2 * (_ROUNDS + len(routines)):
             _unsettled(program, units, before, after)
             return units
         number += 1
@@ -310,11 +359,12 @@ def _key_name(source: Source) -> str:
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
-def _known(program: Program) -> Any:
+def _known(program: Program, inside: list[Any]) -> Any:
+    routines = [r for n in inside if (r := program.routines.get(n)) is not None]
     return {
         r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated, r.derived)
-        for r in program.routines.values()
-    }, {c.name: dict(c.facts) for c in program.classes.values()}
+        for r in routines
+    }, {c.name: dict(c.facts) for n in inside if (c := program.by_node.get(n)) is not None}
 
 
 def _module(statement: cst.CSTNode) -> Routine:
@@ -331,8 +381,8 @@ def _evaluated(program: Program, node: cst.BaseExpression) -> Value:
         return UNKNOWN
 
 
-def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
-    """The statements of the top level that the classes need, each translated."""
+def _units(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The statements of a part of the top level that its classes need, each translated."""
     units: dict[cst.CSTNode, Unit] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
@@ -340,7 +390,7 @@ def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
-    body = program.source.tree.body
+    body = sorted(part, key=program.source.position)
     waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
     while waiting:
         first = waiting.pop(0)

@@ -113,7 +113,7 @@ def _enter(program: Program, qualname: str, statement: cst.CSTNode, body: cst.Fu
     made.beside.append(body)
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
-    program.classes[qualname] = made
+    program.classes[qualname] = program.by_node[body] = made
     program.routines[body] = Routine(body, body.name.value, "helper")
     return made
 

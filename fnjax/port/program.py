@@ -33,6 +33,7 @@ class Program:
         self.patterns = patterns  # rewrites of several statements at once
         self.classes: dict[str, Class] = {}
         self.by_node: dict[cst.CSTNode, Class] = {}
+        self.kin: dict[str, list[Class]] = {}
         self.routines: dict[cst.CSTNode, Routine] = {}
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
@@ -161,7 +162,20 @@ class Program:
 
     def derived(self, cls: Class) -> list[Class]:
         """The class and those of the file that derive from it."""
-        return [c for c in self.classes.values() if cls in self.ancestors(c)]
+        return [c for c in self.classes.values() if cls in self.families[c.name]]
+
+    @functools.cached_property
+    def families(self) -> dict[str, list[Class]]:
+        """Each class with its bases in the file."""
+        return {name: list(self.ancestors(cls)) for name, cls in self.classes.items()}
+
+    def related(self, owner: Class) -> list[Class]:
+        """The class, those of the file that derive from it, and its bases."""
+        if owner.name not in self.kin:
+            of = self.families
+            found = [c for c in self.classes.values() if owner in of[c.name] or c in of[owner.name]]
+            self.kin[owner.name] = found
+        return self.kin[owner.name]
 
     def method(self, cls: Class, name: str) -> Routine | None:
         """A method of a class or of its bases in the file."""
@@ -420,10 +434,9 @@ class Program:
     def context_facts(self, owner: Class) -> dict[str, Value]:
         """What forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
-        for cls in self.classes.values():
-            if cls is owner or owner in self.ancestors(cls) or cls in self.ancestors(owner):
-                for key, value in cls.facts.items():
-                    found[key] = join_values(found[key], value) if key in found else value
+        for cls in self.related(owner):
+            for key, value in cls.facts.items():
+                found[key] = join_values(found[key], value) if key in found else value
         return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.located import children
 from fnjax.port.operations import fit
 from fnjax.port.result import Finding
 
@@ -75,7 +76,7 @@ def names(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.Name):
         return {node.value}
     skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    return {n for child in node.children if child is not skipped for n in names(child)}
+    return {n for child in children(node) if child is not skipped for n in names(child)}
 
 
 def parse(text: str) -> cst.BaseExpression:
