@@ -57,11 +57,12 @@ def file(kind, lines):
     from tests.port.test_classes import HEAD
 
     parts, length = [HEAD], HEAD.count("\n")
-    for i, (names, text) in enumerate(itertools.cycle(list(classes(kind)))):
-        if length >= lines:
-            return "".join(parts)
+    numbered = enumerate(itertools.cycle(list(classes(kind))))
+    while length < lines:
+        i, (names, text) = next(numbered)
         parts.append(re.sub(rf"\b({'|'.join(names)})\b", rf"\1_{i}", text))
         length += text.count("\n")
+    return "".join(parts)
 
 
 def seconds(text, rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -357,7 +358,8 @@ def decided(value: Value, ways: list[Value], branch: str) -> Value:
     if len(known) < len(ways):
         return value
     texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
-    return replace(value, place=replace(place, choice=f"{branch} {texts}"))
+    ways = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
+    return replace(value, place=replace(place, choice=f"{branch} {ways}"))
 
 
 def places(value: Value) -> list[Place]:
