@@ -20,7 +20,7 @@ from fnjax.port.operations import code
 from fnjax.port.program import Program, Routine, nodes
 from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
-from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD
+from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
@@ -46,8 +46,9 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         kept = [d for d in node.decorators if code(d.decorator) in {"staticmethod", "classmethod"}]
     params = _parameters(outer, node.params)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
-    walk.grad_enabled = any(outer.name_of(d) in ENABLING for d in decorators)
-    walk.stop_gradients = walk.differentiated and any(outer.name_of(d) in NO_GRAD for d in decorators)
+    off = any(switches_off(outer, d.decorator) for d in node.decorators)
+    walk.grad_enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
+    walk.stop_gradients = walk.derived and off
     body = walk.body(node.body)
     walk.called |= outer.called
     for value in walk.returns:
@@ -72,6 +73,10 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
+    floats = [n for n in sorted(routine.writes) if program.start(routine).variables[n].dtype not in {"int", "bool"}]
+    if walk.stop_gradients and routine.role == "helper" and floats:
+        message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
+        walk.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
     if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
         changes["decorators"] = kept
