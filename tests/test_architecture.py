@@ -171,6 +171,7 @@ STRATA = [
     "port.rules.class_definitions",
     "port.rules.others",
     "port.assembly",
+    "port.imported",
     "port.engine",
     "port.__init__",
     "port.compare.record",

@@ -84,3 +84,38 @@ def test_writing_without_gradients_is_a_finding():
     """PyTorch lets the gradients of what is written to pass unchanged, which no stop_gradient does."""
     (ported,) = port_source(WRITING, "twice.py").classes
     assert [f.code for f in ported.findings if f.severity == "error"] == ["autograd"]
+
+
+SCRIPTED = """\
+import torch
+
+
+@torch.jit.script
+def gated(x, offset: float):
+    return x * torch.sigmoid(x) + offset * x
+
+
+class Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return gated(x, w)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        return dy * gated(x, w), dy * x
+"""
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit.script
+def test_a_scripted_float_is_constant(tmp_path):
+    """A tensor for a parameter that is a float to TorchScript has no history in it."""
+    pytest.importorskip("torch")
+    from fnjax.port.compare import compare
+
+    original = module(tmp_path, "original_gated", SCRIPTED)
+    ported = module(tmp_path, "ported_gated", port_source(SCRIPTED).code)
+    result = compare(original.Gated.apply, ported.Gated.apply, [np.array([1.0, -2.0, 0.5]), np.array(0.3)])
+    assert not [str(e) for e in result.entries if not e.equal]

@@ -98,6 +98,11 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         elif annotation is not node.returns.annotation:
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
+    if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
+        for name in _made_numbers(routine):
+            walk.sink.imports.add("jax")
+            made = _opening(made, f"{name} = jax.lax.stop_gradient({name})")
+            changes["body"] = made.body
     named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in nodes(node))
     if changes and not named:
         spelled = made.visit(_Spelled(routine.context))
@@ -297,6 +302,13 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
         )
         made = _opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
     return made
+
+
+def _made_numbers(routine: Routine) -> list[str]:
+    """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
+    floats = [p.name.value for p in routine.parameters if p.annotation and code(p.annotation.annotation) == "float"]
+    given = {**routine.said, **routine.arguments}
+    return [n for n in reversed(floats) if n in given and given[n].kind != "static"]
 
 
 def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:

@@ -1,7 +1,8 @@
 """Gradient mode: no_grad, enable_grad, and what asks about PyTorch's machinery.
 
 What: `with torch.no_grad():` and its like lose their head, as decorators go; what such a block or function computes in
-backward is constant to further derivatives. Questions such as torch.compiler.is_compiling() have their answer in ported code.
+backward is constant to further derivatives. Questions such as torch.compiler.is_compiling() have their answer in ported
+code.
 Before: `with torch.no_grad(): y = x.exp()`
 After: `y = jnp.exp(x)`
 Safety: forward runs without gradients in PyTorch; only what backward computes under no_grad is made constant.
