@@ -190,6 +190,7 @@ STRATA = [
     "port.rules.others",
     "port.assembly",
     "port.linking",
+    "port.imported",
     "port.engine",
     "port.folder",
     "port.__init__",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -14,6 +14,7 @@ import libcst as cst
 from fnjax.port.assembly import assembled
 from fnjax.port.depth import too_deep
 from fnjax.port.facts import UNKNOWN, Place, State, Value
+from fnjax.port.imported import only_compiles, run_on_import, without_left
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
@@ -56,20 +57,11 @@ from fnjax.port.rules.places import places_of_mask
 from fnjax.port.rules.recomputed import recomputation
 from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
+from fnjax.port.terms import Unit
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
 _MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 _ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
-
-
-@dataclass(slots=True)
-class Unit:
-    """A statement of the top level, translated."""
-
-    origin: cst.CSTNode
-    made: list[Any]
-    sink: Sink
-    called: set[str] = field(default_factory=set)
 
 
 def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | None = None) -> Ported:
@@ -407,6 +399,7 @@ def _units(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
             _add_wrapper(program, units, wrapper)
     for unit in units.values():
         _without_raising(program, unit, units)
+    without_left(program, units)
     return units
 
 
@@ -437,7 +430,7 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
     waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
     while waiting:
         part = waiting.pop()
-        inside = _run_on_import if part is unit else nodes
+        inside = run_on_import if part is unit else nodes
         calls = {code(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
         for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
             seen.add(provider)
@@ -451,15 +444,6 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
                 unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
                 unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
                 return
-
-
-def _run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
-    if isinstance(node, cst.Call):
-        yield from nodes(node)
-    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
-        for child in children(node):
-            yield from _run_on_import(child)
 
 
 def _left_over(program: Program, unit: Unit) -> None:
@@ -479,6 +463,8 @@ def _is_import(node: cst.CSTNode) -> bool:
 
 
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:
+    if only_compiles(program, statement):
+        return Unit(statement, [], Sink(), set())
     walk = Walk(program, _module(statement), _changing(program, statement))
     try:
         if isinstance(statement, cst.FunctionDef):

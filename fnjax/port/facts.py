@@ -358,8 +358,8 @@ def decided(value: Value, ways: list[Value], branch: str) -> Value:
     if len(known) < len(ways):
         return value
     texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
-    ways = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
-    return replace(value, place=replace(place, choice=f"{branch} {ways}"))
+    digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
+    return replace(value, place=replace(place, choice=f"{branch} {digest}"))
 
 
 def places(value: Value) -> list[Place]:

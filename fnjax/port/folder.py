@@ -13,12 +13,13 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.assembly import assembled
-from fnjax.port.engine import Unit, port_parsed, port_source, with_plain_ends, write_whole
+from fnjax.port.engine import port_parsed, port_source, with_plain_ends, write_whole
 from fnjax.port.linking import Linked, link
 from fnjax.port.located import children
 from fnjax.port.naming import Source
 from fnjax.port.program import Class, Program
 from fnjax.port.result import Finding, Ported, PortedClass
+from fnjax.port.terms import Unit
 
 _WORTH = 3000  # lines; a process takes a second to start
 

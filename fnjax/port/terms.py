@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 
@@ -58,6 +59,16 @@ class Sink:
         self.imports |= other.imports
         self.needs |= other.needs
         self.keys = other.keys
+
+
+@dataclass(slots=True)
+class Unit:
+    """A statement of the top level, translated."""
+
+    origin: cst.CSTNode
+    made: list[Any]
+    sink: Sink
+    called: set[str] = field(default_factory=set)
 
 
 # The sign in `f(key=None)`, without the blanks that libcst puts around it.
