@@ -17,6 +17,7 @@ from typing import NamedTuple
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp)
 _SCOPES += (ast.GeneratorExp,)  # type: ignore[assignment] # one more of them
 
+_OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -106,9 +107,10 @@ class _File:
 
     def providers(self, name: str) -> list[ast.stmt]:
         """The statements of the top level that bind a name, or that it stands in."""
-        return [s for s in self.tree.body if name in self._stated(s)]
+        return [s for s in self.tree.body if name in self.bound_by(s)]
 
-    def _stated(self, statement: ast.stmt) -> set[str]:
+    def bound_by(self, statement: ast.stmt) -> set[str]:
+        """The names that a statement of the top level binds, and the classes in it."""
         if statement not in self.stated:
             classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
             inside = (statement, *(() if isinstance(statement, _SCOPES) else _inside(statement)))
@@ -176,8 +178,9 @@ class _Linker:
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
 
     def _functions(self) -> list[Name]:
-        """The classes that may be Functions, by their bases."""
-        found: list[Name] = []
+        """The classes that may be Functions, by their bases, and the custom operators."""
+        texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
+        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
