@@ -21,6 +21,8 @@ STRATA = [
     "_jax.trees",
     "_jax.rule",
     "_jax.trace",
+    "_jax.cut",
+    "_jax.fission",
     "_jax.packed",
     "_jax.batched",
     "_jax.closed",
@@ -62,8 +64,6 @@ STRATA = [
     "_op.registry",
     "_op.operator",
     "_op.definition",
-    "_split.cut",
-    "_split.fission",
     "_split.vjp",
     "_check.running",
     "_check.sparsity",
@@ -297,9 +297,9 @@ def _is_ours(name):
 
 
 def test_only_the_primitives_speak_of_interpreters():
-    """JAX's interpreters are met where rules become equations, and where programs are split, and nowhere else."""
+    """JAX's interpreters are met where rules become equations, and nowhere else."""
     speakers = {name for name, p in FILES.items() if any(n.startswith("jax.interpreters") for n in imports(p))}
-    assert {name.split(".")[0] for name in speakers} == {"_jax", "_split"}
+    assert {name.split(".")[0] for name in speakers} == {"_jax"}
 
 
 def test_programs_are_opened_in_one_place():

@@ -11,11 +11,11 @@ from jax.extend.core import jaxpr_as_fun, primitives
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from fnjax._jax.cut import Halves, cut, find_needed, part, variables
 from fnjax._jax.programs import read_body
 from fnjax._jax.rule import Arrays, chosen
 from fnjax._jax.trace import trace
 from fnjax._jax.versions import open_jaxpr, varying
-from fnjax._split.cut import Halves, cut, find_needed, part, variables
 
 Flags = Sequence[bool]
 
@@ -209,10 +209,9 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 _RULES: dict[str, Callable[[Any, Arrays, Flags], Arrays]] = {
     primitives.jit_p.name: _split_call,
     primitives.closed_call_p.name: _split_call,
+    primitives.remat_p.name: _split_remat,
+    primitives.scan_p.name: _split_scan,
+    primitives.cond_p.name: _split_cond,
     "optimization_barrier": _split_barrier,
-    "checkpoint": _split_remat,
-    "remat2": _split_remat,
-    "scan": _split_scan,
-    "cond": _split_cond,
     "shard_map": _split_shard_map,
 }
