@@ -13,8 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
-
 import numpy as np
 
 from tests.triton.all_cases import CASES
@@ -70,6 +68,7 @@ def main():
     parser.add_argument("--to", type=Path, default=GOLDENS, help="folder of the files")
     parser.add_argument("--only", default="", help="cases whose names contain this; writes nothing")
     options = parser.parse_args()
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
     options.to.mkdir(parents=True, exist_ok=True)
     found, failed = {}, []
     with tempfile.TemporaryDirectory() as folder:

@@ -101,7 +101,7 @@ LEFT, RIGHT = np.repeat(SPECIAL, 8), np.tile(SPECIAL, 8)
 with np.errstate(invalid="ignore"):
     # The interpreter passes every NaN on; Triton does so only if told to.
     NANS = [np.fmax(LEFT, RIGHT), np.fmin(LEFT, RIGHT), np.maximum(LEFT, RIGHT)]
-    NANS += [np.where(LEFT < RIGHT, 1, 0) + np.where(np.isnan(LEFT), 2, 0), np.where(LEFT == np.inf, 1, LEFT)]
+    NANS += [np.where(LEFT < RIGHT, 1, 0) + np.where(np.isnan(LEFT), 2, 0), np.where(np.inf == LEFT, 1, LEFT)]
 case("nan", "nan", 1, x_ptr=LEFT, y_ptr=RIGHT, out_ptr=out(5, 64), N=64,
      reference={"out_ptr": np.stack(NANS).astype(np.float32)})  # fmt: skip
 case("logic", "logic", 24, x_ptr=X[:24], y_ptr=Y[:24], out_ptr=out(24, 8), n=6, BLOCK=8)

@@ -43,7 +43,7 @@ case("scatter-add", "scatter_add", 10, index_ptr=integers(333, 10, low=0, high=4
      out_ptr=out(5, 12, fill=0), columns=12, BLOCK=16, tolerance=1e-6)  # fmt: skip
 case("extremes", "extremes", 4, x_ptr=integers(335, 50), max_ptr=out(4, dtype=np.int32, fill=-(2**31)),
      min_ptr=out(4, dtype=np.int32, fill=2**31 - 1), n=50, BLOCK=16)  # fmt: skip
-case("extremes-float", "extremes", 4, x_ptr=floats(335, 50), max_ptr=out(4), min_ptr=out(4), n=50, BLOCK=16)
+case("extremes-float", "extremes", 4, x_ptr=floats(335, 50), max_ptr=out(4), min_ptr=out(4, fill=7), n=50, BLOCK=16)
 case("bits", "bits", 4, x_ptr=integers(336, 4, 16), or_ptr=out(16, dtype=np.int32, fill=0),
      and_ptr=out(16, dtype=np.int32, fill=-1), xor_ptr=out(16, dtype=np.int32, fill=0), BLOCK=16)  # fmt: skip
 case("ticket", "ticket", 5, x_ptr=floats(337, 5, 8), out_ptr=out(5, 8), counter_ptr=out(1, dtype=np.int32, fill=0),

@@ -54,8 +54,8 @@ case("matmul", "matmul", (4, 3), a_ptr=floats(435, 50, 40), b_ptr=floats(436, 40
      k=40, BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, tolerance=1e-6)  # fmt: skip
 case("chunks", "chunks", 2, k_ptr=floats(437, 2, 40, 16), v_ptr=floats(438, 2, 40, 16), h_ptr=out(2, 3, 16, 16),
      out_ptr=out(2, 40, 16), t=40, D=16, BT=16, tolerance=1e-6)  # fmt: skip
-case("descriptor", "descriptor", (3, 2), x_ptr=floats(439, 20, 32), out_ptr=out(20, 32), m=20, n=24, stride=32, BLOCK_M=8,
-     BLOCK_N=16, tolerance=5e-7)  # fmt: skip
+case("descriptor", "descriptor", (3, 2), x_ptr=floats(439, 20, 32), out_ptr=out(20, 32), m=20, n=24, stride=32,
+     BLOCK_M=8, BLOCK_N=16, tolerance=5e-7)  # fmt: skip
 
 case, ACTIVATIONS = cases_of("activations")
 case("swiglu", "swiglu_forward", 5, gate_ptr=floats(450, 5, 50), up_ptr=floats(451, 5, 50), out_ptr=out(5, 50),

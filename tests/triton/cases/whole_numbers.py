@@ -37,7 +37,13 @@ for dtype in SIGNED + UNSIGNED:
 for dtype in SIGNED:
     case(f"negative-{np.dtype(dtype).name}", "negative", 1, x_ptr=some(120, dtype),
          out_ptr=out(5, N, dtype=dtype, fill=7), n=N, BLOCK=BLOCK)  # fmt: skip
-for a, b in ((np.int8, np.int32), (np.int8, np.int16), (np.uint8, np.int16), (np.int32, np.uint32), (np.uint8, np.int8)):
+for a, b in (
+    (np.int8, np.int32),
+    (np.int8, np.int16),
+    (np.uint8, np.int16),
+    (np.int32, np.uint32),
+    (np.uint8, np.int8),
+):
     limit = 100  # the results fit into 64 bits, and into 32 where JAX has no wider numbers
     x = integers(130, N, dtype=a, low=max(np.iinfo(a).min, -limit), high=limit)
     y = integers(131, N, dtype=b, low=max(np.iinfo(b).min, -limit), high=limit)

@@ -63,14 +63,12 @@ def half_kernel(x_ptr, out_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def matmul_kernel(
-    a_ptr, b_ptr, c_ptr, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
+def matmul_kernel(a_ptr, b_ptr, c_ptr, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     i, j = tl.program_id(0), tl.program_id(1)
     a_block = tl.make_block_ptr(a_ptr, (m, k), (k, 1), (i * BLOCK_M, 0), (BLOCK_M, BLOCK_K), (1, 0))
     b_block = tl.make_block_ptr(b_ptr, (k, n), (n, 1), (0, j * BLOCK_N), (BLOCK_K, BLOCK_N), (1, 0))
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for _ in range(0, tl.cdiv(k, BLOCK_K)):
+    for _ in range(tl.cdiv(k, BLOCK_K)):
         a = tl.load(a_block, boundary_check=(0, 1), padding_option="zero")
         b = tl.load(b_block, boundary_check=(0, 1), padding_option="zero")
         total += tl.dot(a, b)

@@ -12,7 +12,7 @@ def tanh(x):
 
 
 @triton.jit
-def gelu(x):
+def gelu(x: tl.tensor):
     return 0.5 * x * (1 + tanh(SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)))
 
 

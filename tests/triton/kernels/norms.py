@@ -17,9 +17,7 @@ def rms_forward_kernel(x_ptr, w_ptr, out_ptr, rstd_ptr, stride, n, eps, BLOCK: t
 
 
 @triton.jit
-def rms_backward_kernel(
-    dy_ptr, x_ptr, w_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, n, rows_per_program, BLOCK: tl.constexpr
-):
+def rms_backward_kernel(dy_ptr, x_ptr, w_ptr, rstd_ptr, dx_ptr, dw_ptr, rows, n, rows_per_program, BLOCK: tl.constexpr):
     """Each program takes some rows and leaves its share of the weight's gradient in a row of its own."""
     program = tl.program_id(0)
     first = program * rows_per_program

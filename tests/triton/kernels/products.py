@@ -93,7 +93,7 @@ def matmul_kernel(
     a_ptrs = a_ptr + (rows[:, None] * stride_am + inner[None, :] * stride_ak)
     b_ptrs = b_ptr + (inner[:, None] * stride_bk + columns[None, :] * stride_bn)
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for i in range(0, tl.cdiv(k, BLOCK_K)):
+    for i in range(tl.cdiv(k, BLOCK_K)):
         a = tl.load(a_ptrs, mask=inner[None, :] < k - i * BLOCK_K, other=0.0)
         b = tl.load(b_ptrs, mask=inner[:, None] < k - i * BLOCK_K, other=0.0)
         total += tl.dot(a, b, allow_tf32=False)
@@ -108,9 +108,7 @@ def matmul_kernel(
 
 
 @triton.jit
-def batched_kernel(
-    a_ptr, b_ptr, c_ptr, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
+def batched_kernel(a_ptr, b_ptr, c_ptr, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """One matrix of a batch per program of the last axis."""
     batch = tl.program_id(2)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -145,7 +143,7 @@ def split_k_kernel(
     rows = (pid // blocks_n) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = (pid % blocks_n) * BLOCK_N + tl.arange(0, BLOCK_N)
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for i in range(0, tl.cdiv(k, BLOCK_K * SPLIT)):
+    for i in range(tl.cdiv(k, BLOCK_K * SPLIT)):
         inner = (i * SPLIT + part) * BLOCK_K + tl.arange(0, BLOCK_K)
         a = tl.load(a_ptr + rows[:, None] * k + inner[None, :], mask=inner[None, :] < k, other=0.0)
         b = tl.load(b_ptr + inner[:, None] * n + columns[None, :], mask=inner[:, None] < k, other=0.0)

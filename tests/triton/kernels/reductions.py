@@ -38,7 +38,7 @@ def centred_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def positions_kernel(x_ptr, first_ptr, last_ptr, value_ptr, index_ptr, n, BLOCK: tl.constexpr):
-    """argmax and argmin: of equal elements the first."""
+    """Of argmax and argmin: of equal elements the first."""
     row = tl.program_id(0)
     lanes = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n + lanes, mask=lanes < n, other=float("-inf"))

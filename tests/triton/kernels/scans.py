@@ -39,7 +39,7 @@ def linear(a, x, b, y):
 
 @triton.jit
 def recurrence_kernel(a_ptr, x_ptr, out_ptr, N: tl.constexpr, REVERSE: tl.constexpr):
-    """h = a h + x, as a scan of pairs."""
+    """The recurrence h = a h + x, as a scan of pairs."""
     row = tl.program_id(0)
     lanes = row * N + tl.arange(0, N)
     _, h = tl.associative_scan((tl.load(a_ptr + lanes), tl.load(x_ptr + lanes)), 0, linear, reverse=REVERSE)

@@ -77,7 +77,9 @@ def clear(args):
     args["total_ptr"].zero_()
 
 
-@triton.autotune([triton.Config({"BLOCK": 32}, pre_hook=clear), triton.Config({"BLOCK": 64}, pre_hook=clear)], key=["n"])
+@triton.autotune(
+    [triton.Config({"BLOCK": 32}, pre_hook=clear), triton.Config({"BLOCK": 64}, pre_hook=clear)], key=["n"]
+)
 @triton.jit
 def hook_kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
     """A hook that clears what is added to."""
