@@ -26,8 +26,8 @@ for reverse in (False, True):
          BT=8, REVERSE=reverse, cu_seqlens=CU, chunk_indices=CHUNKS, IS_VARLEN=True, tolerance=5e-7)  # fmt: skip
 for length in (32, 40):
     case(f"chunk-state-{length}", "chunk_state", (1, 2, 2 * H), k=floats(607, 2, length, H, K),
-         v=floats(608, 2, length, H, V), g=floats(609, 2, length, H, low=-1, high=0), h=out(2, -(-length // 16), H, K, V),
-         T=length, H=H, K=K, V=V, BT=16, BK=16, BV=8, tolerance=2e-6)  # fmt: skip
+         v=floats(608, 2, length, H, V), g=floats(609, 2, length, H, low=-1, high=0),
+         h=out(2, -(-length // 16), H, K, V), T=length, H=H, K=K, V=V, BT=16, BK=16, BV=8, tolerance=2e-6)  # fmt: skip
 PACKED = np.array([0, 40, 41, 64], np.int32)
 case("packed-attention", "packed_attention", (3, H, 3), q_ptr=floats(610, 64, H, 16), k_ptr=floats(611, 64, H, 16),
      v_ptr=floats(612, 64, H, 16), out_ptr=out(64, H, 16), cu_ptr=PACKED, scale=0.25, HEADS=H, D=16, BLOCK=16,
@@ -52,8 +52,8 @@ case("route", "route", 6, logits_ptr=floats(640, 6, 8), weight_ptr=out(6, 2), ex
 case("count", "count", 3, expert_ptr=integers(641, 40, low=0, high=4), count_ptr=out(4, dtype=np.int32, fill=0),
      rank_ptr=out(40, dtype=np.int32), n=40, BLOCK=16)  # fmt: skip
 # Ten tokens to two of three experts each, sorted and padded with 20 to blocks of 16; the last block is nobody's.
-CHOSEN = np.random.default_rng(642).integers(0, 3, 20)
-SLOTS = [np.flatnonzero(CHOSEN == expert) for expert in range(3)]
+chosen = np.random.default_rng(642).integers(0, 3, 20)
+SLOTS = [np.flatnonzero(chosen == expert) for expert in range(3)]
 SLOTS = np.concatenate([np.pad(s, (0, 16 - len(s)), constant_values=20) for s in SLOTS] + [np.full(16, 20)])
 for weighted in (False, True):
     case(f"experts-{weighted}", "experts", 8, x_ptr=floats(643, 10, 40), w_ptr=floats(644, 3, 24, 40),
@@ -72,7 +72,7 @@ case("bilinear", "bilinear", 2, x_ptr=floats(653, 3, 6, 7), grid_ptr=floats(654,
 for residual in (False, True):
     case(f"dropout-norm-{residual}", "dropout_norm", 4, x_ptr=floats(655, 4, 50),
          residual_ptr=floats(656, 4, 50) if residual else None, w_ptr=floats(657, 50),
-         seed_ptr=integers(658, 4, low=0, high=2**31 - 1), out_ptr=out(4, 50), residual_out_ptr=out(4, 50), n=50, p=0.25,
-         eps=1e-5, BLOCK=64, HAS_RESIDUAL=residual, tolerance=1e-6)  # fmt: skip
+         seed_ptr=integers(658, 4, low=0, high=2**31 - 1), out_ptr=out(4, 50), residual_out_ptr=out(4, 50), n=50,
+         p=0.25, eps=1e-5, BLOCK=64, HAS_RESIDUAL=residual, tolerance=1e-6)  # fmt: skip
 
 CASES = [*SEQUENCES, *EXPERTS]

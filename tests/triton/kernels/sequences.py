@@ -38,18 +38,18 @@ def recurrence_kernel(
     i_n, i_h = i_nh // H, i_nh % H
     if IS_VARLEN:
         bos, eos = tl.load(cu_seqlens + i_n).to(tl.int64), tl.load(cu_seqlens + i_n + 1).to(tl.int64)
-        all = T
+        total = T
         T = eos - bos
     else:
         bos, eos = i_n * T, i_n * T + T
-        all = B * T
+        total = B * T
     o_k = i_k * BK + tl.arange(0, BK)
     o_v = i_v * BV + tl.arange(0, BV)
     p_q = q + (bos * H + i_h) * K + o_k
     p_k = k + (bos * H + i_h) * K + o_k
     p_v = v + (bos * H + i_h) * V + o_v
     p_g = g + bos * H + i_h
-    p_o = o + ((i_k * all + bos) * H + i_h) * V + o_v
+    p_o = o + ((i_k * total + bos) * H + i_h) * V + o_v
     m_k = o_k < K
     m_v = o_v < V
     m_h = m_k[None, :] & m_v[:, None]
