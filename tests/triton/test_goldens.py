@@ -15,6 +15,7 @@ from tests.triton.all_cases import CASES
 from tests.triton.case import Same
 
 HERE = Path(__file__).parent
+FIRST = {(case.file, case.kernel): case for case in reversed(CASES)}
 
 
 @functools.cache
@@ -55,13 +56,34 @@ def assert_as_expected(case, found):
         np.testing.assert_allclose(got, golden, rtol=0, atol=case.tolerance * largest, err_msg=name)
 
 
-@pytest.mark.parametrize("way", ["eager", "jit"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_launch_gives_what_tritons_interpreter_gives(case, way):
-    """Whole numbers, comparisons, casts and Philox bit for bit, other floats within rounding."""
-    run = functools.partial(launch, case)
+def test_a_launch_gives_what_tritons_interpreter_gives(case):
+    """Under jit: whole numbers, comparisons, casts and Philox bit for bit, other floats within rounding."""
     arrays = {name: jnp.asarray(array) for name, array in case.arrays().items()}
-    assert_as_expected(case, (jax.jit(run) if way == "jit" else run)(arrays))
+    assert_as_expected(case, jax.jit(functools.partial(launch, case))(arrays))
+
+
+@pytest.mark.parametrize("case", FIRST.values(), ids=lambda case: case.name)
+def test_a_launch_outside_of_jit(case):
+    """The same with arrays that have values: one launch of each kernel."""
+    arrays = {name: jnp.asarray(array) for name, array in case.arrays().items()}
+    assert_as_expected(case, launch(case, arrays))
+
+
+def test_numbers_may_be_traced():
+    """A bound and a factor that jit traces, or that come from an array."""
+    case = next(case for case in CASES if case.name == "pointwise-scale")
+    kernel = kernel_of(case)
+
+    @jax.jit
+    def scale(x, out, n, factor):
+        return kernel[(8,)](x, out, n, factor, BLOCK=128)
+
+    x, out = map(jnp.asarray, case.arrays().values())
+    for n, factor in ((1000, 2.0), (700, -0.5)):
+        wanted = np.where(np.arange(1000) < n, factor * np.asarray(x), -7)
+        np.testing.assert_array_equal(scale(x, out, n, factor), wanted)
+        np.testing.assert_array_equal(scale(x, out, jnp.int32(n), jnp.float32(factor)), wanted)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

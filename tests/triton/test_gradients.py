@@ -51,20 +51,22 @@ def numbers(seed, *shape):
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
+def empty(*shape):
+    return jnp.empty(shape, jnp.float32)
+
+
 def test_derivative_of_rms_norm_is_its_backward_kernel():
     """The kernel that people write by hand, beside jax.vjp of the forward kernel."""
     x, w, dy = numbers(0, 10, 50), numbers(1, 50), numbers(2, 10, 50)
 
     def forward(x, w):
-        return norms.rms_forward_kernel[(10,)](x, w, jnp.empty_like(x), jnp.empty(10), 50, 50, 1e-6, BLOCK=64)
+        return norms.rms_forward_kernel[(10,)](x, w, jnp.empty_like(x), empty(10), 50, 50, 1e-6, BLOCK=64)
 
     @jax.jit
     def both(x, w, dy):
         (_, rstd), pullback = jax.vjp(forward, x, w)
         own = pullback((dy, jnp.zeros_like(rstd)))
-        dx, dw = norms.rms_backward_kernel[(4,)](
-            dy, x, w, rstd, jnp.empty_like(x), jnp.empty((4, 50)), 10, 50, 3, BLOCK=64
-        )
+        dx, dw = norms.rms_backward_kernel[(4,)](dy, x, w, rstd, jnp.empty_like(x), empty(4, 50), 10, 50, 3, BLOCK=64)
         return own, (dx, dw.sum(0))
 
     assert_near(*both(x, w, dy))
@@ -93,19 +95,19 @@ def test_derivative_of_attention_is_its_backward_kernel(causal):
     last = length, 0.25
 
     def forward(q, k, v):
-        empty = jnp.empty_like(q), jnp.empty((heads, length))
+        outs = jnp.empty_like(q), empty(heads, length)
         options = {"CAUSAL": causal, "BLOCK_M": 16, "BLOCK_N": 16, "D": d}
-        return attention.forward_kernel[(3, heads)](q, k, v, *empty, *last, **options)
+        return attention.forward_kernel[(3, heads)](q, k, v, *outs, *last, **options)
 
     @jax.jit
     def both(q, k, v, do):
         (out, lse), pullback = jax.vjp(forward, q, k, v)
         own = pullback((do, jnp.zeros_like(lse)))
         rows = heads * length
-        delta = attention.delta_kernel[(-(-rows // 16),)](out, do, jnp.empty((heads, length)), rows, BLOCK_M=16, D=d)
-        empty = [jnp.empty_like(q)] * 3
+        delta = attention.delta_kernel[(-(-rows // 16),)](out, do, empty(heads, length), rows, BLOCK_M=16, D=d)
+        outs = [jnp.empty_like(q)] * 3
         options = {"CAUSAL": causal, "BLOCK_M": 16, "BLOCK_N": 16, "D": d}
-        by_hand = attention.backward_kernel[(3, heads)](q, k, v, do, lse, delta, *empty, *last, **options)
+        by_hand = attention.backward_kernel[(3, heads)](q, k, v, do, lse, delta, *outs, *last, **options)
         return own, by_hand
 
     assert_near(*both(q, k, v, do), 5e-6)

@@ -44,7 +44,7 @@ def test_float32_inside_bfloat16_outside(compiled):
 def test_dot_of_bfloat16_adds_in_float32(compiled):
     """Each product is exact in float32; only the sum rounds."""
     a, b = floats(5, 16, 64).astype(BF16), floats(6, 64, 16).astype(BF16)
-    launch = compiled(lambda a, b: narrow.dot_kernel[(1,)](a, b, jnp.zeros((16, 16)), M=16, N=16, K=64))
+    launch = compiled(lambda a, b: narrow.dot_kernel[(1,)](a, b, jnp.zeros((16, 16), jnp.float32), M=16, N=16, K=64))
     wide = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(np.asarray(launch(a, b)), wide, rtol=0, atol=1e-6 * np.abs(wide).max())
 
@@ -52,7 +52,7 @@ def test_dot_of_bfloat16_adds_in_float32(compiled):
 def test_dot_of_ones_in_bfloat16_is_their_number():
     """The interpreter gives 4228120576 here."""
     ones = jnp.ones((16, 16), BF16)
-    found = narrow.dot_kernel[(1,)](ones, ones, jnp.zeros((16, 16)), M=16, N=16, K=16)
+    found = narrow.dot_kernel[(1,)](ones, ones, jnp.zeros((16, 16), jnp.float32), M=16, N=16, K=16)
     np.testing.assert_array_equal(np.asarray(found), 16)
 
 
@@ -69,7 +69,7 @@ def test_casts_of_bfloat16(source, target):
 def test_float8_keeps_three_or_two_bits():
     """float8e4nv is float8_e4m3fn, float8e5 is float8_e5m2: to the nearest, ties to even."""
     x = floats(8, 100, low=-20, high=20)
-    found = jax.jit(lambda x: narrow.eight_bits_kernel[(1,)](x, jnp.zeros((2, 100)), 100, BLOCK=128))(x)
+    found = jax.jit(lambda x: narrow.eight_bits_kernel[(1,)](x, jnp.zeros((2, 100), jnp.float32), 100, BLOCK=128))(x)
     wanted = [x.astype(kind).astype(np.float32) for kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)]
     np.testing.assert_array_equal(np.asarray(found), wanted)
 
@@ -79,7 +79,7 @@ def test_libdevice():
     import math
 
     x = floats(9, 64)
-    found = jax.jit(lambda x: narrow.libdevice_kernel[(1,)](x, jnp.zeros((5, 64)), N=64))(x)
+    found = jax.jit(lambda x: narrow.libdevice_kernel[(1,)](x, jnp.zeros((5, 64), jnp.float32), N=64))(x)
     erf = np.array([math.erf(value) for value in x])
     wanted = [np.tanh(x), np.rint(x * 4), erf, np.log1p(abs(x)), x / (x + 3)]
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=0, atol=2e-6)
