@@ -5,12 +5,12 @@ import functools
 import importlib
 from pathlib import Path
 
-import fnjax.triton.language as tl
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fnjax.triton.language as tl
 from tests.triton.all_cases import CASES
 from tests.triton.case import Same
 

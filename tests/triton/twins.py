@@ -3,9 +3,10 @@
 import functools
 import importlib
 
-import fnjax.triton.language as tl
 import jax
 import jax.numpy as jnp
+
+import fnjax.triton.language as tl
 
 LOG2E = 1.4426950408889634
 
