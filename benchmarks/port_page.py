@@ -50,7 +50,7 @@ fnjax port swish.py -o swish_jax.py
 
 The exit status is 0 if every class is ported whole, 1 if something is left for the hand (each on standard error as
 `file:line:col CODE message`), 2 if the input cannot be used. `--diff` shows what changes, `--class NAME` limits the port to
-one class, `--report FILE` writes the findings as JSON; a source may be a folder, or `-` for standard input. Of a folder, a
+one class, `--report FILE` writes the findings as JSON; a source may be a [folder](#folders), or `-` for standard input. Of a folder, a
 file that cannot be read or parsed is named on standard error and makes the status 1; the others are ported. Declared
 encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_source(text)`.
 
@@ -60,6 +60,18 @@ standard library (and scipy, which JAX itself needs, where the source's calls of
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
 `raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller
 would see (`in-place`), stands there and runs.
+
+## Folders {#folders}
+
+```sh
+fnjax port src/mypackage -o src/mypackage_jax
+```
+
+Files of a folder that import from each other are ported together. What a helper in another file does is known (that it writes
+to its argument, say, or draws random numbers), and the import points at its port: `from mypackage.utils import smooth` becomes
+`from .utils import smooth`, through `__init__` files and stars too, and each file keeps its names. Of a file without Function
+classes the port has what other files' classes need. Many files are ported in several processes, with the count on a terminal.
+A single file is ported by itself: what it imports of its package is a finding there.
 
 ## Verifying
 

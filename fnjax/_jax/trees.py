@@ -45,7 +45,12 @@ def is_tracer(value: object) -> bool:
 
 def is_inexact(value: Any) -> bool:
     """Whether an array (or its type) can have a derivative: floating point or complex."""
-    return bool(jnp.issubdtype(value.dtype, jnp.inexact))
+    return _is_inexact_dtype(value.dtype)
+
+
+@functools.cache  # asked four times in each traced call, and 3 µs each time
+def _is_inexact_dtype(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
 def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -23,20 +23,30 @@ _OURS = {
 }
 
 
-def assembled(program: Program, units: Sequence[Any]) -> str:
-    """The text of the port."""
-    order = {node: i for i, node in enumerate(program.source.tree.body)}
+def assembled(
+    program: Program, units: Sequence[Any], tree: cst.Module | None = None, brought: Mapping[str, str] | None = None
+) -> str:
+    """The text of the port.
+
+    Args:
+        program: the file, or several.
+        units: what stands in the port.
+        tree: the part of the source that the port stands for; all of it by default.
+        brought: the imports that bring names of other files.
+    """
+    tree = tree or program.source.tree
+    order = {node: i for i, node in enumerate(tree.body)}
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
-    written = cst.Module([_spaced(s) for s in body], default_indent=program.source.tree.default_indent).code.strip("\n")
+    written = cst.Module([_spaced(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
     text = "\n\n\n".join([*helpers.values(), written])
-    head = _head(program, text, "\n".join(helpers.values()))
-    docstring = program.source.tree.get_docstring(clean=False)
+    head = _head(program, tree, text, "\n".join(helpers.values()), brought or {})
+    docstring = tree.get_docstring(clean=False)
     opening = ""
     if docstring is not None:
-        opening = cst.Module([program.source.tree.body[0].with_changes(leading_lines=[])]).code.strip("\n") + "\n\n"
-    header = "".join(f"{e.comment.value}\n" for e in program.source.tree.header if e.comment)
+        opening = cst.Module([tree.body[0].with_changes(leading_lines=[])]).code.strip("\n") + "\n\n"
+    header = "".join(f"{e.comment.value}\n" for e in tree.header if e.comment)
     return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
 
 
@@ -49,16 +59,16 @@ def _spaced(node: Any) -> Any:
     return node.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + lines[first:])
 
 
-def _head(program: Program, text: str, helpers: str) -> str:
+def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: Mapping[str, str]) -> str:
     """The imports that the text needs."""
-    tree = ast.parse(text)
-    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    bound = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    made = ast.parse(text)
+    read = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)}
+    bound = {n.name for n in made.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     future: list[str] = []
     inner = {n.arg for n in ast.walk(ast.parse(helpers)) if isinstance(n, ast.arg)}
     standard = {f"import {n}" for n in (_names(helpers) - inner) & sys.stdlib_module_names}
     third: set[str] = set()
-    for statement in program.source.tree.body:
+    for statement in tree.body:
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
             if not isinstance(small, (cst.Import, cst.ImportFrom)):
                 continue
@@ -72,7 +82,8 @@ def _head(program: Program, text: str, helpers: str) -> str:
     for name, line in _OURS.items():
         if name in read and name not in have:
             (standard if name == "math" else third).add(line)
-    groups = [future, sorted(standard, key=_sorting), sorted(third, key=_sorting)]
+    files = {line for name, line in brought.items() if name in read}
+    groups = [future, *(sorted(group, key=_sorting) for group in (standard, third, files))]
     return "\n\n".join("\n".join(g) for g in groups if g)
 
 

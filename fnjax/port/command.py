@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 def _port(options: argparse.Namespace) -> int:
     try:
-        from fnjax.port.engine import port_source
+        from fnjax.port.folder import port_files
     except ImportError as e:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):
@@ -69,10 +69,13 @@ def _port(options: argparse.Namespace) -> int:
         raise UsageError("--args and --cases are for --verify")
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
-    for source in sources:
-        if source.problem:
+    readable = [s for s in sources if not s.problem]
+    texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
+    found = port_files(texts, roots, options.classes, progress() if len(sources) > 1 else None)
+    for source in readable:
+        ported = found.get(source.name)
+        if ported is None:  # of the files that others import from, one of which no class needs anything
             continue
-        ported = port_source(source.text, source.name, options.classes)
         if not ported.problem:
             results.append((source, ported))
         elif source.explicit:
@@ -88,7 +91,7 @@ def _port(options: argparse.Namespace) -> int:
             word = "" if f.severity == "error" else "note: "
             print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _emit(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
-    verdicts = _verify(options, results, len(sources) > 1) if options.verify else {}
+    verdicts = _verify_beside(options, results, len(sources) > 1) if options.verify else {}
     if options.report:
         _write(Path(options.report), json.dumps(_report(results, verdicts), indent=2) + "\n", folders=False)
     if any(v.status == DIFFERS for v in verdicts.values()):
@@ -96,10 +99,28 @@ def _port(options: argparse.Namespace) -> int:
     return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
 
 
-def _verify(
+def _verify_beside(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool
 ) -> dict[tuple[str, str], Verdict]:
-    """Both sides of each class, run; what became of each, by file and class."""
+    """Both sides of each class, run where the ports can import each other; what became of each, by file and class."""
+    if len(results) == 1:
+        return _verify(options, results, many, {})
+    with tempfile.TemporaryDirectory() as folder:
+        modules = {}
+        for source, ported in results:
+            inner = Path("fnjax_ports", os.path.relpath(source.name, source.root))
+            modules[source.name] = ".".join(inner.with_suffix("").parts).removesuffix(".__init__")
+            _write(Path(folder) / inner, ported.code, source.encoding)
+        sys.path.append(folder)
+        try:
+            return _verify(options, results, many, modules)
+        finally:
+            sys.path.remove(folder)
+
+
+def _verify(
+    options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, modules: Mapping[str, str]
+) -> dict[tuple[str, str], Verdict]:
     names = [c.name for _, ported in results for c in ported.classes]
     cases = read_cases(options, names, options.args or "")
     found = {}
@@ -113,6 +134,7 @@ def _verify(
                     source.text,
                     c.name,
                     ported.code,
+                    place=modules.get(source.name, ""),
                     seconds=options.seconds,
                     cases=cases.get(c.name),
                     modes=("eager",) if left else ("eager", "jit"),
@@ -127,10 +149,14 @@ def _verify(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A source: its name, whether the user named it, what it holds in which encoding, or why it cannot be read."""
+    """A source: its name, whether the user named it, what it holds in which encoding, or why it cannot be read.
+
+    Its modules are named from the folder `root`.
+    """
 
     name: str
     explicit: bool
+    root: str
     text: str = ""
     encoding: str = "utf-8"
     problem: str = ""
@@ -144,25 +170,25 @@ def _sources(names: list[str], output: str | None) -> Iterator[Text]:
             out = Path(output).resolve() if output is not None else path.resolve()
             for inner in sorted(path.rglob("*.py")):
                 if not inner.is_dir() and (out == path.resolve() or not inner.resolve().is_relative_to(out)):
-                    yield _read(str(inner), inner, False)
+                    yield _read(str(inner), inner, False, name)
             continue
-        found = _read("<stdin>", None, True) if name == "-" else _read(name, path, True)
+        found = _read("<stdin>", None, True, ".") if name == "-" else _read(name, path, True, str(path.parent))
         if found.problem:
             raise UsageError(found.problem)
         yield found
 
 
-def _read(name: str, path: Path | None, explicit: bool) -> Text:
+def _read(name: str, path: Path | None, explicit: bool, root: str) -> Text:
     """A file, or standard input, as Python reads it: in the encoding that it declares. Its line ends stay."""
     try:
         content = sys.stdin.buffer.read() if path is None else path.read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return Text(name, explicit, content.decode(encoding), encoding)
+        return Text(name, explicit, root, content.decode(encoding), encoding)
     except OSError as e:
         why = e.strerror
     except (SyntaxError, UnicodeDecodeError):
         why = "it is no text in UTF-8 or in an encoding that it declares"
-    return Text(name, explicit, problem=f"cannot read {name!r}: {why}")
+    return Text(name, explicit, root, problem=f"cannot read {name!r}: {why}")
 
 
 def _writable(options: argparse.Namespace, sources: list[Text]) -> None:

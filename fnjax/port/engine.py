@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.assembly import assembled
+from fnjax.port.depth import too_deep
 from fnjax.port.facts import UNKNOWN, Place, State, Value
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
 from fnjax.port.operations import code, support
+from fnjax.port.operators import collect
 from fnjax.port.program import Class, Program, Routine, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
@@ -28,6 +30,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     constants,
     containers,
     control,
+    custom_operators,
     definitions,
     distributions,
     einops_calls,
@@ -55,7 +58,8 @@ from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
 from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
 
-_ROUNDS = 6  # until what functions say of each other must have settled
+_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
+_ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
 
 
 @dataclass(slots=True)
@@ -116,21 +120,39 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         >>> ported.classes
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
-    newline = re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
-    text = re.sub(r"\r\n?", "\n", text)
+    text, newline = with_plain_ends(text)
+    deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+    if too_deep(text):
+        return deep
     try:
+        if not _MENTION.search(text):  # most files of a folder
+            cst.parse_module(text)
+            return _without_classes(filename, classes)
         source = Source.parse(text, filename)
-    except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+    except RecursionError:
+        return deep
     try:
-        ported = _ported(source, text, classes)
+        ported: Ported = port_parsed(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
-        return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+        return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
     finally:
         children.cache_clear()
+        code.cache_clear()
+
+
+def with_plain_ends(text: str) -> tuple[str, str]:
+    """A text with lines that end in a line feed, and how the first of them ended."""
+    return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
+
+
+def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
+    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
+    return Ported(problem=f"{filename} has no {what}")
 
 
 def _where(text: str, error: Exception) -> str:
@@ -154,10 +176,27 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: frozenset[str] | None = None) -> Ported:
+def port_parsed(
+    source: Source,
+    text: str,
+    wanted: Sequence[str] | None,
+    renamed: frozenset[str] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
+) -> Any:
+    """Port what was read.
+
+    Args:
+        source: the file, or files that are linked.
+        text: its text.
+        wanted: the classes to port, by name; None for all.
+        renamed: the names of the file that have an underscore behind them, for the port's own.
+        write: what makes the result of the translated statements; by default a Ported.
+    """
+    write = write or write_whole
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: _evaluated(program, node)
+    collect(program)
     _without_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
@@ -167,38 +206,108 @@ def _ported(source: Source, text: str, wanted: Sequence[str] | None, renamed: fr
             return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
-        return Ported(problem=f"{source.filename} has no torch.autograd.Function class")
+        return _without_classes(source.filename, None)
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
-    for number in range(_ROUNDS):
-        before = _known(program)
-        for known in program.routines.values():
-            known.said = dict(known.arguments)
-            if number < _ROUNDS // 2:  # in later rounds they are joined, to settle
-                known.arguments.clear()
-        units = _units(program, functions)
-        for name in sorted({n for u in units.values() for n in u.called}):
-            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if routine is not None and routine.result is None and routine.node not in units:
-                definitions.port_routine(program, routine)
-        if _known(program) == before:
-            break
-        program.values.clear()
+    units: dict[cst.CSTNode, Unit] = {}
+    for part in _parts(program, functions):
+        units |= _settled(program, [c for c in functions if c.top in part], part)
+        children.cache_clear()  # what a part has had made is of no use to the next
+        code.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.renamed(taken), source.filename)
-        return _ported(again, text, wanted, frozenset(taken))
-    code = assembled(program, list(units.values()))
+        return port_parsed(again, text, wanted, frozenset(taken), write)
+    return write(program, functions, units)
+
+
+def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+    """The text of the port, and what became of the classes."""
+    source = program.source
+    made = assembled(program, list(units.values()))
     try:
-        compile(code, source.filename, "exec", dont_inherit=True)
+        compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        made = [_class(program, c, units) for c in functions]
+        failed = [_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
-        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
-    _undefined(program, units, code)
-    return Ported(code, tuple(_class(program, c, units) for c in functions))
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
+    _undefined(program, units, made)
+    return Ported(made, tuple(_class(program, c, units) for c in functions))
+
+
+def _parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
+    """The statements of the top level that have to do with each other: what one tells may be news to the others."""
+    source = program.source
+    found: list[frozenset[cst.CSTNode]] = []
+    by_name: dict[str, list[cst.CSTNode]] = {}
+    linked: dict[cst.CSTNode, set[cst.CSTNode]] = {s: set() for s in source.tree.body}
+    for statement in source.tree.body:
+        for name in {n.value for n in nodes(statement) if isinstance(n, cst.Name)} & source.providers.keys():
+            by_name.setdefault(name, []).append(statement)
+    for name, users in by_name.items():
+        for provider in source.providers[name]:
+            if not _is_import(provider):
+                linked[provider].update(users)
+                for user in users:
+                    linked[user].add(provider)
+    for cls in functions:
+        for other in (*cls.beside, *_readers(source, cls.name)):
+            linked[cls.top].add(other)
+            linked[other].add(cls.top)
+    for cls in functions:
+        if not any(cls.top in part for part in found):
+            part, waiting = set(), [cls.top]
+            while waiting:
+                if (first := waiting.pop()) not in part:
+                    part.add(first)
+                    waiting += linked[first]
+            found.append(frozenset(part))
+    return found
+
+
+def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
+    """The statements that look an operator up, as `torch.ops.mylib.scale`."""
+    spelled = f"ops.{qualname.replace('::', '.')}"
+    return [s for s in source.tree.body if spelled in code(s)] if "::" in qualname else []
+
+
+def _settled(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The units of a part, when its functions say nothing new of each other; what they still do is a finding."""
+    number = 0
+    inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
+    while True:
+        before = _known(program, inside)
+        routines = [program.routines[n] for n in inside if n in program.routines]
+        for known in routines:
+            known.said = dict(known.arguments)
+            if number < _ROUNDS + len(routines):  # in later rounds they are joined, to settle
+                known.arguments.clear()
+        units = _units(program, functions, part)
+        for name in sorted({n for u in units.values() for n in u.called}):
+            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
+            if routine is not None and routine.result is None and routine.node not in units:
+                definitions.port_routine(program, routine)
+        after = _known(program, inside)
+        if after == before:
+            return units
+        if number > 2 * (_ROUNDS + len(routines)):
+            _unsettled(program, units, before, after)
+            return units
+        number += 1
+        program.values.clear()
+
+
+def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], before: Any, after: Any) -> None:
+    """A finding for each function, or class, of which the last round has still told something new."""
+    changing = {name for old, new in zip(before, after, strict=True) for name in new if new[name] != old.get(name)}
+    message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
+    for unit in units.values():
+        for n in nodes(unit.origin):
+            named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
+            if named and any(name == named or name.endswith(f".{named}") for name in changing):
+                unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
@@ -250,11 +359,12 @@ def _key_name(source: Source) -> str:
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
-def _known(program: Program) -> Any:
+def _known(program: Program, inside: list[Any]) -> Any:
+    routines = [r for n in inside if (r := program.routines.get(n)) is not None]
     return {
         r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated, r.derived)
-        for r in program.routines.values()
-    }, {c.name: dict(c.facts) for c in program.classes.values()}
+        for r in routines
+    }, {c.name: dict(c.facts) for n in inside if (c := program.by_node.get(n)) is not None}
 
 
 def _module(statement: cst.CSTNode) -> Routine:
@@ -271,16 +381,16 @@ def _evaluated(program: Program, node: cst.BaseExpression) -> Value:
         return UNKNOWN
 
 
-def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
-    """The statements of the top level that the classes need, each translated."""
+def _units(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The statements of a part of the top level that its classes need, each translated."""
     units: dict[cst.CSTNode, Unit] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
-        for statement in (cls.top, *program.source.providers.get(cls.name, ())):
+        for statement in (cls.top, *cls.beside, *program.source.providers.get(cls.name, ())):
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
-    body = program.source.tree.body
+    body = sorted(part, key=program.source.position)
     waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
     while waiting:
         first = waiting.pop(0)
@@ -374,7 +484,12 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         if isinstance(statement, cst.FunctionDef):
             routine = program.routine(statement, statement.name.value)
             made, inner = definitions.port_routine(program, routine)
-            return Unit(statement, [made], inner.sink, inner.called)
+            for cls in program.classes.values():
+                if cls.methods.get("forward") is statement and cls.beside:
+                    program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+            behind = program.following.get(statement)
+            inner.sink.imports |= {"fnjax"} if behind else set()
+            return Unit(statement, [made, *([line(behind)] if behind else [])], inner.sink, inner.called)
         result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     except Uncompressed:
         walk = Walk(program, _module(statement), _changing(program, statement), compress=False)
@@ -412,9 +527,13 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
-    found = [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
+    found += [Finding(*program.source.position(n), "dropped", m, "note") for n, m in cls.left_out]
+    found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
-    waiting = sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
+    seen.update(cls.beside)
+    waiting = sorted({n for s in cls.beside if s in units for n in read_names(units[s].made)})
+    waiting += sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
     done: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -93,6 +93,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         elif annotation is not node.returns.annotation:
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
+    made = _mutating(walk, routine, made)
     named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in nodes(node))
     if changes and not named:
         spelled = made.visit(_Spelled(routine.context))
@@ -101,6 +102,59 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.draws or (routine.role in METHODS and program.drawing(routine)):
         made = _with_key(walk, program, routine, made)
     return made, walk
+
+
+def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+    """The body of an operator that mutates arguments, or its register_fake, returns their new values behind its own."""
+    names = walk.program.mutating.get(routine.node, ())
+    if not names or routine.gives == names:
+        return made
+    rebound = walk.program.rebound_in(routine.node.body) & set(names)
+    if rebound or any(n in routine.writes and not _still_given(walk, routine, n) for n in names):
+        lost = ", ".join(sorted(rebound or names))
+        message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
+        walk.report(routine.node.name, "alias", message)
+    several = any(v.parts is not None for v in walk.returns)
+    changed = made.visit(_Mutating(names, several))
+    assert isinstance(changed, cst.FunctionDef)
+    body = lines_of(changed.body)
+    last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
+    if not isinstance(last, (cst.Return, cst.Raise)):
+        body = [*body, line(f"return {', '.join(names)}")]
+    block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
+    return changed.with_changes(body=block.with_changes(body=body))
+
+
+class _Mutating(cst.CSTTransformer):
+    """`return y` with variables behind what is returned."""
+
+    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+        super().__init__()
+        self.names, self.several, self.depth = names, several, 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Functions inside return what they did."""
+        self.depth += 1
+        return self.depth == 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Out again."""
+        self.depth -= 1
+        return updated_node
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        """A lambda has no return."""
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """One return."""
+        value = updated_node.value
+        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
+        if isinstance(value, cst.Tuple):
+            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
+        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
+        assert isinstance(made, cst.SimpleStatementLine)
+        return cst.ensure_type(made.body[0], cst.Return)
 
 
 def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:

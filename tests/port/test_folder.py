@@ -1,0 +1,194 @@
+"""Files of a folder that import from each other."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+from fnjax.__main__ import main
+from fnjax.port.folder import port_files
+from fnjax.port.linking import link
+
+FILES = {
+    "__init__.py": "from .helpers.common import scale_\n",
+    "helpers/__init__.py": "",
+    "helpers/common.py": '''\
+# Licence
+"""Helpers."""
+import torch
+from torch.nn import functional as F
+
+EPS = 0.25
+
+
+def scale_(x, k):
+    x.mul_(k)
+    return x
+
+
+def smooth(x):
+    return F.softplus(x) + EPS
+
+
+def unused(x):
+    return torch.no_such_operation(x)
+''',
+    "swish.py": """\
+import torch
+from torch.autograd import Function
+
+from pkg import scale_
+from pkg.helpers import common
+from .helpers.common import EPS
+from .helpers.common import smooth as soft
+import math as F
+
+
+def helper(EPS):
+    return EPS * F.pi
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x * torch.sigmoid(x)
+        scale_(y, 3.0)
+        return y + common.smooth(x) + soft(x) * EPS + helper(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return g * 3 * (s + x * s * (1 - s)) + g * (1 + EPS) * s + g * F.pi
+""",
+    "other.py": """\
+import torch
+from .swish import *
+from .swish import Swish as Base
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Base.apply(x) + helper(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.no_such_operation(g)
+""",
+}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The package, and what imports it and its port."""
+    for name, text in FILES.items():
+        path = tmp_path / "pkg" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [n for n in sys.modules if n.partition(".")[0] in {"pkg", "pkg_jax"}]:
+        del sys.modules[name]
+
+
+def test_helpers_of_other_files_are_followed(package, capsys):
+    """What a helper does in another file is known, and the port imports the port of it, under the names of its file."""
+    out = package / "pkg_jax"
+    assert main(["port", str(package / "pkg"), "-o", str(out)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"{package}/pkg/other.py:13:16 unknown the porter does not know torch.no_such_operation"
+    ]
+    assert sorted(str(p.relative_to(out)) for p in out.rglob("*.py")) == ["helpers/common.py", "other.py", "swish.py"]
+    common, swish = (out / "helpers/common.py").read_text(), (out / "swish.py").read_text()
+    assert common.startswith('# Licence\n"""Helpers."""\n')
+    assert "unused" not in common
+    for name in ("EPS", "scale_", "smooth as soft"):
+        assert f"from .helpers.common import {name}\n" in swish
+    assert "y = scale_(y, 3.0)" in swish  # it writes to its argument, as its own file says
+    assert "__" not in swish + common
+
+    ported = importlib.import_module("pkg_jax.swish").Swish
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    sigmoid = 1 / (1 + np.exp(-x))
+    expected = 3 * x * sigmoid + 1.25 * np.log1p(np.exp(x)) + 0.25 + 0.0625 + np.pi * x
+    np.testing.assert_allclose(ported.apply(x), expected, rtol=1e-5)
+
+
+@pytest.mark.parity
+def test_verify_runs_ports_that_import_each_other(package, capsys):
+    """`--verify` runs the ports of a folder where they find each other."""
+    main(["port", str(package / "pkg"), "-o", str(package / "pkg_jax"), "--verify", "--class", "Swish"])
+    assert "Swish: proved" in capsys.readouterr().err
+
+
+def test_a_line_stays_a_line():
+    """The text of linked files has each line at its place, also where an import over several lines goes."""
+    files = {
+        "a.py": "from b import (\n    f,\n    unknown,\n)\nimport torch as t\n\nclass A(t.Function): x = f(t)\n",
+        "b.py": "import numpy as t\n\n\ndef f(x):\n    return t.ones(x)\n",
+    }
+    (linked,) = link(files, dict.fromkeys(files, "."))
+    lines = linked.text.split("\n")
+    for name, text in files.items():
+        assert len(text.split("\n")) == len([n for n in range(1, len(lines)) if linked.place(n)[0] == name])
+    assert lines[0] == "from b import unknown"
+    assert lines[6] == "class A(t__a.Function): x = f(t__a)"
+    assert linked.place(7) == ("a.py", 7)
+    assert linked.respelled("a.py", "t__a, t__b") == "t, t__b"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "use", "line"),
+    [
+        ("from .b import f", "f(x)", "from .b import f"),
+        ("from pkg.b import f as h", "h(x)", "from .b import f as h"),
+        ("from b import f", "f(x)", "from b import f"),
+        ("from . import b", "b.f(x)", "from . import b"),
+        ("from pkg import b as c", "c.f(x)", "from . import b as c"),
+        ("import b", "b.f(x)", "import b"),
+        ("from .again import f", "f(x)", "from .b import f"),
+        ("from .b import *", "f(x)", "from .b import f"),
+    ],
+)
+def test_imports_point_at_the_port(tmp_path, monkeypatch, spelled, use, line):
+    """However a file imports a helper of the folder, its port imports the helper's port."""
+    (tmp_path / "pkg").mkdir()
+    monkeypatch.chdir(tmp_path)
+    cls = f"""\
+import torch
+{spelled}
+
+
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return {use}
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
+    files = {
+        "pkg/a.py": cls,
+        "pkg/b.py": "import torch\n\n\ndef f(x):\n    return torch.relu(x)\n",
+        "pkg/again.py": "from .b import f\n",
+    }
+    found = port_files(files, dict.fromkeys(files, "pkg"))
+    assert [c.status for c in found["pkg/a.py"].classes] == ["ported"], found["pkg/a.py"].findings
+    assert line in found["pkg/a.py"].code.splitlines()
+    assert f"return {use}" in found["pkg/a.py"].code
+    assert "jax.nn.relu(x)" in found["pkg/b.py"].code
+
+
+def test_processes_give_what_one_gives(monkeypatch):
+    """Many files are ported in several processes, to the same texts in the same order."""
+    text = FILES["swish.py"].replace("from pkg", "from elsewhere").replace("from .helpers", "from elsewhere")
+    files = {f"f{i}.py": text for i in range(3)}
+    one = port_files(files, dict.fromkeys(files, "."))
+    monkeypatch.setattr("fnjax.port.folder._WORTH", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert port_files(files, dict.fromkeys(files, ".")) == one
+    assert list(one) == list(files)
