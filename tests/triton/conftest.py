@@ -3,4 +3,4 @@
 import importlib.util
 
 if importlib.util.find_spec("fnjax.triton") is None:
-    collect_ignore_glob = ["test_goldens.py", "test_gradients.py", "test_narrow.py", "kernels/*"]
+    collect_ignore_glob = ["test_goldens.py", "test_gradients.py", "test_narrow.py", "twins.py", "kernels/*"]
