@@ -123,7 +123,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
-    except RecursionError:
+    except (RecursionError, KeyError):  # libcst loses its place where the stack ends
         return deep
     try:
         ported: Ported = port_parsed(source, text, classes)
