@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fnjax.port import engine, port_source, walk
+from fnjax.port import port_source, settling, walk
 from tests.port.test_classes import module
 
 FILE = """\
@@ -116,7 +116,7 @@ def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
 
 def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
     """The same for what functions say of each other."""
-    monkeypatch.setattr(engine, "_ROUNDS", -100)
+    monkeypatch.setattr(settling, "_ROUNDS", -100)
     ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return x.exp()\n\n\n"))
     assert [c.status for c in ported.classes] == ["partial"]
     assert "depends on itself" in ported.findings[0].message
