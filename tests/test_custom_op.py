@@ -108,8 +108,10 @@ WRAPPERS = {
     "shard_map": sharded,
 }
 
+SLOW = {"jit of vmap", "vmap of jit", "remat", "shard_map"}
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+
+@pytest.mark.parametrize("wrapper", [pytest.param(w, marks=pytest.mark.slow) if w in SLOW else w for w in WRAPPERS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_transforms(kind, wrapper):
     """In every transform an operator has the values, gradients, second derivatives and Hessian of x³."""

@@ -111,6 +111,12 @@ CASES = {
 }
 CASES["bfloat16"] = (block, *jax.tree.map(lambda x: x.astype(jnp.bfloat16), (W, BATCH)))
 
+QUICK = {"mlp", "scan of Functions", "weights used twice", "cond", "custom_vjp", "tokens"}  # the others: make test-all
+
+
+def marked(names):
+    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
 
 def is_float(x):
     return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
@@ -146,7 +152,7 @@ def flops(fun, *args):
     return jax.jit(fun).lower(*args).compile().cost_analysis().get("flops", 0)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", marked(CASES))
 def test_halves(name):
     """Both halves give jax.vjp's numbers, compiled, and what is pending has one structure in and out of jit."""
     f, weights, inputs = CASES[name]
@@ -169,7 +175,7 @@ def test_halves(name):
 COUNTED = ["mlp", "transformer block", "scan", "scan of Functions", "weights used twice", "convolution", "cond"]
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", marked(COUNTED))
 def test_operations_are_done_once(name):
     """By XLA's count the halves together do at most 1.01 of the whole, and the second has a share of it."""
     f, weights, inputs = CASES[name]
