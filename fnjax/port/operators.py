@@ -44,8 +44,20 @@ def collect(program: Program) -> None:
                 _register(program, found[0], found[1], statement, call, function, functions)
 
 
+def _lines(statement: cst.CSTNode) -> Iterator[cst.BaseSmallStatement]:
+    """The lines of a statement of the top level, those in the blocks of an `if` or a `try` among them."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        yield from statement.body
+    elif not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+        for block in (n for n in nodes(statement) if isinstance(n, cst.IndentedBlock)):
+            for inner in block.body:
+                yield from inner.body if isinstance(inner, cst.SimpleStatementLine) else ()
+
+
 def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
-    for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+    for small in _lines(statement):
+        if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
+            yield "", small.value  # `custom_op("mylib::f", f, mutates_args=())`, which is looked up by name
         if not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call) or len(small.targets) != 1:
             continue
         if isinstance(small.targets[0].target, cst.Name):
@@ -74,7 +86,7 @@ def _calls(statement: cst.CSTNode) -> Iterator[tuple[cst.Call, cst.FunctionDef |
         for decorator in statement.decorators:
             node = decorator.decorator
             yield node if isinstance(node, cst.Call) else cst.Call(node), statement
-    for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+    for small in _lines(statement):
         if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             yield small.value, None
 
