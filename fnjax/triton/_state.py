@@ -20,6 +20,7 @@ class State:
     def __init__(self, grid, in_sequence=False, programs=None):
         self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
         self.buffers = []
+        self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all
         self.written = set()
 

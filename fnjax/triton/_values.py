@@ -42,18 +42,19 @@ class Tensor:
     @property
     def data(self):
         """The array, grid before block; of size 1 where nothing changes."""
-        if self._data is None:
-            if self.form is not None:
-                small = self.form.concrete and _size(self.form) <= KNOWN_LIMIT
-                self._data = self.form.array(np if small else jnp).astype(self._type.array if small else canonical(self._type))
-            else:
-                found = None if self.rest is None else self.rest.data
-                for form in self.conditions:
-                    xp = np if form.concrete and _size(form) <= KNOWN_LIMIT else jnp
-                    truth = form.array(xp) >= 0
-                    found = truth if found is None else _pair(operator.and_, found, truth)
-                self._data = found
-        return self._data
+        if self._data is not None:
+            return self._data
+        if self.form is not None:
+            xp = np if _is_small(self.form) else jnp
+            found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
+        else:
+            found = None if self.rest is None else self.rest.data
+            for form in self.conditions:
+                met = form.array(np if _is_small(form) else jnp) >= 0
+                found = met if found is None else _pair(operator.and_, found, met)
+        if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
+            self._data = found
+        return found
 
     @property
     def known(self):
@@ -61,8 +62,8 @@ class Tensor:
         if self._data is not None:
             return isinstance(self._data, np.ndarray)
         if self.form is not None:
-            return self.form.concrete and _size(self.form) <= KNOWN_LIMIT
-        return (self.rest is None or self.rest.known) and all(f.concrete and _size(f) <= KNOWN_LIMIT for f in self.conditions)
+            return _is_small(self.form)
+        return (self.rest is None or self.rest.known) and all(map(_is_small, self.conditions))
 
     def uniform(self):
         """The one number that all programs see, where it is known; else None."""
@@ -155,6 +156,10 @@ def _size(form):
     return form.base.size * int(np.prod([n for n, s in zip(form.shape, form.strides, strict=True) if s], dtype=int))
 
 
+def _is_small(form):
+    return form.concrete and _size(form) <= KNOWN_LIMIT
+
+
 def _aligned(data, rank):
     """An array whose block has `rank` axes."""
     missing = LEAD + rank - data.ndim
@@ -171,7 +176,7 @@ def of_form(form, kind):
     low, high = form.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
     if limits is None or low < limits.min or high > limits.max:
-        return Tensor(form.array(np if form.concrete and _size(form) <= KNOWN_LIMIT else jnp).astype(kind.array), kind, form.shape)
+        return Tensor(form.array(np if _is_small(form) else jnp).astype(kind.array), kind, form.shape)
     return Tensor(None, kind, form.shape, form=form)
 
 
@@ -344,6 +349,11 @@ def both(a, b):
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
 
 
+def either(a, b):
+    """The disjunction of two truths."""
+    return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, truth(a), truth(b))
+
+
 def truth(value):
     """Whether numbers are not zero."""
     value = as_tensor(value)
@@ -354,6 +364,9 @@ def truth(value):
 
 def negation(value):
     value = truth(value)
+    if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
+        form = value.conditions[0].negated().plus(number(-1))
+        return Tensor(None, types.int1, value.shape, conditions=(form,))
     return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
 
 
