@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
-.PHONY: help demo test test-all parity bench gpu lint format docs build clean versions
+.PHONY: help demo test test-all parity triton triton-goldens bench gpu lint format docs build clean versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: $(STAMP)/demo ## train a digit classifier whose activation, normalisation 
 
 # An -m in PYTEST_ARGS takes the place of this one.
 test: $(STAMP)/test versions ## run the tests, doctests among them: 5 minutes at most on two cores
-	$(PYTEST) -m 'not slow and not parity' $(PYTEST_ARGS)
+	$(PYTEST) -m 'not slow and not parity and not triton' $(PYTEST_ARGS)
 
 test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and parity, where PyTorch is installed)
 	$(PYTEST) $(PYTEST_ARGS)
@@ -44,6 +44,12 @@ test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and
 parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
 	@$(BIN)/python -c 'import torch; print("PyTorch", torch.__version__)'
 	$(PYTEST) -m parity $(PYTEST_ARGS)
+
+triton: ## run the tests that make Triton's interpreter repeat its goldens, in an environment of their own
+	@$(MAKE) --no-print-directory VENV=$(VENV)-triton triton-goldens
+
+triton-goldens: $(STAMP)/triton versions
+	$(PYTEST) -m triton $(PYTEST_ARGS)
 
 bench: $(STAMP)/parity $(STAMP)/test versions ## measure, and write benchmarks/REPORT.md (on a machine with nothing else to do)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -119,4 +125,10 @@ $(STAMP)/docs: pyproject.toml | $(STAMP)/pip
 $(STAMP)/parity: pyproject.toml | $(STAMP)/pip
 	@echo 'Installing PyTorch into $(VENV) (some minutes the first time)'
 	$(PIP) --group parity
+	@touch $@
+
+# After PyTorch, whose own Triton is another one, and after the tests' packages, which bring a newer NumPy.
+$(STAMP)/triton: pyproject.toml | $(STAMP)/parity $(STAMP)/test
+	@echo 'Installing Triton into $(VENV)'
+	$(PIP) --group triton
 	@touch $@

@@ -58,7 +58,8 @@ The output holds the Function classes and what they need of the file, and what o
 `def f(x): return C.apply(x, 2)`); layers and scripts that no Function needs stay behind. It imports fnjax, jax, jax.numpy, numpy and the
 standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
-`raise NotImplementedError` in its place; what is right un-jitted (`untraced`), and what drops a write that only the caller
+`raise NotImplementedError` in its place; the operations that are known stand on a
+[page of their own](../torch-operations.md); what is right un-jitted (`untraced`), and what drops a write that only the caller
 would see (`in-place`), stands there and runs.
 
 ## Folders {#folders}

@@ -26,10 +26,22 @@ _HOMES = {
     "IntermediateError": "fnjax._errors",
     "MissingMethodError": "fnjax._errors",
     "OnceDifferentiableError": "fnjax._errors",
+    "OperatorError": "fnjax._errors",
     "OutputError": "fnjax._errors",
+    "SchemaError": "fnjax._errors",
+    "UnknownOperatorError": "fnjax._errors",
     "Function": "fnjax._class.function",
     "once_differentiable": "fnjax._class.once",
+    "Library": "fnjax._op.definition",
+    "custom_op": "fnjax._op.definition",
+    "triton_op": "fnjax._op.definition",
+    "wrap_triton": "fnjax._op.definition",
+    "CustomOpDef": "fnjax._op.operator",
+    "ops": "fnjax._op.registry",
+    "dtype": "fnjax._op.schema",
+    "infer_schema": "fnjax._op.schema",
     "saved_tensors_hooks": "fnjax._call.hooks",
+    "split_vjp": "fnjax._split.vjp",
     "SavedReport": "fnjax.graph",
     "make_dot": "fnjax.graph",
     "saved_report": "fnjax.graph",
@@ -58,7 +70,19 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._errors import IntermediateError as IntermediateError
     from fnjax._errors import MissingMethodError as MissingMethodError
     from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
+    from fnjax._errors import OperatorError as OperatorError
     from fnjax._errors import OutputError as OutputError
+    from fnjax._errors import SchemaError as SchemaError
+    from fnjax._errors import UnknownOperatorError as UnknownOperatorError
+    from fnjax._op.definition import Library as Library
+    from fnjax._op.definition import custom_op as custom_op
+    from fnjax._op.definition import triton_op as triton_op
+    from fnjax._op.definition import wrap_triton as wrap_triton
+    from fnjax._op.operator import CustomOpDef as CustomOpDef
+    from fnjax._op.registry import ops as ops
+    from fnjax._op.schema import dtype as dtype
+    from fnjax._op.schema import infer_schema as infer_schema
+    from fnjax._split.vjp import split_vjp as split_vjp
     from fnjax.graph import SavedReport as SavedReport
     from fnjax.graph import make_dot as make_dot
     from fnjax.graph import saved_report as saved_report

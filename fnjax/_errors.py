@@ -10,7 +10,10 @@
     ├── BatchingError        (RuntimeError)         what a `vmap` method returned
     ├── OnceDifferentiableError (RuntimeError)      a second derivative that was ruled out
     ├── ClosureError         (RuntimeError)         a captured array is being differentiated
-    └── IntermediateError    (RuntimeError)         a saved value without a second derivative
+    ├── IntermediateError    (RuntimeError)         a saved value without a second derivative
+    ├── SchemaError          (ValueError)           how a custom operator is declared
+    ├── OperatorError        (RuntimeError)         how a custom operator was called, or what it returned
+    └── UnknownOperatorError (AttributeError)       a custom operator that was not defined
 
 Each is also an instance of the exception that PyTorch raises in its place, so `except RuntimeError` written for
 PyTorch goes on working.
@@ -69,6 +72,18 @@ class ClosureError(FnjaxError, RuntimeError):
 
 class IntermediateError(FnjaxError, RuntimeError):
     """A saved intermediate has no derivative of its own, and a second derivative needs it."""
+
+
+class SchemaError(FnjaxError, ValueError):
+    """A custom operator cannot be declared so."""
+
+
+class OperatorError(FnjaxError, RuntimeError):
+    """A custom operator was called with what its schema refuses, returned so, or lacks a registration."""
+
+
+class UnknownOperatorError(FnjaxError, AttributeError):
+    """`fnjax.ops` has no such operator."""
 
 
 for _error in list(globals().values()):

@@ -135,6 +135,8 @@ STATED = [
     "- Forward over reverse where `backward` is not linear in `grad_output` (clipping, a constant added): it needs the",
     "  transpose of `backward`, which does not exist.",
     "- The second derivative of a `backward` marked `once_differentiable`: that is what the mark says.",
+    "- `jax.hessian` of a [custom operator](guides/custom-operators.md) whose backward calls an operator with a NumPy",
+    "  body: JAX cannot transpose the callback. `jax.jacrev(jax.grad(f))` works.",
     "- The second derivative of a saved intermediate that JAX cannot differentiate: save an input or output instead.",
     "",
     "## What is ignored",

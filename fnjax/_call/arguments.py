@@ -49,6 +49,8 @@ class Arguments:
         operands: Arrays = []
         for i, arg in enumerate(args):
             start, rest = len(operands), None
+            # In this order: with pytree an array by itself is a tensor still, and without it a container is looked
+            # into for tracers alone, as its concrete arrays are static to forward.
             if is_tensor(arg):
                 kind: Kind = "tensor"
                 operands.append(to_tensor(arg))

@@ -135,6 +135,7 @@ def _take_gradient(record: Record, grad: Any, operand: int, index: int, leaf: st
     grad = to_tensor(grad)
     if grad.shape != aval.shape:
         grad = _sum_to_size(record, grad, aval.shape, index, leaf)
+    # JAX wants a cotangent of the argument's very type, and a weak type is another.
     if grad.dtype == aval.dtype and not grad.weak_type:
         return jnp.conj(grad) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else grad
     is_complex = jnp.issubdtype(aval.dtype, jnp.complexfloating)

@@ -10,6 +10,7 @@ from fnjax._jax.trees import has_leaf, is_tracer
 
 def captures_tracers(value: Any, depth: int = 4) -> bool:
     """Whether a function has a tracer in its closure or defaults, or calls one that has."""
+    # A function may hold itself, so there is an end; what lies deeper is met when the rule runs, and is an error there.
     function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
     if not isinstance(function, types.FunctionType) or not depth:
         return False

@@ -92,6 +92,7 @@ def run_alone(
         with inside_derivative(False):
             return call_forward(definition, ctx, args, keywords)
     except Exception as e:
+        # Only now are the arguments taken apart for the message: a call that goes well does not pay for it.
         arguments = Arguments(definition.parameters, keywords)
         operands = arguments.take(definition.name, args, pytree=definition.options.pytree)
         explain(e, definition, arguments, definition.forward, operands)

@@ -33,6 +33,7 @@ def push(record: Record, residuals: Sequence[Any], tangents: Sequence[Any]) -> A
         inside_derivative(True),
     ):
         returned = definition.jvp(ctx, *record.arguments.tangents(given))
+    # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
     is_many = isinstance(returned, tuple) and (form.make is not None or not definition.options.pytree)
     members = returned if is_many else (returned,)
     if len(members) != len(form.members):

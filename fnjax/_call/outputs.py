@@ -52,6 +52,7 @@ def take_outputs(definition: Definition, returned: Any) -> tuple[Arrays, Outputs
             raise container_output(definition.forward, where, member, len(taken))
         arrays += taken
         members.append(rest)
+    # A named tuple takes its members one by one; its `_make` takes them as a tuple does.
     make = getattr(type(returned), "_make", tuple) if is_tuple else None
     return arrays, Outputs(tuple(members), make)
 

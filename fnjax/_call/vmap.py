@@ -78,6 +78,7 @@ def _axes(definition: Definition, member: Any, count: int) -> list[int | None]:
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     if axis is None:
         return shape
+    # A scalar has no axis to take away: what is given for it is equal to no shape.
     return tuple(n for i, n in enumerate(shape) if i != axis % len(shape)) if shape else (-1,)
 
 

@@ -15,9 +15,11 @@ from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.jacobian import show_progress
+from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
 from fnjax._check.problem import Problem, Selection, name_arguments
 from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
 from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
+from fnjax._op.operator import CustomOpDef
 
 SUCCESS = "SUCCESS"
 SKIPPED = "SKIPPED"
@@ -99,6 +101,16 @@ def opcheck(
 
     All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
+    A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not look whether its gradient is
+    right, which `gradcheck` does:
+
+    | test | what it compares |
+    |---|---|
+    | `test_schema` | arguments and results with the schema; arguments before and after |
+    | `test_autograd_registration` | the gradients that `register_autograd` gives with the arguments, if it was called |
+    | `test_faketensor` | shapes and dtypes that `register_fake` (or tracing the body) gives with the results |
+    | `test_aot_dispatch_dynamic` | results and gradients under `jax.jit` with those outside |
+
     Examples:
         >>> import jax.numpy as jnp, numpy as np, fnjax
         >>> print(opcheck(jnp.tanh, np.array([0.5, 1.5]), test_utils=["test_gradcheck", "test_jit"]))
@@ -123,22 +135,33 @@ def opcheck(
         OpcheckError: a test failed.
         ValueError: an unknown test; no input to differentiate; a negative tolerance or seed.
     """
-    names = list(TESTS) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
-    unknown = [name for name in names if name not in TESTS]
+    tests: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
+    names = list(tests) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
+    unknown = [name for name in names if name not in tests]
     if unknown:
-        raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(TESTS)}")
+        raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(tests)}")
+    tolerances = {name: x for name, x in (("atol", atol), ("rtol", rtol)) if x is not None}
+    refuse_numbers(seed, **tolerances)
+    if isinstance(func, CustomOpDef):
+        return _run(tests, names, OperatorSubject(func, as_tuple(inputs), kwargs or {}, tolerances), raise_exception)
     refuse_class(func, "opcheck")
-    refuse_numbers(seed, **{name: x for name, x in (("atol", atol), ("rtol", rtol)) if x is not None})
     args = as_tuple(inputs)
     chosen = choose(func, args, argnums)
     with double_precision(args):
         subject = _Subject(func, args, dict(kwargs or {}), chosen, atol, rtol, seed)
-        results = OpcheckResults()
-        for name in show_progress(names, "opcheck"):
-            try:
-                results[name] = TESTS[name](subject) or SUCCESS
-            except Exception as e:  # noqa: BLE001 - whatever it is, it is what the table shows
-                results[name] = e
+        return _run(tests, names, subject, raise_exception)
+
+
+def _run(
+    tests: Mapping[str, Callable[[Any], str | None]], names: Sequence[str], subject: Any, raise_exception: bool
+) -> OpcheckResults:
+    """Run tests of a subject; what they raise is what the table shows."""
+    results = OpcheckResults()
+    for name in show_progress(names, "opcheck"):
+        try:
+            results[name] = tests[name](subject) or SUCCESS
+        except Exception as e:  # noqa: BLE001 - whatever it is, it is what the table shows
+            results[name] = e
     if results.failures and raise_exception:
         first = next(iter(results.failures.values()))
         details = join_failures({name: f"{type(e).__name__}: {e}" for name, e in results.failures.items()})

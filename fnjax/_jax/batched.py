@@ -39,6 +39,7 @@ def batched_derivative(
 
     def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert derivative.pull is not None
+        # An operand that all examples share gets the sum of their gradients.
         grads = vmap(derivative.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
         return [
             None if g is None else g.sum(0) if dim is None else jax.numpy.moveaxis(g, 0, dim)

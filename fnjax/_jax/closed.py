@@ -43,6 +43,7 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
 
     def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert pull is not None
+        # Captured arrays have no gradient: where one is differentiated, `run` below has refused.
         return [None] * n + pull([*residuals[:n_pull], *residuals[n - n_forward :]], cotangents)
 
     def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:

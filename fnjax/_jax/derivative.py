@@ -140,6 +140,7 @@ def _batch(
     avals: Any,
     **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
+    # Where nothing is batched the equation stays one, as it is for one example.
     # Backward may speak of an axis that has a name, and nobody can look into it before it is called.
     if all(dim is None for dim in dims) and is_unnamed(axis):
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)

@@ -76,6 +76,7 @@ def _adds_constant(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -
 
 
 def _walk(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> tuple[bool, list[bool], list[bool]]:
+    # Two marks for each variable: whether it depends on the linear inputs, and whether it is known to be zero.
     dependent = {v for v, d in zip(jaxpr.invars, depends, strict=True) if d}
     zero = {v for v, z in zip(jaxpr.invars, zeros, strict=True) if z}
 

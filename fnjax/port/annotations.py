@@ -28,6 +28,17 @@ class Annotation(cst.CSTTransformer):
         """`Tensor`."""
         return self._named(original_node, updated_node)
 
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        """`Base[int]` where the port's class has lost the base that took a subscript."""
+        name = self.program.resolve(original_node.value).removeprefix("file:")
+        cls = self.program.classes.get(name)
+        if cls is None:
+            return updated_node
+        family = {c.name: c for c in (cls, *self.program.ancestors(cls))}.values()
+        taken = any("__class_getitem__" in c.methods for c in family)
+        taken = taken or any(_of_python(b) for c in family for b in c.bases)
+        return updated_node if taken else updated_node.value
+
     def _named(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
         name = self.walk.name_of(node) or self.program.resolve(node)
         if (name.startswith("torch.") and name.endswith("Tensor")) or name in {
@@ -50,3 +61,9 @@ class Annotation(cst.CSTTransformer):
         if not name or name.startswith("?") or not standard:
             raise LookupError(name)
         return same
+
+
+def _of_python(base: str) -> bool:
+    """Whether a base is of Python itself."""
+    root = base.split(".", maxsplit=1)[0]
+    return root in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, root)

@@ -26,8 +26,9 @@ def without_backward_calls(tree: cst.Module, positions: Positions) -> cst.Module
 
 
 class _Functions(Located):
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return True
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        """No function stands in a line."""
+        return False
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         calls = {n: found for n in nodes(original_node.body) if (found := _backward(n)) is not None}

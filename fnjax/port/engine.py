@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.assembly import assembled
-from fnjax.port.facts import UNKNOWN, Place, State, Value
-from fnjax.port.linking import Linked
+from fnjax.port.depth import too_deep
 from fnjax.port.located import children
-from fnjax.port.naming import Source, bindings, bound_names, changed, read_names
+from fnjax.port.naming import Source, bindings, bound_names, read_names
 from fnjax.port.operations import code, support
-from fnjax.port.program import Class, Program, Routine, nodes
+from fnjax.port.operators import collect
+from fnjax.port.program import Class, Program, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
     attempts,
@@ -29,6 +28,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     constants,
     containers,
     control,
+    custom_operators,
     definitions,
     distributions,
     einops_calls,
@@ -54,19 +54,12 @@ from fnjax.port.rules.places import places_of_mask
 from fnjax.port.rules.recomputed import recomputation
 from fnjax.port.rules.returning_loops import returning_loop
 from fnjax.port.rules.written_choices import written_choice
-from fnjax.port.walk import Sink, Stop, Uncompressed, Walk, line
+from fnjax.port.settling import find_parts, settle
+from fnjax.port.terms import Unit
+from fnjax.port.units import evaluate
+from fnjax.port.walk import Walk
 
-_ROUNDS = 6  # until what functions say of each other must have settled
-
-
-@dataclass(slots=True)
-class Unit:
-    """A statement of the top level, translated."""
-
-    origin: cst.CSTNode
-    made: list[Any]
-    sink: Sink
-    called: set[str] = field(default_factory=set)
+_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 
 
 def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | None = None) -> Ported:
@@ -118,22 +111,28 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
     text, newline = with_plain_ends(text)
+    deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+    if too_deep(text):
+        return deep
     try:
-        if "Function" not in text:  # most files of a folder
+        if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
             return _without_classes(filename, classes)
         source = Source.parse(text, filename)
-    except (cst.ParserSyntaxError, SyntaxError, ValueError, RecursionError, UnicodeError) as e:
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+    except (RecursionError, KeyError):  # libcst loses its place where the stack ends
+        return deep
     try:
-        ported: Ported = _ported(source, text, classes)
+        ported: Ported = port_parsed(source, text, classes)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
-        return Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+        return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
     finally:
         children.cache_clear()
+        code.cache_clear()
 
 
 def with_plain_ends(text: str) -> tuple[str, str]:
@@ -142,7 +141,7 @@ def with_plain_ends(text: str) -> tuple[str, str]:
 
 
 def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
-    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class"
+    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
     return Ported(problem=f"{filename} has no {what}")
 
 
@@ -167,17 +166,27 @@ def _failed(source: Source, error: Exception) -> Ported:
     )
 
 
-def _ported(
+def port_parsed(
     source: Source,
     text: str,
     wanted: Sequence[str] | None,
     renamed: frozenset[str] | None = None,
-    write: Callable[..., Any] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
 ) -> Any:
-    write = write or _written
+    """Port what was read.
+
+    Args:
+        source: the file, or files that are linked.
+        text: its text.
+        wanted: the classes to port, by name; None for all.
+        renamed: the names of the file that have an underscore behind them, for the port's own.
+        write: what makes the result of the translated statements; by default a Ported.
+    """
+    write = write or write_whole
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
-    program.evaluate = lambda node: _evaluated(program, node)
+    program.evaluate = lambda node: evaluate(program, node)
+    collect(program)
     _without_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
@@ -191,105 +200,31 @@ def _ported(
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
-    for number in range(_ROUNDS):
-        before = _known(program)
-        for known in program.routines.values():
-            known.said = dict(known.arguments)
-            if number < _ROUNDS // 2:  # in later rounds they are joined, to settle
-                known.arguments.clear()
-        units = _units(program, functions)
-        for name in sorted({n for u in units.values() for n in u.called}):
-            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if routine is not None and routine.result is None and routine.node not in units:
-                definitions.port_routine(program, routine)
-        if _known(program) == before:
-            break
-        program.values.clear()
+    units: dict[cst.CSTNode, Unit] = {}
+    for part in find_parts(program, functions):
+        units |= settle(program, [c for c in functions if c.top in part], part)
+        children.cache_clear()  # what a part has had made is of no use to the next
+        code.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.renamed(taken), source.filename)
-        return _ported(again, text, wanted, frozenset(taken), write)
+        return port_parsed(again, text, wanted, frozenset(taken), write)
     return write(program, functions, units)
 
 
-def _written(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
     """The text of the port, and what became of the classes."""
     source = program.source
-    code = assembled(program, list(units.values()))
+    made = assembled(program, list(units.values()))
     try:
-        compile(code, source.filename, "exec", dont_inherit=True)
+        compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        made = [_class(program, c, units) for c in functions]
+        failed = [_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
-        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in made))
-    _undefined(program, units, code)
-    return Ported(code, tuple(_class(program, c, units) for c in functions))
-
-
-def port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:
-    """Port files that import from each other; by their names, without those that no class needs.
-
-    Args:
-        linked: the files.
-        classes: the Function classes to port, by name; all by default.
-
-    Raises:
-        ValueError: where they cannot be ported together.
-    """
-
-    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> dict[str, Ported]:
-        whole = _written(program, functions, units)
-        if not whole.code:
-            raise ValueError
-        return _apart(linked, program, functions, units, whole)
-
-    try:
-        found = _ported(Source.parse(linked.text, "<linked>"), linked.text, linked.classes(classes), write=write)
-    except Exception as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
-    finally:
-        children.cache_clear()
-    if isinstance(found, Ported):
-        raise ValueError(found.problem)
-    return dict(found)
-
-
-def _apart(
-    linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
-) -> dict[str, Ported]:
-    """The port of each file."""
-    source, here = program.source, next(iter(linked.starts))
-    files: dict[str, list[Any]] = {}
-    for statement in source.tree.body:
-        if statement in source.positions:
-            here, _ = linked.place(source.position(statement)[0])
-        files.setdefault(here, []).append(statement)
-    found = {}
-    for name, body in files.items():
-        own = [units[s] for s in body if s in units]
-        if not own:
-            continue
-        header = source.tree.header  # the comments in front of the other files belong to their first statements
-        if linked.starts[name]:
-            header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
-        code = assembled(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
-        classes = []
-        for cls, made in zip(functions, whole.classes, strict=True):
-            if linked.place(source.position(cls.node)[0])[0] == name:
-                findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
-                classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
-        found[name] = Ported(linked.respelled(name, code), tuple(classes))
-    return found
-
-
-def _placed(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
-    """A finding with its place in the file; one in another file stands at the class that needs that."""
-    file, here = linked.place(finding.line)
-    message = linked.respelled(file, finding.message)
-    if file == name:
-        return replace(finding, line=here, message=message)
-    return replace(finding, line=linked.place(line)[1], col=1, message=f"{message} ({file}:{here})")
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
+    _undefined(program, units, made)
+    return Ported(made, tuple(_class(program, c, units) for c in functions))
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
@@ -317,7 +252,7 @@ def _without_dead_branches(program: Program) -> None:
     for statement in program.source.tree.body:
         branch: cst.CSTNode | None = statement
         while isinstance(branch, cst.If):
-            holds = _evaluated(program, branch.test).literal
+            holds = evaluate(program, branch.test).literal
             dead = [branch.orelse] if holds is True and branch.orelse else branch.body.body if holds is False else []
             for name, definition in (b for part in dead for b in bindings(part)):
                 known = program.source.definitions.get(name, [])
@@ -341,158 +276,6 @@ def _key_name(source: Source) -> str:
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
-def _known(program: Program) -> Any:
-    return {
-        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated, r.derived)
-        for r in program.routines.values()
-    }, {c.name: dict(c.facts) for c in program.classes.values()}
-
-
-def _module(statement: cst.CSTNode) -> Routine:
-    body = cst.IndentedBlock([statement])  # type: ignore[list-item] # a statement of the top level
-    return Routine(cst.FunctionDef(cst.Name("module"), cst.Parameters(), body), "module", "module")
-
-
-def _evaluated(program: Program, node: cst.BaseExpression) -> Value:
-    """What is known of the value of an expression at the top level."""
-    walk = Walk(program, _module(cst.SimpleStatementLine([cst.Expr(node)])), State())
-    try:
-        return walk.expr(node).value
-    except (Stop, Uncompressed):
-        return UNKNOWN
-
-
-def _units(program: Program, functions: list[Class]) -> dict[cst.CSTNode, Unit]:
-    """The statements of the top level that the classes need, each translated."""
-    units: dict[cst.CSTNode, Unit] = {}
-    waiting: list[cst.CSTNode] = []
-    for cls in functions:
-        for statement in (cls.top, *program.source.providers.get(cls.name, ())):
-            if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
-                waiting.append(statement)
-    names = {f"{c.name}.apply" for c in functions}
-    body = program.source.tree.body
-    waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
-    while waiting:
-        first = waiting.pop(0)
-        if first in units:
-            continue
-        units[first] = _unit(program, first)
-        _left_over(program, units[first])
-        for name in sorted(read_names(units[first].made)):
-            providers = program.source.providers.get(name, ())
-            waiting.extend(p for p in providers if p not in units and not _is_import(p))
-    for wrapper in body:
-        applied = _applies(wrapper)
-        if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
-            _add_wrapper(program, units, wrapper)
-    for unit in units.values():
-        _without_raising(program, unit, units)
-    return units
-
-
-def _applies(statement: cst.CSTNode) -> cst.CSTNode:
-    """What `f = C.apply` assigns, or the one thing that `def f(x): return C.apply(x, 2)` or such a lambda returns."""
-    body: Sequence[Any] = ()
-    if isinstance(statement, cst.FunctionDef) and not statement.decorators:
-        body = statement.body.body[statement.get_docstring() is not None :]
-    elif isinstance(statement, cst.SimpleStatementLine):
-        body = statement.body
-    while len(body) == 1 and isinstance(body[0], cst.SimpleStatementLine):
-        body = body[0].body
-    value = body[0].value if len(body) == 1 and isinstance(body[0], (cst.Return, cst.Assign)) else None
-    return value.body if isinstance(value, cst.Lambda) else value or cst.Pass()
-
-
-def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode) -> None:
-    """Take a wrapper along, if it is ported whole and needs nothing else."""
-    unit = _unit(program, wrapper)
-    _left_over(program, unit)
-    needed = {p for n in read_names(unit.made) for p in program.source.providers.get(n, ())} - {wrapper}
-    if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or _is_import(p) for p in needed):
-        units[wrapper] = unit
-
-
-def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
-    """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
-    waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
-    while waiting:
-        part = waiting.pop()
-        inside = _run_on_import if part is unit else nodes
-        calls = {code(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
-        for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
-            seen.add(provider)
-            if not isinstance(provider, cst.FunctionDef) or provider not in units:
-                continue
-            part = units[provider]
-            waiting.append(part)
-            left = any(f.severity == "error" for f in part.sink.findings)
-            if left and "raise NotImplementedError(" in code(part.made[0]):
-                message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
-                unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
-                unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
-                return
-
-
-def _run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
-    if isinstance(node, cst.Call):
-        yield from nodes(node)
-    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
-        for child in children(node):
-            yield from _run_on_import(child)
-
-
-def _left_over(program: Program, unit: Unit) -> None:
-    """A name of torch's that no rule has translated is a finding: the output does not import it."""
-    tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in unit.made))
-    own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    for name in sorted(read_names(unit.made) - own):
-        found = program.source.last(name)
-        if found is not None and found.imported.split(".")[0] == "torch":
-            message = f"{name!r} is of torch, and the porter knows no translation for it here"
-            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
-
-
-def _is_import(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
-
-
-def _unit(program: Program, statement: cst.CSTNode) -> Unit:
-    walk = Walk(program, _module(statement), _changing(program, statement))
-    try:
-        if isinstance(statement, cst.FunctionDef):
-            routine = program.routine(statement, statement.name.value)
-            made, inner = definitions.port_routine(program, routine)
-            return Unit(statement, [made], inner.sink, inner.called)
-        result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
-    except Uncompressed:
-        walk = Walk(program, _module(statement), _changing(program, statement), compress=False)
-        result = walk.statement(statement)  # type: ignore[arg-type] # as above
-    if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
-        result = []  # at the top level nothing may raise
-    result = [s for r in result for s in _importable(r, statement, program)]
-    return Unit(statement, result, walk.sink, walk.called)
-
-
-def _changing(program: Program, statement: cst.CSTNode) -> State:
-    """The arrays of the top level that a statement writes to, as its variables."""
-    state = State()
-    for name in changed(statement):
-        value = _evaluated(program, cst.Name(name))
-        if value.is_tensor:
-            state.variables[name] = replace(value, place=Place(frozenset({f"arg:{name}"})), number="")
-    return state
-
-
-def _importable(node: Any, origin: cst.CSTNode, program: Program) -> list[Any]:
-    """At the top level nothing may raise: what cannot be translated is None there."""
-    if not (isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Raise)) or node is origin:
-        return [node]
-    return [line(f"{name} = None") for name in sorted(program.bound_in(origin))]
-
-
 def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
     """The findings of a class: its own, and those of what it needs of the file."""
     seen: set[cst.CSTNode] = {cls.top}
@@ -503,9 +286,13 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
-    found = [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
+    found += [Finding(*program.source.position(n), "dropped", m, "note") for n, m in cls.left_out]
+    found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
-    waiting = sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
+    seen.update(cls.beside)
+    waiting = sorted({n for s in cls.beside if s in units for n in read_names(units[s].made)})
+    waiting += sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
     done: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -169,6 +169,13 @@ class _Uses(cst.CSTVisitor):
                 self.static = True
 
     def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
+        for operand in (node.left, node.right):  # a tensor's size is a tuple: this is how many a group has
+            call = operand if isinstance(operand, cst.Call) and not operand.args else None
+            of = call.func if call is not None and isinstance(call.func, cst.Attribute) else None
+            tuples = isinstance(node.operator, cst.Add) or of is None or of.attr.value != "size"
+            if of is not None and not tuples and self._is(of.value):
+                self.foreign = True
+                self.methods.add(of)
         if not (self._is(node.left) or self._is(node.right)):
             return
         if isinstance(node.operator, cst.MatrixMultiply):

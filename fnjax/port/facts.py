@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -304,6 +305,12 @@ class State:
         """A state of its own."""
         return State(dict(self.variables), dict(self.versions))
 
+    def joined(self, other: State) -> State:
+        """What holds here and there, as a state of its own."""
+        made = self.copy()
+        made.join(other)
+        return made
+
     def version(self, name: str) -> int:
         """How often the variable has been written."""
         return self.versions.get(name, 0)
@@ -351,7 +358,8 @@ def decided(value: Value, ways: list[Value], branch: str) -> Value:
     if len(known) < len(ways):
         return value
     texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
-    return replace(value, place=replace(place, choice=f"{branch} {texts}"))
+    digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
+    return replace(value, place=replace(place, choice=f"{branch} {digest}"))
 
 
 def places(value: Value) -> list[Place]:

@@ -8,10 +8,18 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from fnjax.port.engine import port_linked, port_source, with_plain_ends
+import libcst as cst
+
+from fnjax.port.assembly import assembled
+from fnjax.port.engine import port_parsed, port_source, with_plain_ends, write_whole
 from fnjax.port.linking import Linked, link
-from fnjax.port.result import Ported
+from fnjax.port.located import children
+from fnjax.port.naming import Source
+from fnjax.port.program import Class, Program
+from fnjax.port.result import Finding, Ported, PortedClass
+from fnjax.port.terms import Unit
 
 _WORTH = 3000  # lines; a process takes a second to start
 
@@ -68,5 +76,70 @@ def _port(job: _Job) -> dict[str, Ported]:
     group, files, classes = job
     if not isinstance(group, str):
         with contextlib.suppress(ValueError):  # each by itself, then
-            return port_linked(group, classes)
+            return _port_linked(group, classes)
     return {name: port_source(text, name, classes) for name, text in files.items()}
+
+
+def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:
+    """Port files that import from each other; by their names, without those that no class needs.
+
+    Args:
+        linked: the files.
+        classes: the Function classes to port, by name; all by default.
+
+    Raises:
+        ValueError: where they cannot be ported together.
+    """
+
+    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> dict[str, Ported]:
+        whole = write_whole(program, functions, units)
+        if not whole.code:
+            raise ValueError
+        return _apart(linked, program, functions, units, whole)
+
+    try:
+        found = port_parsed(Source.parse(linked.text, "<linked>"), linked.text, linked.classes(classes), write=write)
+    except Exception as e:
+        raise ValueError(f"{type(e).__name__}: {e}") from e
+    finally:
+        children.cache_clear()
+    if isinstance(found, Ported):
+        raise ValueError(found.problem)
+    return dict(found)
+
+
+def _apart(
+    linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
+) -> dict[str, Ported]:
+    """The port of each file."""
+    source, here = program.source, next(iter(linked.starts))
+    files: dict[str, list[Any]] = {}
+    for statement in source.tree.body:
+        if statement in source.positions:
+            here, _ = linked.place(source.position(statement)[0])
+        files.setdefault(here, []).append(statement)
+    found = {}
+    for name, body in files.items():
+        own = [units[s] for s in body if s in units]
+        if not own:
+            continue
+        header = source.tree.header  # the comments in front of the other files belong to their first statements
+        if linked.starts[name]:
+            header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
+        code = assembled(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
+        classes = []
+        for cls, made in zip(functions, whole.classes, strict=True):
+            if linked.place(source.position(cls.node)[0])[0] == name:
+                findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
+                classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
+        found[name] = Ported(linked.respelled(name, code), tuple(classes))
+    return found
+
+
+def _placed(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
+    """A finding with its place in the file; one in another file stands at the class that needs that."""
+    file, here = linked.place(finding.line)
+    message = linked.respelled(file, finding.message)
+    if file == name:
+        return replace(finding, line=here, message=message)
+    return replace(finding, line=linked.place(line)[1], col=1, message=f"{message} ({file}:{here})")

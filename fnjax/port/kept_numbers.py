@@ -31,6 +31,10 @@ def without_kept_numbers(tree: cst.Module, positions: Positions) -> cst.Module:
 
 
 class _Classes(Located):
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        """No class stands in a line."""
+        return False
+
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         statements = [n for n in nodes(original_node) if isinstance(n, cst.SimpleStatementLine)]
         saves = [s for s in statements if _saved(s) is not None]

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp)
-_SCOPES += (ast.GeneratorExp,)  # type: ignore[assignment] # one more of them
+from fnjax.port.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
 
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
 
 
 class Name(NamedTuple):
@@ -98,21 +97,22 @@ class _File:
         self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
         self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
-        for node in (*_inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
-            for bound in _bound(node):
+        for node in (*inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
+            for bound in bound_here(node):
                 self.bound.setdefault(bound, []).append(node)
         self.stated: dict[ast.stmt, set[str]] = {}
-        self.imports = [n for n in _inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        self.imports = [n for n in inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
 
     def providers(self, name: str) -> list[ast.stmt]:
         """The statements of the top level that bind a name, or that it stands in."""
-        return [s for s in self.tree.body if name in self._stated(s)]
+        return [s for s in self.tree.body if name in self.bound_by(s)]
 
-    def _stated(self, statement: ast.stmt) -> set[str]:
+    def bound_by(self, statement: ast.stmt) -> set[str]:
+        """The names that a statement of the top level binds, and the classes in it."""
         if statement not in self.stated:
             classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
-            inside = (statement, *(() if isinstance(statement, _SCOPES) else _inside(statement)))
-            self.stated[statement] = classes | {name for n in inside for name in _bound(n)}
+            parts = (statement, *(() if isinstance(statement, SCOPES) else inside(statement)))
+            self.stated[statement] = classes | {name for n in parts for name in bound_here(n)}
         return self.stated[statement]
 
     def imported(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
@@ -120,7 +120,7 @@ class _File:
         found = self.bound.get(name, [])
         if len(found) != 1 or not isinstance(found[0], (ast.Import, ast.ImportFrom)):
             return None
-        return found[0], next(a for a in found[0].names if _alias(a) == name)
+        return found[0], next(a for a in found[0].names if alias_of(a) == name)
 
     @property
     def stars(self) -> list[ast.ImportFrom]:
@@ -176,8 +176,9 @@ class _Linker:
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
 
     def _functions(self) -> list[Name]:
-        """The classes that may be Functions, by their bases."""
-        found: list[Name] = []
+        """The classes that may be Functions, by their bases, and the custom operators."""
+        texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
+        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
@@ -248,7 +249,7 @@ class _Linker:
         return self._module(file, module, statement.level)[0]
 
     def _references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
-        for node in _of_top_level(nodes):
+        for node in of_top_level(nodes):
             if isinstance(node, ast.Attribute):
                 assert isinstance(node.value, ast.Name)
                 meaning = self._meaning(file, node.value.id)
@@ -259,7 +260,7 @@ class _Linker:
                 elif meaning is not None:
                     yield _Reference(node.value, node.value.id, meaning)
                 continue
-            for name in (node.id,) if isinstance(node, ast.Name) else _bound(node):
+            for name in (node.id,) if isinstance(node, ast.Name) else bound_here(node):
                 if isinstance(meaning := self._meaning(file, name), Name):
                     yield _Reference(node, name, meaning)
 
@@ -287,7 +288,7 @@ class _Linker:
                 new = named[Name(file.name, name)]
                 if new != name:
                     spelled[new] = name
-                    edits += [_Edit(_place(n), new) for n in _reads(file.tree, name)]
+                    edits += [_Edit(_place(n), new) for n in reads(file.tree, name)]
             linked.starts[file.name] = len(lines)
             linked.spelled[file.name], linked.imports[file.name] = spelled, imports
             lines += _edited(file.text, edits)
@@ -331,7 +332,7 @@ class _Linker:
         for node in file.imports:
             left = []
             for alias in node.names:
-                name = _alias(alias)
+                name = alias_of(alias)
                 meaning = self._meaning(file, name) if alias.name != "*" else None
                 if not isinstance(meaning, Name) or meaning == Name(file.name, name):
                     new = named.get(Name(file.name, name), name)
@@ -389,85 +390,6 @@ def _of_import(file: _File, name: str) -> object:
     return (file.package if statement.level else (), statement.level, statement.module, alias.name)
 
 
-def _reads(tree: ast.AST, name: str) -> Iterator[ast.Name]:
-    """The places that read a name of the top level."""
-    for node in _of_top_level([tree]):
-        base = node.value if isinstance(node, ast.Attribute) else node
-        if isinstance(base, ast.Name) and base.id == name:
-            yield base
-
-
-def _alias(alias: ast.alias) -> str:
-    return alias.asname or alias.name.partition(".")[0]
-
-
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, _SCOPES):
-            yield from _inside(child)
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    """The names that a node itself binds where it stands."""
-    if isinstance(node, _NAMED):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (_alias(a) for a in node.names if a.name != "*")
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        yield node.name
-    elif isinstance(node, ast.Global):
-        yield from node.names
-
-
-def _of_top_level(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
-    """The names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
-
-    Args:
-        nodes: where they stand.
-        hidden: the names that mean something else there.
-    """
-    for node in nodes:
-        base = node.value if isinstance(node, ast.Attribute) else node
-        if isinstance(base, ast.Name):
-            if base.id not in hidden:
-                yield node
-            continue
-        if isinstance(node, ast.Global):
-            yield node
-        if not isinstance(node, _SCOPES):
-            yield from _of_top_level(ast.iter_child_nodes(node), hidden)
-            continue
-        if isinstance(node, _NAMED) and node.name not in hidden:
-            yield node
-        outside, parameters, body = _parts(node)
-        yield from _of_top_level(outside, hidden)
-        own = parameters | {n for inner in _inside(node) for n in _bound(inner)}
-        own -= {n for inner in _inside(node) if isinstance(inner, ast.Global) for n in inner.names}
-        for part in body:  # methods do not see what the class binds
-            method = isinstance(node, ast.ClassDef) and isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
-            yield from _of_top_level([part], hidden if method else hidden | own)
-
-
-def _parts(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
-    """Of a scope what stands outside of it (defaults, decorators), its parameters, and what stands in it."""
-    body = getattr(node, "body", None)
-    if body is None:  # a comprehension
-        return [], set(), list(ast.iter_child_nodes(node))
-    outside = [*getattr(node, "decorator_list", ()), *getattr(node, "bases", ()), *getattr(node, "keywords", ())]
-    outside += filter(None, [getattr(node, "returns", None)])
-    parameters: set[str] = set()
-    given = getattr(node, "args", None)
-    if isinstance(given, ast.arguments):
-        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, [given.vararg, given.kwarg])]
-        outside += [*given.defaults, *filter(None, given.kw_defaults), *(a.annotation for a in every if a.annotation)]
-        parameters = {a.arg for a in every}
-    return outside, parameters, body if isinstance(body, list) else [body]
-
-
 def _place(node: ast.AST) -> tuple[int, int, int, int]:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
 
@@ -476,7 +398,7 @@ def _renaming(reference: _Reference, new: str) -> Iterator[_Edit]:
     node = reference.node
     if isinstance(node, (ast.Name, ast.Attribute)):
         yield _Edit(_place(node), new)
-    elif isinstance(node, _NAMED):
+    elif isinstance(node, NAMED):
         word = (
             "class "
             if isinstance(node, ast.ClassDef)

@@ -1,10 +1,11 @@
-"""The tree of a file with a blank beside each keyword: `if(a)` is `if (a)`, as the parentheses may go."""
+"""The nodes of a tree, and the tree with a blank beside each keyword: `if(a)` is `if (a)`, as parentheses may go."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import libcst as cst
 
@@ -16,7 +17,7 @@ _KEYWORDS = (
 
 
 def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it."""
+    """A node and all below it, blanks, comments and punctuation left out."""
     waiting = [node]
     while waiting:
         first = waiting.pop()
@@ -26,8 +27,36 @@ def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 @lru_cache(1 << 17)
 def children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
-    """What stands right below a node, the last first; libcst visits the node to find it, which is slow."""
-    return tuple(reversed(node.children))
+    """What stands right below a node, the last first; libcst itself visits the node to find it, which is slow."""
+    found: list[cst.CSTNode] = []
+    for name in _parts(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += [v for v in value if isinstance(v, cst.CSTNode)]
+    return tuple(reversed(found))
+
+
+_LAYOUT = re.compile(
+    r"whitespace.*|.*_whitespace|.*lines.*|[lr](par|bracket|brace)|header|footer|.*comma|.*colon|dot|equal"
+)
+# Where the fields of a node are not in the order of the source.
+_IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
+    cst.Arg: ("keyword", "value"),
+    cst.ClassDef: ("decorators", "name", "type_parameters", "bases", "keywords", "body"),
+    cst.ExceptHandler: ("type", "name", "body"),
+    cst.ExceptStarHandler: ("type", "name", "body"),
+    cst.FunctionDef: ("decorators", "asynchronous", "name", "type_parameters", "params", "returns", "body"),
+    cst.IfExp: ("body", "test", "orelse"),
+    cst.MatchCase: ("pattern", "guard", "body"),
+}
+
+
+@cache
+def _parts(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """The fields of such nodes that hold others, in the order of the source."""
+    return _IN_ORDER.get(kind) or tuple(f.name for f in fields(kind) if not _LAYOUT.fullmatch(f.name))
 
 
 class Located(cst.CSTTransformer):
@@ -48,7 +77,7 @@ class Located(cst.CSTTransformer):
     def _put(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
         if node not in self.positions:  # below those that are known, all are
             self.positions[node] = position
-            for child in node.children:
+            for child in children(node):
                 self._put(child, position)
 
 

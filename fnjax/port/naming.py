@@ -118,7 +118,9 @@ class Source:
         Raises:
             cst.ParserSyntaxError: it is no Python.
         """
-        wrapper = MetadataWrapper(cst.parse_module(text))
+        wrapper = MetadataWrapper(
+            cst.parse_module(text), unsafe_skip_copy=True
+        )  # a tree that was parsed has no node twice
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(spaced(wrapper.module, positions), positions)
@@ -314,9 +316,8 @@ def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
 
 
 def _all_bound(node: cst.CSTNode) -> Iterator[str]:
-    yield from _bound(node)
-    for child in node.children:
-        yield from _all_bound(child)
+    for inner in nodes(node):
+        yield from _bound(inner)
 
 
 def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:

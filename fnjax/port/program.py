@@ -33,8 +33,13 @@ class Program:
         self.patterns = patterns  # rewrites of several statements at once
         self.classes: dict[str, Class] = {}
         self.by_node: dict[cst.CSTNode, Class] = {}
+        self.kin: dict[str, list[Class]] = {}
         self.routines: dict[cst.CSTNode, Routine] = {}
         self.inner: dict[str, Routine] = {}  # functions inside functions
+        self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
+        self.following: dict[cst.CSTNode, str] = {}  # what registers a function, in a line behind it
+        self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
+        self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.orphans: list[cst.EmptyLine] = []
         self.values: dict[str, Value] = {}
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
@@ -157,7 +162,20 @@ class Program:
 
     def derived(self, cls: Class) -> list[Class]:
         """The class and those of the file that derive from it."""
-        return [c for c in self.classes.values() if cls in self.ancestors(c)]
+        return [c for c in self.classes.values() if cls in self.families[c.name]]
+
+    @functools.cached_property
+    def families(self) -> dict[str, list[Class]]:
+        """Each class with its bases in the file."""
+        return {name: list(self.ancestors(cls)) for name, cls in self.classes.items()}
+
+    def related(self, owner: Class) -> list[Class]:
+        """The class, those of the file that derive from it, and its bases."""
+        if owner.name not in self.kin:
+            of = self.families
+            found = [c for c in self.classes.values() if owner in of[c.name] or c in of[owner.name]]
+            self.kin[owner.name] = found
+        return self.kin[owner.name]
 
     def method(self, cls: Class, name: str) -> Routine | None:
         """A method of a class or of its bases in the file."""
@@ -366,6 +384,9 @@ class Program:
         forward = self.method(routine.owner, "forward")
         if forward is None:
             return UNKNOWN
+        if routine.parameters[routine.first + index].name.value == "keyword_only_inputs":
+            known, only = self.start(forward).variables, forward.node.params.kwonly_params
+            return Value("static", entries=tuple((p.name.value, known[p.name.value]) for p in only))
         if index == 0:
             start = self.start(forward)
             inputs = [start.variables[p.name.value] for p in forward.parameters[forward.first :]]
@@ -413,10 +434,9 @@ class Program:
     def context_facts(self, owner: Class) -> dict[str, Value]:
         """What forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
-        for cls in self.classes.values():
-            if cls is owner or owner in self.ancestors(cls) or cls in self.ancestors(owner):
-                for key, value in cls.facts.items():
-                    found[key] = join_values(found[key], value) if key in found else value
+        for cls in self.related(owner):
+            for key, value in cls.facts.items():
+                found[key] = join_values(found[key], value) if key in found else value
         return found
 
 

@@ -25,6 +25,7 @@ class Class:
         methods: its functions by name.
         is_function: whether it derives from torch.autograd.Function.
         top: the top-level statement that it stands in.
+        beside: of a custom operator the other statements that define it.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Class:
     methods: dict[str, cst.FunctionDef]
     top: cst.CSTNode
     is_function: bool = False
+    beside: list[cst.CSTNode] = field(default_factory=list)
+    left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
 
 

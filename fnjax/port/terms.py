@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
+from fnjax.port.located import children
 from fnjax.port.operations import fit
 from fnjax.port.result import Finding
 
@@ -33,21 +35,40 @@ class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew wi
     """Raised where entries that a mask selects cannot be stood for by all entries."""
 
 
+_ONCE = frozenset({"float64"})
+
+
 @dataclass(slots=True)
 class Sink:
-    """What a walk leaves beside the code."""
+    """What a walk leaves beside the code; `keys` counts the random numbers drawn so far."""
 
     findings: list[Finding] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)
     keys: int = 0
 
+    def report(self, finding: Finding) -> None:
+        """One more finding; of some kinds one is enough."""
+        if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
+            self.findings.append(finding)
+
     def add(self, other: Sink) -> None:
-        """What another walk has left, too."""
-        self.findings += other.findings
+        """What a walk has left that went on from here."""
+        for finding in other.findings:
+            self.report(finding)
         self.imports |= other.imports
         self.needs |= other.needs
-        self.keys += other.keys
+        self.keys = other.keys
+
+
+@dataclass(slots=True)
+class Unit:
+    """A statement of the top level, translated."""
+
+    origin: cst.CSTNode
+    made: list[Any]
+    sink: Sink
+    called: set[str] = field(default_factory=set)
 
 
 # The sign in `f(key=None)`, without the blanks that libcst puts around it.
@@ -66,7 +87,7 @@ def names(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.Name):
         return {node.value}
     skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    return {n for child in node.children if child is not skipped for n in names(child)}
+    return {n for child in children(node) if child is not skipped for n in names(child)}
 
 
 def parse(text: str) -> cst.BaseExpression:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.facts import LOST, UNKNOWN, Place, State, Value, merged, renamed
+from fnjax.port.facts import LOST, UNKNOWN, Place, State, Value, merged, places, renamed
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
@@ -23,13 +23,26 @@ from fnjax.port.records import decorators
 from fnjax.port.result import Finding
 from fnjax.port.rules.registry import EXPRESSIONS, STATEMENTS
 from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, lines_of, names, parse, raising
+from fnjax.port.traces import Made, Trace, Traces
 
 if TYPE_CHECKING:
     from fnjax.port.program import Program, Routine
 
 _FIT = Fill({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
-_ROUNDS = 5  # of a loop, until its state must have settled
+_ROUNDS = 8  # of a loop, and two for each variable, until its state must have settled
+
+Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tells of, and what it is then and otherwise
+
+
+@dataclass(slots=True)
+class Way:
+    """One of several blocks, walked: its translation, the state behind it, whether that is reached, what it returns."""
+
+    made: cst.BaseSuite | None
+    end: State
+    leaves: bool
+    returns: list[Value]
 
 
 class Walk:
@@ -58,10 +71,10 @@ class Walk:
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
-        # the nodes that have no form under jit, with what was known when that was found
-        self.formless: dict[cst.CSTNode, list[object]] = {}
-        # the states with which a round of a loop begins, with what was known before the loop
-        self.settled: dict[cst.CSTNode, list[tuple[object, State]]] = {}
+        self.traces = Traces()
+        self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`
+        # what was known before a loop, and the state with which each of its rounds begins
+        self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
         # the code of each mask by its number, and the variables in it with their versions
         self.masks: dict[str, tuple[cst.BaseExpression, frozenset[tuple[str, int]]]] = {}
@@ -71,8 +84,7 @@ class Walk:
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """A finding at the node."""
         finding = Finding(*self.program.source.position(node), kind, message, severity)
-        if finding not in self.sink.findings:
-            self.sink.findings.append(finding)
+        self.sink.report(finding)
 
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
         """A finding that leaves the class ported."""
@@ -115,12 +127,41 @@ class Walk:
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[Sink]:
         """Nothing that is walked here leaves a trace, except in the state and in the sink that one gets."""
-        sink, self.sink = self.sink, Sink()
+        sink, self.sink = self.sink, Sink(keys=self.sink.keys)
         before, self.before = self.before, []
         try:
             yield self.sink
         finally:
             self.sink, self.before = sink, before
+
+    def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
+        """What a walk through statements makes; where one has begun with the same knowledge, what that has made."""
+        around, start = self.around(), self.state.copy()
+        trace = self.traces.find(key, around, start)
+        if trace is None:
+            sink, returns, saves, unset = self.sink, self.returns, self.saves, self.unset
+            self.sink, self.returns, self.saves, self.unset = Sink(keys=sink.keys), [], [*saves], set()
+            try:
+                made = walked()
+                left = self.sink, self.returns, self.saves[len(saves) :], self.unset
+            finally:
+                self.sink, self.returns, self.saves, self.unset = sink, returns, saves, unset
+            trace = Trace(around, start, made, self.state.copy(), *left)
+            self.traces.add(key, trace)
+        else:
+            self.state = trace.end.copy()
+        self.sink.add(trace.sink)
+        self.returns += trace.returns
+        self.saves += trace.saves
+        self.unset |= trace.unset
+        return trace.made and ([*trace.made[0]], trace.made[1])
+
+    def around(self) -> tuple[object, ...]:
+        """What a translation depends on, beside the state and what the routine and the file say."""
+        here = (tuple(self.loops), tuple(self.untaken), frozenset(self.waiting), frozenset(self.filling))
+        ways = (self.conditional, self.repeated, self.unrolled, self.large, self.compress)
+        modes = (self.differentiated, self.grad_enabled, self.stop_gradients)
+        return here, ways, modes, self.sink.keys, self.routine.draws_often, self.routine.gives
 
     # ----------------------------------------------------------------------------------------- expressions
 
@@ -347,10 +388,7 @@ class Walk:
         index = 0
         while index < len(body):
             statement = body[index]
-            try:
-                taken = self.program.patterns(self, body, index)
-            except Stop:  # the statement alone meets it again, and reports it
-                taken = None
+            taken = self._pattern(body, index)
             if taken is not None:
                 statements, used = taken
                 result += statements
@@ -360,8 +398,26 @@ class Walk:
             index += 1
         return result
 
+    def _pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
+        """What several statements become at once, and how many they are; None for what is walked one by one."""
+
+        def walked() -> Made:
+            try:
+                found: Made = self.program.patterns(self, body, index)
+            except Stop:  # the statement alone meets it again, and reports it
+                return None
+            return found
+
+        if isinstance(body[index], cst.SimpleStatementLine):
+            return walked()
+        return self.once((self.current, *body[index:]), walked)
+
     def statement(self, node: cst.BaseStatement) -> Statements:
         """The translation of one statement."""
+        made = self.once(node, lambda: (self._statement(node), 1))
+        return made[0] if made else []
+
+    def _statement(self, node: cst.BaseStatement) -> Statements:
         outer, self.current = self.current, node
         outside, self.before = self.before, []
         self.memo.clear()
@@ -466,16 +522,35 @@ class Walk:
 
     def branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
         """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
-        start = self.state
-        ends, made = [], []
-        for body in (bodies := list(bodies)):
-            self.state = start.copy()
+        ways = self.ways(list(bodies))
+        self.join(ways)
+        return [way.made for way in ways]
+
+    def ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Way]:
+        """Walk blocks of which one will run, each from the present state, with a variable that the test narrows."""
+        start, found = self.state, []
+        for i, body in enumerate(bodies):
+            self.state, known = start.copy(), len(self.returns)
+            if narrowed is not None:
+                self.state.variables[narrowed[0]] = narrowed[1][i]
             with self.taking(body, bodies):
-                made.append(None if body is None else self.body(body))
-            if body is None or not leaves(body):
-                ends.append(self.state)
-        self.state = merged(ends, self.branch(self.current)) if ends else start
-        return made
+                made = None if body is None else self.body(body)
+            found.append(Way(made, self.state, body is not None and leaves(body), self.returns[known:]))
+        self.state = start
+        return found
+
+    def join(self, ways: Sequence[Way]) -> None:
+        """Go on behind all of the ways."""
+        ends = [way.end for way in ways if not way.leaves]
+        if ends:
+            self.state = merged(ends, self.branch(self.current))
+
+    def otherwise(self, node: cst.If) -> cst.BaseSuite | None:
+        """The block that runs where the test does not hold; of an `elif` always the same one."""
+        orelse = node.orelse
+        if not isinstance(orelse, cst.If):
+            return orelse.body if orelse else None
+        return self.blocks.setdefault(orelse, cst.IndentedBlock([orelse]))
 
     @contextlib.contextmanager
     def taking(self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]) -> Iterator[None]:
@@ -487,39 +562,10 @@ class Walk:
         finally:
             self.untaken = before
 
-    def context(self) -> tuple[object, ...]:
-        """What the translation of a statement depends on, beside what the routine and the file say."""
-        within = (list(self.loops), frozenset(self.waiting), self.untaken, self.conditional, self.unrolled)
-        return self.state.copy(), within, self.differentiated, self.compress
-
-    def formed(self, node: cst.CSTNode, form: Callable[[], Statements | None]) -> Statements | None:
-        """What `form` makes of a node, or None; loops walk their blocks often, and what failed is not tried again."""
-        context = self.context()
-        if context in self.formless.get(node, ()):
-            return None
-        made = form()
-        if made is None:
-            self.formless.setdefault(node, []).append(context)
-        return made
-
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:
         """Walk the block of a loop; `enter` binds what each round begins with."""
-        context, start = (*self.context(), enter.__code__), self.state.copy()
         self.loops.append(node)
-        settled = next((state for known, state in self.settled.get(node, ()) if known == context), None)
-        for _ in range(_ROUNDS if settled is None else 0):
-            known = start.copy()
-            self.state = start.copy()
-            with self.rehearsal():
-                enter()
-                self.body(body)
-            start.join(self.state)
-            if start.variables == known.variables:
-                break
-        if settled is None:
-            self.settled.setdefault(node, []).append((context, start.copy()))
-        else:
-            start = settled.copy()
+        start = self._settled(node, enter, body)
         self.state = start.copy()
         enter()
         made = self.body(body)
@@ -530,6 +576,40 @@ class Walk:
         self.round = self.state.copy()
         self.state.join(start)
         return made
+
+    def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
+        """The state with which any round of a loop begins.
+
+        Rounds are walked until they tell nothing new. What an earlier walk through this loop has found is where this
+        one begins, if all that was known then is known to be possible now.
+        """
+        entry = self.state.copy()
+        earlier = self.settled.setdefault((node, enter.__code__, self.around()), [])
+        start = next((s.copy() for e, s in reversed(earlier) if entry.joined(e) == entry), entry).joined(entry)
+        rounds = 0
+        while True:
+            self.state = start.copy()
+            with self.rehearsal():
+                enter()
+                self.body(body)
+            after = start.joined(self.state)
+            if after == start:
+                break
+            rounds += 1
+            if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
+                self._give_up(node, start, after)
+                break
+            start = after
+        earlier.append((entry, start))
+        return start.copy()
+
+    def _give_up(self, node: cst.CSTNode, start: State, after: State) -> None:
+        """Nothing is said of what each round of a loop tells something new of; that is a finding."""
+        changing = sorted(n for n, v in after.variables.items() if start.variables.get(n) != v)
+        message = f"what {', '.join(changing)} may be changes with each round of this loop; write it out"
+        self.report(node, "unknown", message)
+        for name in changing:
+            start.variables[name] = replace(UNKNOWN, place=Place.among(*places(after.variables[name])))
 
 
 def _parted(node: cst.BaseStatement) -> cst.BaseStatement:

@@ -183,6 +183,26 @@ class F(torch.autograd.Function):
     assert "jax.nn.relu(x)" in found["pkg/b.py"].code
 
 
+def test_operators_of_a_folder():
+    """A custom operator's helper in another file is followed."""
+    files = {
+        "a.py": """\
+import torch
+from b import double
+
+
+@torch.library.custom_op("folder::f", mutates_args=())
+def f(x: torch.Tensor) -> torch.Tensor:
+    return double(x)
+""",
+        "b.py": "import torch\n\n\ndef double(x):\n    return torch.mul(x, 2)\n",
+    }
+    found = port_files(files, dict.fromkeys(files, "."))
+    assert [(c.name, c.status) for c in found["a.py"].classes] == [("folder::f", "ported")], found["a.py"].findings
+    assert "from b import double" in found["a.py"].code
+    assert "return x * 2" in found["b.py"].code
+
+
 def test_processes_give_what_one_gives(monkeypatch):
     """Many files are ported in several processes, to the same texts in the same order."""
     text = FILES["swish.py"].replace("from pkg", "from elsewhere").replace("from .helpers", "from elsewhere")

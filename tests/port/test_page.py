@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import fnjax.port
+from benchmarks import port_operations
 from benchmarks.port_page import PAGE, page
 
 
@@ -21,3 +22,9 @@ def test_the_page_tells_of_every_finding():
     codes = {a or b for text in sources for a, b in reported.findall(text)}
     assert len(codes) > 15
     assert [c for c in sorted(codes) if f"`{c}`" not in PAGE.read_text()] == []
+
+
+def test_the_page_of_operations_is_current():
+    """docs/torch-operations.md shows the porter's present table."""
+    assert port_operations.PAGE.read_text() == port_operations.page(), "run benchmarks/port_operations.py"
+    assert "| `sum` | `jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype)` |" in port_operations.page()

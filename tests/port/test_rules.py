@@ -55,7 +55,7 @@ REWRITES = {
     ),
     "an empty vector that a loop fills": (
         "z = torch.Tensor([])\nfor i in range(n):\n    z = torch.cat((z, x * i))",
-        "z = jnp.array([], dtype=jnp.float32)\nfor i in range(n):\n    z = _cat((z, x * i))",
+        "z = jnp.array([], dtype=float)\nfor i in range(n):\n    z = _cat((z, x * i))",
     ),
     "a row with one axis more": (
         "z = torch.zeros_like(x)\nfor i in range(n):\n    z[i] = x[i:i + 1] * 2",
@@ -161,7 +161,7 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     ),
     "a list that a loop has filled": (
         "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = torch.Tensor(z)",
-        "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = jnp.array(z, dtype=jnp.float32)",
+        "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = jnp.array(z, dtype=float)",
     ),
     "what a mask selects, under its own name": (
         "z = x * 2\nz = z[z > 0]\nw = z.mean()",

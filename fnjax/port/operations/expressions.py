@@ -68,8 +68,16 @@ def bare(node: cst.BaseExpression) -> cst.BaseExpression:
     return inner if level(inner) >= 1 else node
 
 
+_CONSTANTS = {"None": None, "True": True, "False": False}
+_NO_LITERALS = (cst.Attribute, cst.Subscript, cst.Comparison, cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.BaseComp)
+
+
 def literal(node: cst.BaseExpression) -> object:
     """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
+    if isinstance(node, _NO_LITERALS):
+        return MISSING
+    if isinstance(node, cst.Name):
+        return _CONSTANTS.get(node.value, MISSING)
     try:
         return ast.literal_eval(code(node).strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

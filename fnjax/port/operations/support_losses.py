@@ -147,7 +147,8 @@ def _multilabel_soft_margin_loss(x, target, weight=None):
 def _multi_margin_loss(x, target, p=1, margin=1.0, weight=None):
     """How much the other classes come within the margin of the right one."""
     right = jnp.take_along_axis(x, target[..., None], axis=-1)
-    loss = jnp.maximum(margin - right + x, 0) ** p
+    within = margin - right + x
+    loss = jnp.where(within > 0, within, 0) ** p  # at the margin itself the slope is 0
     loss = loss if weight is None else loss * weight[target][..., None]
     others = jnp.arange(x.shape[-1]) != target[..., None]
     return jnp.sum(jnp.where(others, loss, 0), axis=-1) / x.shape[-1]

@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import UNKNOWN, Value, decided, join_values, merged
+from fnjax.port.facts import UNKNOWN, Value, decided, join_values
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
@@ -25,7 +25,7 @@ from fnjax.port.rules.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rules.loops import ONLY
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.traced_branches import last_return, only_raises, predicate, traced_branch
-from fnjax.port.walk import Statements, Term, Uncompressed, Walk, leaves, lines_of, parse, placed
+from fnjax.port.walk import Narrowed, Statements, Term, Uncompressed, Walk, leaves, lines_of, parse, placed
 
 _SINGLES = (None, True, False)
 
@@ -44,7 +44,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         return walk.expr(node.body if code(test.node) == "True" else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
-        body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse), 1))
+        body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
     if test.value.mask or body.value.mask or orelse.value.mask:
         raise Uncompressed
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
@@ -95,13 +95,13 @@ def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
     return None
 
 
-def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: tuple[str, Value, Value] | None, side: int) -> Term:
+def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Term:
     """An expression behind a question whether Python has decided a condition."""
     value = None if narrowed is None else walk.lookup(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
         return walk.expr(node)
     start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables[narrowed[0]] = narrowed[side]  # type: ignore[assignment] # a value
+    walk.state.variables[narrowed[0]] = narrowed[1][side]
     found = walk.expr(node)
     walk.state = start
     return found
@@ -120,17 +120,12 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         raise Uncompressed
     if test.value.traced:
         node = blocked(walk, node)
-        made = walk.formed(node, lambda: traced_branch(walk, node, test) or _keeping(walk, node, test))
+        made = _keeping(walk, node, test)
         if made is not None:
             return made
         walk.report(node.test, "untraced", f"this `if` {ONLY}")
-    orelse = node.orelse
-    if isinstance(orelse, cst.If):
-        bodies: list[cst.BaseSuite | None] = [node.body, cst.IndentedBlock([orelse])]
-    else:
-        bodies = [node.body, orelse.body if orelse else None]
-    narrowed = _narrowed(walk, node.test)
-    first, second = _both(walk, bodies, narrowed)
+    orelse, bodies = node.orelse, [node.body, walk.otherwise(node)]
+    first, second = _both(walk, bodies, _narrowed(walk, node.test))
     assert first is not None
     if test.node is node.test and first is node.body and (second is None or second is bodies[1]):
         return [node]
@@ -161,10 +156,10 @@ def _passes(block: cst.BaseSuite) -> bool:
 
 
 def _keeping(walk: Walk, node: cst.If, test: Term) -> Statements | None:
-    """An `if` on a tensor whose branches keep something on ctx."""
+    """The form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept behind it."""
     found = kept_behind(walk, node)
     if found is None:
-        return None
+        return traced_branch(walk, node, test)
     choice, behind, own = found
     walk.waiting |= own
     made = traced_branch(walk, choice, test) if choice else []
@@ -182,29 +177,17 @@ def _decided(walk: Walk, node: cst.If, answer: bool) -> Statements:
     return walk.block(list(taken.body))  # type: ignore[arg-type] # statements of a block
 
 
-def _both(
-    walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: tuple[str, Value, Value] | None
-) -> list[cst.BaseSuite | None]:
-    if narrowed is None:
-        return walk.branches(bodies)
-    name, yes, no = narrowed
-    start = walk.state
-    made: list[cst.BaseSuite | None] = []
-    ends = []
-    for body, value in zip(bodies, (yes, no), strict=True):
-        walk.state = start.copy()
-        walk.state.variables[name] = value
-        with walk.taking(body, bodies):
-            made.append(None if body is None else walk.body(body))
-        if body is None or not leaves(body):
-            ends.append(walk.state)
-    walk.state = merged(ends, walk.branch(walk.current)) if ends else start
-    if len(ends) == 2 and start.variables[name].guard is not None and walk.state.version(name) == start.version(name):
-        walk.state.variables[name] = start.variables[name]
-    return made
+def _both(walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
+    start, ways = walk.state, walk.ways(bodies, narrowed)
+    walk.join(ways)
+    if narrowed is not None and not any(way.leaves for way in ways):
+        name = narrowed[0]
+        if start.variables[name].guard is not None and walk.state.version(name) == start.version(name):
+            walk.state.variables[name] = start.variables[name]
+    return [way.made for way in ways]
 
 
-def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] | None:
+def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
     """What `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
     negative = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     inner = test.expression if isinstance(test, cst.UnaryOperation) and negative else test
@@ -240,7 +223,8 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> tuple[str, Value, Value] 
             found = (inner.value, replace(value, literal=True), replace(value, literal=False))
     if found is None:
         return None
-    return (found[0], found[2], found[1]) if negative else found
+    name, yes, no = found
+    return name, (no, yes) if negative else (yes, no)
 
 
 def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:

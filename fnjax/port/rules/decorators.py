@@ -17,6 +17,7 @@ import libcst as cst
 
 from fnjax.port.operations import code
 from fnjax.port.program import nodes
+from fnjax.port.rules.custom_operators import translated
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk, parse
 
@@ -81,6 +82,11 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         called = node.func if isinstance(node, cst.Call) else node
         name = walk.program.resolve(called) or walk.name_of(called)
         options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
+        if walk.routine.node in walk.program.following and name == "torch.library.impl":
+            continue
+        if (made := translated(walk, node)) is not None:
+            kept.append(decorator.with_changes(decorator=made))
+            continue
         if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
             continue
         name = name if name in _MAPPED else _prepared(walk, called) or name

@@ -20,7 +20,7 @@ from fnjax.port.operations import code
 from fnjax.port.program import Program, Routine, nodes
 from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
-from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD
+from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
@@ -46,8 +46,9 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         kept = [d for d in node.decorators if code(d.decorator) in {"staticmethod", "classmethod"}]
     params = _parameters(outer, node.params)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
-    walk.grad_enabled = any(outer.name_of(d) in ENABLING for d in decorators)
-    walk.stop_gradients = walk.differentiated and any(outer.name_of(d) in NO_GRAD for d in decorators)
+    off = any(switches_off(outer, d.decorator) for d in node.decorators)
+    walk.grad_enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
+    walk.stop_gradients = walk.derived and off
     body = walk.body(node.body)
     walk.called |= outer.called
     for value in walk.returns:
@@ -72,6 +73,10 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
+    floats = [n for n in sorted(routine.writes) if program.start(routine).variables[n].dtype not in {"int", "bool"}]
+    if walk.stop_gradients and routine.role == "helper" and floats:
+        message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
+        walk.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
     if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
         changes["decorators"] = kept
@@ -93,6 +98,12 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         elif annotation is not node.returns.annotation:
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
+    made = _mutating(walk, routine, made)
+    if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
+        for name in _made_numbers(routine):
+            walk.sink.imports.add("jax")
+            made = _opening(made, f"{name} = jax.lax.stop_gradient({name})")
+            changes["body"] = made.body
     named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in nodes(node))
     if changes and not named:
         spelled = made.visit(_Spelled(routine.context))
@@ -101,6 +112,59 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.draws or (routine.role in METHODS and program.drawing(routine)):
         made = _with_key(walk, program, routine, made)
     return made, walk
+
+
+def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+    """The body of an operator that mutates arguments, or its register_fake, returns their new values behind its own."""
+    names = walk.program.mutating.get(routine.node, ())
+    if not names or routine.gives == names:
+        return made
+    rebound = walk.program.rebound_in(routine.node.body) & set(names)
+    if rebound or any(n in routine.writes and not _still_given(walk, routine, n) for n in names):
+        lost = ", ".join(sorted(rebound or names))
+        message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
+        walk.report(routine.node.name, "alias", message)
+    several = any(v.parts is not None for v in walk.returns)
+    changed = made.visit(_Mutating(names, several))
+    assert isinstance(changed, cst.FunctionDef)
+    body = lines_of(changed.body)
+    last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
+    if not isinstance(last, (cst.Return, cst.Raise)):
+        body = [*body, line(f"return {', '.join(names)}")]
+    block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
+    return changed.with_changes(body=block.with_changes(body=body))
+
+
+class _Mutating(cst.CSTTransformer):
+    """`return y` with variables behind what is returned."""
+
+    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+        super().__init__()
+        self.names, self.several, self.depth = names, several, 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Functions inside return what they did."""
+        self.depth += 1
+        return self.depth == 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Out again."""
+        self.depth -= 1
+        return updated_node
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        """A lambda has no return."""
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """One return."""
+        value = updated_node.value
+        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
+        if isinstance(value, cst.Tuple):
+            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
+        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
+        assert isinstance(made, cst.SimpleStatementLine)
+        return cst.ensure_type(made.body[0], cst.Return)
 
 
 def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
@@ -292,6 +356,13 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
         )
         made = _opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
     return made
+
+
+def _made_numbers(routine: Routine) -> list[str]:
+    """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
+    floats = [p.name.value for p in routine.parameters if p.annotation and code(p.annotation.annotation) == "float"]
+    given = {**routine.said, **routine.arguments}
+    return [n for n in reversed(floats) if n in given and given[n].kind != "static"]
 
 
 def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:

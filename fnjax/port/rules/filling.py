@@ -39,11 +39,11 @@ def filling(walk: Walk, node: cst.For) -> Statements | None:
     fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
     if fixed or not _as_array(walk, node, {code(n.target) for n in nest}):
         return None
-    start, loops = walk.state.copy(), list(walk.loops)
+    start, loops, keys = walk.state.copy(), list(walk.loops), walk.sink.keys
     try:
         with walk.rehearsal() as sink:
             made = _function(walk, node)
-            whole = not (walk.before or sink.keys or any(f.severity == "error" for f in sink.findings))
+            whole = not (walk.before or sink.keys != keys or any(f.severity == "error" for f in sink.findings))
     except _Kept:
         whole = False
     walk.filling.clear()

@@ -1,7 +1,8 @@
 """Gradient mode: no_grad, enable_grad, and what asks about PyTorch's machinery.
 
-What: `with torch.no_grad():` and its like lose their head; what such a block in backward computes is constant to
-further derivatives. Questions such as torch.compiler.is_compiling() have their answer in ported code.
+What: `with torch.no_grad():` and its like lose their head, as decorators go; what such a block or function computes in
+backward is constant to further derivatives. Questions such as torch.compiler.is_compiling() have their answer in ported
+code.
 Before: `with torch.no_grad(): y = x.exp()`
 After: `y = jnp.exp(x)`
 Safety: forward runs without gradients in PyTorch; only what backward computes under no_grad is made constant.
@@ -94,6 +95,15 @@ _SILENT = frozenset(
 )
 
 
+def switches_off(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether a `with`, or a decorator, switches gradients off: `torch.no_grad()`, `torch.set_grad_enabled(False)`."""
+    name = walk.name_of(node.func if isinstance(node, cst.Call) else node)
+    values = [code(a.value) for a in node.args] if isinstance(node, cst.Call) else []
+    if name in NO_GRAD:
+        return values != ["False"]  # inference_mode(False) leaves them as they are
+    return name in ENABLING and values == ["False"]
+
+
 @statement(cst.With)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
@@ -101,7 +111,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
     for item in node.items:
         call = item.item
         name = walk.name_of(call.func) if isinstance(call, cst.Call) else walk.name_of(call)
-        if name in ENABLING and isinstance(call, cst.Call) and [code(a.value) for a in call.args] == ["False"]:
+        if switches_off(walk, call):
             name = "torch.no_grad"
         if name in NO_GRAD | PLAIN:
             gone.append(name)
@@ -123,11 +133,13 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
             if item.asname is not None:
                 for bound in walk.program.bound_in(item):
                     walk.bind(bound, UNKNOWN, item)
-    derived = walk.differentiated or walk.routine.role in {"backward", "vjp", "jvp"}
-    silent = any(g in NO_GRAD for g in gone) and derived
+    silent = any(g == "torch.no_grad" for g in gone) and (
+        walk.derived or walk.routine.role in {"backward", "vjp", "jvp"}
+    )
     before = set(walk.program.bound_in(node.body))
     outer = walk.stop_gradients, walk.grad_enabled
-    walk.stop_gradients, walk.grad_enabled = walk.stop_gradients or silent, bool(ENABLING.intersection(gone))
+    enabling = bool(ENABLING.intersection(gone))
+    walk.stop_gradients, walk.grad_enabled = silent or (walk.stop_gradients and not enabling), enabling
     body = walk.body(node.body)
     walk.stop_gradients, walk.grad_enabled = outer
     if kept:

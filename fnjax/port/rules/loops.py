@@ -36,7 +36,7 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n):`."""
     items = walk.expr(node.iter)
     one = element_of(walk, node.iter, items.value)
-    ended = walk.formed(node, lambda: _with_break(walk, node, one))
+    ended = _with_break(walk, node, one)
     if ended is not None:
         return ended
     views = views_of(walk, node)
@@ -67,7 +67,7 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
 @statement(cst.While)
 def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
     """`while c: ...`; `runs` is what says that it has a first round, where that is known."""
-    ended = walk.formed(node, lambda: _endless(walk, node) or _guarded(walk, node))
+    ended = _endless(walk, node) or _guarded(walk, node)
     if ended is not None:
         return ended
     start = walk.state.copy()

@@ -59,6 +59,11 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         if name.removeprefix("file:") not in walk.program.classes:
             return Term(made, UNKNOWN)
         return Term(made, Value("object", element=held_by(walk, [a.value for a in node.args])))
+    return call_routine(walk, node, made, routine)
+
+
+def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
+    """A call of a function of the file, and what it gives and writes to."""
     taken = _told(walk, node, routine)
     _filled(walk, node, routine, taken)
     if routine.draws:

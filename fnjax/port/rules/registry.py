@@ -22,6 +22,7 @@ ORDER = (
     "numpy_calls",
     "python_calls",
     "own_functions",
+    "custom_operators",
     "numbers",
     "decorators",
     "foreign",

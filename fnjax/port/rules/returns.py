@@ -37,7 +37,7 @@ def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
         made = _one_more(made, term.value, _inputs(walk))
     if walk.stop_gradients and term.value.kind != "object":
         walk.sink.imports.add("jax")
-        made = _stopped(made, term.value)
+        made = _stopped(walk, made, term.value)
     if made is node.value:
         return [cst.SimpleStatementLine([node])]
     space = cst.SimpleWhitespace(" ")
@@ -64,13 +64,16 @@ def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseEx
     return parse(f"{code(fit(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
 
 
-def _stopped(node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+def _stopped(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    """What is computed without gradients; an argument that is handed back keeps its history."""
     if isinstance(node, cst.Tuple):
         return node.with_changes(
             elements=[
-                e if code(e.value) == "None" else e.with_changes(value=_stopped(e.value, TENSOR)) for e in node.elements
+                e if code(e.value) == "None" else e.with_changes(value=_stopped(walk, e.value, TENSOR))
+                for e in node.elements
             ]
         )
-    if value.literal is None:
+    given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
+    if value.literal is None or (given and code(node) not in walk.program.rebound_in(walk.routine.node.body)):
         return node
     return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")

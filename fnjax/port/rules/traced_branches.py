@@ -10,12 +10,12 @@ Limits: see the rules of conditions.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import Value
+from fnjax.port.facts import State, Value
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, fit
@@ -33,7 +33,32 @@ from fnjax.port.rules.branch_values import (
     widened,
 )
 from fnjax.port.rules.carried_loops import carries, define, otherwise, written_in
-from fnjax.port.walk import Statements, Term, Walk, line, lines_of, names, parse
+from fnjax.port.walk import Statements, Term, Walk, Way, line, lines_of, names, parse
+
+
+@dataclass(slots=True)
+class Choice:
+    """An `if` on a tensor whose blocks have been walked.
+
+    Attributes:
+        node: the `if`.
+        test: its condition.
+        blocks: its blocks in the source; the second is None where there is no `else`.
+        made: their translations.
+        start: the variables before it.
+        ends: those after each block.
+        after: the state behind it.
+        draws: whether a block draws random numbers.
+    """
+
+    node: cst.If
+    test: Term
+    blocks: list[cst.BaseSuite | None]
+    made: list[cst.BaseSuite | None]
+    start: dict[str, Value]
+    ends: Ends
+    after: State
+    draws: bool
 
 
 def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
@@ -42,24 +67,39 @@ def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         return _check(walk, node, test)
     if test.value.guard is not None:  # Python's part could not be asked first
         return None
-    ends = _ends(walk, node)
-    if ends is None:
-        return None
-    for form in (_cond, _by_functions):
-        start, found = walk.state.copy(), list(walk.sink.findings)
-        made = form(walk, node, test, ends)
-        if made is not None:
-            return made
-        walk.state, walk.sink.findings = start, found
-    said = [s for block in _blocks(node) for s in lines_of(block) if _says(s)]
-    made = traced_branch(walk, _without(node, said), test) if said else None
-    for statement in said if made is not None else ():
-        walk.note(statement, "dropped", DROPPED)
-    return made
+    blocks = [node.body, walk.otherwise(node)]
+    said = [s for block in blocks if block for s in lines_of(block) if _says(s)]
+    if said and not isinstance(node.orelse, cst.If):
+        made = traced_branch(walk, _without(node, said), test)
+        for statement in said if made is not None else ():
+            walk.note(statement, "dropped", DROPPED)
+        return made
+    start, returned = walk.state, len(walk.returns)
+    with walk.rehearsal() as sink:
+        ways = walk.ways(blocks)
+        walk.join(ways)
+    ends = [(start if way.leaves else way.end).variables for way in ways]
+    draws = sink.keys != walk.sink.keys
+    choice = Choice(node, test, blocks, [way.made for way in ways], start.variables, ends, walk.state, draws)
+    if _alike(walk, choice, ways):
+        for form in (_cond, _by_functions):
+            walk.state = start.copy()
+            made = form(walk, choice)
+            if made is not None:
+                walk.state = choice.after
+                walk.sink.add(sink)
+                return made
+    walk.state = start
+    del walk.returns[returned:]
+    return None
 
 
-def _blocks(node: cst.If) -> list[cst.BaseSuite]:
-    return [node.body, node.orelse.body] if isinstance(node.orelse, cst.Else) else [node.body]
+def _alike(walk: Walk, choice: Choice, ways: list[Way]) -> bool:
+    """Whether either block gives arrays of one dtype and shape, as far as they are known."""
+    first, second = choice.ends
+    written = {n for n in walk.program.bound_in(choice.node) if n in first and n in second and walk.live(n)}
+    given = all(alike(a, b) for a in ways[0].returns for b in ways[1].returns)
+    return given and all(alike(first[n], second[n]) for n in written)
 
 
 def _says(node: cst.CSTNode) -> bool:
@@ -69,31 +109,10 @@ def _says(node: cst.CSTNode) -> bool:
 def _without(node: cst.If, said: list[Any]) -> cst.If:
     """The same `if` without these statements."""
     first, *second = (
-        cst.IndentedBlock([s for s in lines_of(block) if s not in said] or [line("pass")]) for block in _blocks(node)
+        cst.IndentedBlock([s for s in lines_of(block) if s not in said] or [line("pass")])
+        for block in (node.body, *otherwise(node))
     )
     return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
-
-
-def _ends(walk: Walk, node: cst.If) -> Ends | None:
-    """The variables after either branch; None where they cannot be arrays of one dtype and shape."""
-    orelse = node.orelse
-    blocks: list[cst.BaseSuite | None] = [node.body, orelse.body if isinstance(orelse, cst.Else) else None]
-    if isinstance(orelse, cst.If):
-        blocks[1] = cst.IndentedBlock([orelse])
-    start, returns = walk.state, []
-    ends: Ends = []
-    with walk.rehearsal():
-        for block in blocks:
-            walk.state, known = start.copy(), len(walk.returns)
-            walk.branches([block])
-            ends.append(walk.state.variables)
-            returns.append(walk.returns[known:])
-            del walk.returns[known:]
-    walk.state = start
-    if not all(alike(a, b) for a in returns[0] for b in returns[1]):
-        return None
-    written = {n for n in walk.program.bound_in(node) if n in ends[0] and n in ends[1] and walk.live(n)}
-    return ends if all(alike(ends[0][n], ends[1][n]) for n in written) else None
 
 
 def only_raises(node: cst.If) -> bool:
@@ -188,81 +207,46 @@ def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     return small.value if isinstance(small, cst.Return) else None
 
 
-def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
-    orelse = node.orelse
-    if isinstance(orelse, cst.If):
-        orelse = cst.Else(cst.IndentedBlock([orelse]))
-    start = walk.state.copy()
-    before = list(walk.before)
-    with walk.rehearsal():
-        first, second = walk.branches([node.body, orelse.body if orelse else None])
-    after = walk.state
-    walk.state = start.copy()
-    plain = [_assigned(first), _assigned(second)]
-    first, second = in_shape(walk, (first, second), start.variables, ends)
+def _cond(walk: Walk, choice: Choice) -> Statements | None:
+    """jax.lax.cond of lambdas, or jnp.where where numbers stand beside arrays."""
+    start, ends, test = choice.start, choice.ends, choice.test
+    plain = [_assigned(block) for block in choice.made]
+    first, second = in_shape(walk, choice.made, start, ends)
     assert first is not None
-    sides = [_assigned(first), _assigned(second)]
     returns = [_single_return(first), _single_return(second) if second else None]
     if all(r is not None for r in returns):
-        walk.branches([node.body, orelse.body if orelse else None])
-        walk.state = after
-        first_value, second_value = walk.returns[-2:]
-        agreed = matched(walk, [r for r in returns if r is not None], start.variables)
-        if agreed is None:
-            walk.state = start
-            return None
-        yes, no = (code(fit(r, 1)) for r in agreed)
-        if chosen_number(first_value, second_value) or open_number(first_value, second_value, *filter(None, returns)):
-            walk.sink.imports.add("jnp")
-            walk.returns[-2:] = [replace(chosen_value(first_value, second_value), place=walk.fresh(node))]
-            return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
-        walk.sink.imports.add("jax")
-        return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
+        return _chosen_return(walk, test, [r for r in returns if r is not None], start)
+    sides = [_assigned(first), _assigned(second)]
     if any(s is None for s in sides):
-        walk.state = start
         return None
     changed = list(dict.fromkeys(n for s in sides if s for n in s))
-    if any(n not in start.variables and not all(s and n in s for s in sides) for n in changed):
-        walk.state = start
+    if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
-    unset = {n for n in changed if _first_here(walk, node, n) and sum(n in s for s in sides if s) == 1}
+    unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
     if unset and (walk.filling or not all(isinstance(loop, cst.For) for loop in walk.loops)):  # no loops of Python
-        walk.state = start
         return None
     open_ = {n for n in changed if open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
     chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or other_scalars(ends[0][n], ends[1][n])}
     chosen |= open_
-    numbers = bool(chosen)
-    if numbers and not all((ends[0][n].is_tensor and ends[1][n].is_tensor) or n in chosen for n in changed):
-        walk.state = start
+    arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
+    if chosen and not set(changed) <= arrays | chosen:
         return None
-    if not numbers and not all(
-        after.variables[n].kind in {"tensor", "unknown"}
-        and (n not in start.variables or start.variables[n].kind in {"tensor", "unknown"})
-        for n in changed
-    ):
-        walk.state = start
+    known = [v for n in changed for v in (choice.after.variables[n], start.get(n)) if v is not None]
+    if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
     used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
-    if used or len(changed) > 3 or not changed:
-        walk.state = start
+    if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
         return None
-    walk.branches([node.body, orelse.body if orelse else None])
-    walk.before = before
-    walk.state = after
-    if numbers:  # jnp.where gives both sides one dtype, and one shape
+    walk.unset |= unset
+    if chosen:  # jnp.where gives both sides one dtype, and one shape
         walk.sink.imports.add("jnp")
         condition, values = code(fit(test.node, 1)), []
+        walk.state = choice.after
         for n in changed:
             texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
             values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
-            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), node)
-        walk.unset |= unset
+            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), choice.node)
         return [line(f"{', '.join(changed)} = {', '.join(values)}")]
-    if unset and len(changed) > 1:
-        walk.state = start
-        return None
-    walk.unset |= unset
     walk.sink.imports.add("jax")
     lambdas = []
     for side in sides:
@@ -271,6 +255,23 @@ def _cond(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None
     made = f"jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})"
     made = _unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
     return [line(f"{', '.join(changed)} = {made}")]
+
+
+def _chosen_return(
+    walk: Walk, test: Term, returns: list[cst.BaseExpression], start: dict[str, Value]
+) -> Statements | None:
+    """What either block returns, in one expression."""
+    first, second = walk.returns[-2:]
+    agreed = matched(walk, returns, start)
+    if agreed is None:
+        return None
+    yes, no = (code(fit(r, 1)) for r in agreed)
+    if chosen_number(first, second) or open_number(first, second, *returns):
+        walk.sink.imports.add("jnp")
+        walk.returns[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
+        return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
+    walk.sink.imports.add("jax")
+    return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
 
 
 def _unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
@@ -291,17 +292,12 @@ def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
     return 0 < here == all_
 
 
-def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statements | None:
+def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
-    orelse = node.orelse
-    blocks: list[cst.BaseSuite] = [node.body]
-    if orelse is not None:
-        blocks.append(cst.IndentedBlock([orelse]) if isinstance(orelse, cst.If) else orelse.body)
-    start, keys = walk.state.copy(), walk.sink.keys
-    made = [b for b in walk.branches(list(blocks) if len(blocks) > 1 else [node.body, None]) if b is not None]
-    after = walk.state
-    walk.state = start
-    bodies = [lines_of(b) for b in in_shape(walk, made, start.variables, ends) if b is not None]
+    node, start, ends, after = choice.node, choice.start, choice.ends, choice.after
+    blocks = [b for b in choice.blocks if b is not None]
+    made = [b for b in choice.made if b is not None]
+    bodies = [lines_of(b) for b in in_shape(walk, made, start, ends) if b is not None]
     returns = [last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
@@ -309,7 +305,7 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
         return None
     written = [written_in(cst.IndentedBlock(b)) for b in bodies]
     ending = all(r is not None for r in returns)
-    if any(w is None for w in written) or (walk.sink.keys != keys and not ending):
+    if any(w is None for w in written) or (choice.draws and not ending):
         return None
     every = {n for w in written if w is not None for n in w}
     own = {n for n in every if _own(walk, node, blocks, n)}
@@ -321,18 +317,18 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
     ours = walk.program.key_name  # of which the source's blocks tell nothing
     passing = {n for n in every if n != ours and all(_begins(b, n) is not False for b in blocks)}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
-    given = sorted(n for n in every - unneeded if n in start.variables or n == ours)
+    given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
-        agreed = matched(walk, [r for r in returns if r is not None], start.variables)
+        agreed = matched(walk, [r for r in returns if r is not None], start)
         if agreed is None:
             return None
         results = [code(fit(r, 1)) for r in agreed]
         taken = "return"
     else:
         new = {n: after.variables[n] for n in changed}
-        if not changed or any(n not in start.variables and n not in both for n in changed):
+        if not changed or any(n not in start and n not in both for n in changed):
             return None
-        if not all(carries(v) or was_number(v, start.variables.get(n)) for n, v in new.items()):
+        if not all(carries(v) or was_number(v, start.get(n)) for n, v in new.items()):
             return None
         if any(widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
             return None
@@ -345,14 +341,13 @@ def _by_functions(walk: Walk, node: cst.If, test: Term, ends: Ends) -> Statement
             if value.place is None:
                 walk.bind(n, Value("tensor", value.dtype, 0), node)
                 after.variables[n] = walk.state.variables[n]
-    walk.state = after
     walk.sink.imports.add("jax")
     own_names = [walk.unused("positive"), walk.unused("negative")]
     functions = [
         define(name, ", ".join(given), [*block, line(f"return {result}")])
         for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
     ]
-    arguments = ", ".join([predicate(test), *own_names, *given])
+    arguments = ", ".join([predicate(choice.test), *own_names, *given])
     last = line(f"{taken} jax.lax.cond({arguments})")
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 

@@ -1,0 +1,116 @@
+"""The porter: what it takes for files of many classes, for deep branches, and how much memory.
+
+python -m benchmarks.port_speed [--rounds 3]
+
+The files repeat the classes that the tests port (tests/port/classes_*.py), under other names, easy and hard ones in
+turn, and the time is processor time beyond that of a file of one class. LibCST's own parse of the same text stands
+beside it. Goals: at most 3 ms a line whatever the length, 400 MB for 10,000 lines, and 0.5 s for an `elif` of 12 arms
+on tensors.
+"""
+
+import ast
+import itertools
+import re
+import resource
+import subprocess
+import sys
+import time
+
+from benchmarks import harness
+
+LINES = (300, 3_000, 10_000)
+KINDS = {
+    "easy": ("classes_kept", "classes_memory", "classes_layers"),
+    "hard": ("classes_control", "classes_conditions"),
+}
+ARMS = """\
+class Arms(Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = x.sum()
+        if s > 13:
+            y = x
+{arms}
+        else:
+            y = -x
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
+
+
+def classes(kind):
+    """The classes of some files of the tests that consist of classes and functions only."""
+    from importlib import import_module
+
+    for name in KINDS[kind]:
+        for _, text in import_module(f"tests.port.{name}").CASES.values():
+            tree = ast.parse(text.strip())
+            if all(isinstance(s, ast.ClassDef | ast.FunctionDef) for s in tree.body):
+                yield [s.name for s in tree.body], text.strip() + "\n\n\n"
+
+
+def file(kind, lines):
+    """A file of so many lines."""
+    from tests.port.test_classes import HEAD
+
+    parts, length = [HEAD], HEAD.count("\n")
+    numbered = enumerate(itertools.cycle(list(classes(kind))))
+    while length < lines:
+        i, (names, text) = next(numbered)
+        parts.append(re.sub(rf"\b({'|'.join(names)})\b", rf"\1_{i}", text))
+        length += text.count("\n")
+    return "".join(parts)
+
+
+def seconds(text, rounds):
+    """The least time that the port of a text takes, and that of LibCST's parse."""
+    import libcst
+
+    from fnjax.port import port_source
+
+    times = {libcst.parse_module: [], port_source: []}
+    for _ in range(rounds):
+        for call, found in times.items():
+            start = time.process_time()
+            call(text)
+            found.append(time.process_time() - start)
+    return min(times[port_source]), min(times[libcst.parse_module])
+
+
+def memory(kind, lines):
+    """The most memory, in MB, of a process that ports a file."""
+    code = f"from benchmarks.port_speed import *\nport(file({kind!r}, {lines}))"
+    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def port(text):
+    from fnjax.port import port_source
+
+    port_source(text)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+
+def measure(report, options):
+    one, _ = seconds(file("easy", 20), options.rounds)
+    rows = []
+    for kind in KINDS:
+        for lines in LINES:
+            text = file(kind, lines)
+            took, parsed = seconds(text, 1 if lines > LINES[0] else options.rounds)
+            length = text.count("\n")
+            each = (took - one) / length * 1e3
+            rows.append((f"{kind}, {length} lines", took, parsed, each))
+            report.goal(f"{kind}, {lines} lines: ms a line", each, 3)
+    report.table("Files of many classes", ("", "s", "LibCST's parse, s", "ms a line"), rows)
+    report.goal(f"MB for {LINES[-1]} hard lines", memory("hard", LINES[-1]), 400)
+    arms = "\n".join(f"        elif s > {12 - i}:\n            y = x * {i + 2}" for i in range(11))
+    deep, _ = seconds("from torch.autograd import Function\n\n\n" + ARMS.format(arms=arms), options.rounds)
+    report.goal("an elif of 12 arms: s beyond one class", deep - one, 0.5)
+
+
+if __name__ == "__main__":
+    harness.use_two_cores()
+    sys.exit(harness.run(measure, __doc__, rounds=3))

@@ -1,0 +1,139 @@
+"""Triton kernels on the CPU: fnjax.triton beside hand-written jnp twins and Triton's interpreter.
+
+python -m benchmarks.triton [--rounds 31]
+
+Twelve kernels that real packages launch, and one that gathers, float32, under jit: values, gradients (JAX's own,
+through the translated kernel and through the twin), compile time and the memory of the compiled program. Triton's
+interpreter runs in a process of its own, once for each kernel: that of this Python if it has triton, else that of
+FNJAX_TRITON_PYTHON.
+"""
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.triton_launches import LAUNCHES
+from tests.triton.twins import forms_of, gradient_of
+
+ROOT = Path(__file__).parent.parent
+# Large arrays come from one heap and stay there: else glibc maps them anew for each call, and the page faults (40 ms of
+# 55 for an addition of 4096²) hide all else.
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_ARENA_MAX": "1"}
+COMPILATIONS = 3
+
+
+def compile_seconds(forms, inputs):
+    """Tracing, lowering and compiling each form from nothing: the median of a few."""
+    times = {form: [] for form in forms}
+    for _ in range(COMPILATIONS):
+        for form, f in forms.items():
+            jax.clear_caches()
+            start = time.perf_counter()
+            jax.jit(lambda *given, f=f: f(*given)).lower(*inputs).compile()
+            times[form].append(time.perf_counter() - start)
+    return {form: statistics.median(found) for form, found in times.items()}
+
+
+def memory(compiled):
+    """Bytes that are alive at the peak: arguments, results, temporaries."""
+    found = compiled.memory_analysis()
+    return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+
+
+def time_ratio(compiled, inputs, rounds):
+    """Of fnjax and its twin; and the median seconds of fnjax."""
+    cases = {form: lambda f=f: jax.block_until_ready(f(*inputs)) for form, f in compiled.items()}
+    times = harness.interleaved(cases, rounds)
+    return harness.ratio(times, "fnjax", "twin"), statistics.median(times["fnjax"])
+
+
+def check(found, wanted):
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * float(jnp.abs(theirs).max()))
+
+
+def interpreter_seconds():
+    """What Triton's interpreter takes, by name; nothing where it is not installed."""
+    python = os.environ.get("FNJAX_TRITON_PYTHON") or (sys.executable if importlib.util.find_spec("triton") else None)
+    if python is None:
+        return {}
+    command = [python, "-W", "ignore", "-m", "benchmarks.triton_interpreter", *LAUNCHES]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(report, options):
+    seconds = interpreter_seconds()
+    found = {}
+
+    def rows():
+        for name, make in LAUNCHES.items():
+            case = make()
+            forms, inputs = forms_of(name, case)
+            compiled = {form: jax.jit(f).lower(*inputs).compile() for form, f in forms.items()}
+            check(compiled["fnjax"](*inputs), compiled["twin"](*inputs))
+            compiling = compile_seconds(forms, inputs)
+            value, ours = time_ratio(compiled, inputs, options.rounds)
+            gradients = {
+                form: jax.jit(gradient_of(f, name, inputs)).lower(*inputs).compile() for form, f in forms.items()
+            }
+            check(gradients["fnjax"](*inputs), gradients["twin"](*inputs))
+            gradient, _ = time_ratio(gradients, inputs, max(3, options.rounds // 2))
+            found[name] = {
+                "time": value,
+                "gradient": gradient,
+                "compile": compiling["fnjax"] / compiling["twin"],
+                "compile seconds": compiling["fnjax"],
+                "memory": memory(compiled["fnjax"]) / memory(compiled["twin"]),
+                "gradient memory": memory(gradients["fnjax"]) / memory(gradients["twin"]),
+            }
+            if name in seconds:
+                found[name]["interpreter"] = seconds[name] / ours
+            row = found[name]
+            cells = [row[k] for k in ("time", "gradient", "compile", "compile seconds", "memory", "gradient memory")]
+            yield case.name, ours * 1e3, *cells, *([row["interpreter"]] if seconds else [])
+
+    columns = ("", "ms", "time", "gradient", "compile", "compile s", "memory", "gradient memory")
+    columns += ("interpreter",) if seconds else ()
+    report.table(
+        "fnjax.triton, of the hand-written twin; and how many times faster than the interpreter", columns, rows()
+    )
+    if not seconds:
+        report.note("Triton is not installed here (FNJAX_TRITON_PYTHON names a Python that has it): no interpreter.")
+    set_goals(report, found, with_interpreter=bool(seconds))
+
+
+def set_goals(report, found, *, with_interpreter):
+    def every(key):
+        return [row[key] for row in found.values()]
+
+    report.goal("time of the twin's, geometric mean", statistics.geometric_mean(every("time")), 1.5)
+    report.goal("time of the twin's, each", max(every("time")), 3)
+    report.goal("time of the twin's, matmul", max(found[name]["time"] for name in found if "matmul" in name), 1.2)
+    report.goal("time of the twin's, gradients, each", max(every("gradient")), 2.5)
+    report.goal("compile time of the twin's, geometric mean", statistics.geometric_mean(every("compile")), 3)
+    report.goal("seconds to compile, each", max(every("compile seconds")), 0.5)
+    report.goal("memory of the twin's, each", max(every("memory")), 1.5)
+    report.goal("memory of the twin's, gradients, each", max(every("gradient memory")), 1.5)
+    if with_interpreter:
+        speed = every("interpreter")
+        report.goal("times faster than the interpreter, each", min(speed), 100, at_least=True)
+        report.goal("times faster, geometric mean", statistics.geometric_mean(speed), 500, at_least=True)
+
+
+if __name__ == "__main__":
+    if HEAP.items() - os.environ.items():  # read when a process starts
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.triton", *sys.argv[1:]], os.environ | HEAP)
+    harness.use_two_cores()
+    sys.exit(harness.run(measure, __doc__, rounds=31))

@@ -1,0 +1,127 @@
+"""The launches that benchmarks.triton times, in terms that Triton's interpreter and fnjax.triton both take.
+
+The kernels are those of the tests. Nothing here imports JAX or Triton.
+"""
+
+import numpy as np
+
+from tests.triton.case import Case, Out
+
+
+def numbers(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def empty(*shape):
+    return Out(np.zeros(shape, np.float32))
+
+
+def launch(title, file, kernel, grid, **arguments):
+    return Case(title, file, f"{kernel}_kernel", grid, arguments, tolerance=2e-5)
+
+
+def blocks(n, size):
+    return -(-n // size)
+
+
+def add(n=4096):
+    return launch(
+        f"add {n}²", "pointwise", "add", (n * n // 1024,),
+        x_ptr=numbers(0, n, n), y_ptr=numbers(1, n, n), out_ptr=empty(n, n), n=n * n, BLOCK=1024,
+    )  # fmt: skip
+
+
+def swiglu(columns, rows=4096, block=2048):
+    return launch(
+        f"SwiGLU {rows}×{columns}", "activations", "swiglu_forward", (rows,),
+        gate_ptr=numbers(0, rows, columns), up_ptr=numbers(1, rows, columns), out_ptr=empty(rows, columns),
+        stride=columns, n=columns, BLOCK=block,
+    )  # fmt: skip
+
+
+def rms_forward(rows=4096, n=2048):
+    return launch(
+        f"RMSNorm {rows}×{n}", "norms", "rms_forward", (rows,),
+        x_ptr=numbers(0, rows, n), w_ptr=numbers(1, n), out_ptr=empty(rows, n), rstd_ptr=empty(rows), stride=n, n=n,
+        eps=1e-6, BLOCK=n,
+    )  # fmt: skip
+
+
+def rms_backward(rows=4096, n=2048, programs=16):
+    x = numbers(1, rows, n)
+    rstd = 1 / np.sqrt((x * x).mean(1) + 1e-6)
+    return launch(
+        f"RMSNorm backward {rows}×{n}", "norms", "rms_backward", (programs,),
+        dy_ptr=numbers(0, rows, n), x_ptr=x, w_ptr=numbers(2, n), rstd_ptr=rstd, dx_ptr=empty(rows, n),
+        dw_ptr=empty(programs, n), rows=rows, n=n, rows_per_program=blocks(rows, programs), BLOCK=n,
+    )  # fmt: skip
+
+
+def softmax(rows=4096, n=2048):
+    return launch(
+        f"softmax {rows}×{n}", "reductions", "softmax", (rows,),
+        x_ptr=numbers(0, rows, n), out_ptr=empty(rows, n), stride=n, n=n, BLOCK=n,
+    )  # fmt: skip
+
+
+def cross_entropy(n, rows=1024, block=2048):
+    target = np.random.default_rng(1).integers(0, n, rows, dtype=np.int32)
+    return launch(
+        f"cross entropy {rows}×{n} by {block}", "losses", "cross_entropy", (rows,),
+        logits_ptr=Out(numbers(0, rows, n)), stride=n, target_ptr=target, loss_ptr=empty(rows), n=n, count=rows,
+        ignore=-100, smoothing=0.0, REDUCE="mean", BLOCK=block,
+    )  # fmt: skip
+
+
+def matmul(n=1024, block=32):
+    return launch(
+        f"matmul {n}³, swizzled", "products", "matmul", (blocks(n, block) ** 2,),
+        a_ptr=numbers(0, n, n), b_ptr=numbers(1, n, n), c_ptr=empty(n, n), m=n, n=n, k=n, stride_am=n, stride_ak=1,
+        stride_bk=n, stride_bn=1, stride_cm=n, stride_cn=1, BLOCK_M=block, BLOCK_N=block, BLOCK_K=block, GROUP=8,
+        RELU=False,
+    )  # fmt: skip
+
+
+def matmul_block_pointers(n=1024, block=32):
+    return launch(
+        f"matmul {n}³, block pointers", "blocks", "matmul", (blocks(n, block), blocks(n, block)),
+        a_ptr=numbers(0, n, n), b_ptr=numbers(1, n, n), c_ptr=empty(n, n), m=n, n=n, k=n, BLOCK_M=block,
+        BLOCK_N=block, BLOCK_K=block,
+    )  # fmt: skip
+
+
+def attention(causal, heads=4, length=1024, d=64, block=64):
+    q, k, v = (numbers(i, heads, length, d) for i in range(3))
+    return launch(
+        f"attention {heads}×{length}×{d}, {'causal' if causal else 'full'}", "attention", "forward",
+        (blocks(length, block), heads),
+        q_ptr=q, k_ptr=k, v_ptr=v, out_ptr=empty(heads, length, d), lse_ptr=empty(heads, length), length=length,
+        scale=d**-0.5, CAUSAL=causal, BLOCK_M=block, BLOCK_N=block, D=d,
+    )  # fmt: skip
+
+
+def embedding(rows=4096, columns=1024, table=8192):
+    index = np.random.default_rng(1).integers(0, table, rows, dtype=np.int32)
+    return launch(
+        f"embedding {rows}×{columns}", "shapes", "embedding", (blocks(rows, 16), blocks(columns, 128)),
+        index_ptr=index, table_ptr=numbers(0, table, columns), out_ptr=empty(rows, columns), n=rows, columns=columns,
+        BLOCK=16, COLUMNS=128,
+    )  # fmt: skip
+
+
+# By name, each made when it is due: together they are large.
+LAUNCHES = {
+    "add": add,
+    "swiglu": lambda: swiglu(2048),
+    "swiglu-uneven": lambda: swiglu(1800),
+    "rms-forward": rms_forward,
+    "rms-backward": rms_backward,
+    "softmax": softmax,
+    "cross-entropy": lambda: cross_entropy(8192),
+    "cross-entropy-uneven": lambda: cross_entropy(8000),
+    "matmul": matmul,
+    "matmul-block-pointers": matmul_block_pointers,
+    "attention-causal": lambda: attention(True),
+    "attention-full": lambda: attention(False),
+    "embedding": embedding,
+}

@@ -1,0 +1,97 @@
+"""Cutting a program in two: what some of its results need, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from jax.extend.core import ClosedJaxpr, DebugInfo, Literal
+from jax.interpreters.partial_eval import dce_jaxpr
+
+# Operations that only put an array another way: cheaper to do twice than to keep what they give.
+_LAYOUT = {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "name", "pvary", "pcast"}
+
+
+class Halves(NamedTuple):
+    """A program in two.
+
+    Attributes:
+        first: inputs → the results that were asked for, then what the second half needs of it.
+        second: what the first handed on, then the direct inputs → the other results.
+        pending: the types of what is handed on.
+    """
+
+    first: ClosedJaxpr
+    second: ClosedJaxpr
+    pending: list[Any]
+
+
+def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
+    """Cut a program without calls that both halves need a part of.
+
+    Args:
+        jaxpr: inputs → results.
+        ours: which results the first half gives.
+        direct: which inputs the second half may have as they are; of the others it gets what is handed on.
+    """
+    needed = find_needed(jaxpr, ours)
+    theirs = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if not mine]
+    missing = set(variables(theirs))
+    second = []
+    for eqn in reversed(jaxpr.eqns):
+        wanted = not missing.isdisjoint(eqn.outvars)
+        done = not needed.isdisjoint(eqn.outvars)
+        if (wanted and _is_layout(eqn)) if done else (wanted or eqn.effects):
+            second.append(eqn)
+            missing = missing.difference(eqn.outvars).union(variables(eqn.invars))
+    given = {v for v, d in zip(jaxpr.invars, direct, strict=True) if d}
+    first = [eqn for eqn in jaxpr.eqns if not needed.isdisjoint(eqn.outvars)]
+    made = [*jaxpr.invars, *(v for eqn in first for v in eqn.outvars)]
+    pending = [v for v in made if v in missing and v not in given]
+    mine = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if mine]
+    direct_inputs = [v for v in jaxpr.invars if v in given]
+    return Halves(
+        ClosedJaxpr(part(jaxpr, jaxpr.invars, [*mine, *pending], first), ()),
+        ClosedJaxpr(part(jaxpr, [*pending, *direct_inputs], theirs, second[::-1]), ()),
+        [v.aval for v in pending],
+    )
+
+
+def find_needed(jaxpr: Any, results: Sequence[bool]) -> set[Any]:
+    """The variables that some results of a program need, loops and branches seen through."""
+    needed = set(variables(v for v, r in zip(jaxpr.outvars, results, strict=True) if r))
+    for eqn in reversed(jaxpr.eqns):
+        wanted = [v in needed for v in eqn.outvars]
+        if all(wanted):
+            needed |= set(variables(eqn.invars))
+        elif any(wanted):
+            needed |= _find_operands(jaxpr, eqn, wanted)
+    return needed
+
+
+def _find_operands(jaxpr: Any, eqn: Any, wanted: Sequence[bool]) -> set[Any]:
+    """The operands that some results of an equation need: JAX has a rule for each kind."""
+    if eqn.primitive.name == "optimization_barrier":
+        return set(variables(x for x, w in zip(eqn.invars, wanted, strict=True) if w))
+    operands = list(dict.fromkeys(variables(eqn.invars)))
+    results = [v for v, w in zip(eqn.outvars, wanted, strict=True) if w]
+    _, used = dce_jaxpr(part(jaxpr, operands, results, [eqn]), [True] * len(results))
+    return {v for v, u in zip(operands, used, strict=True) if u}
+
+
+def part(jaxpr: Any, inputs: Sequence[Any], results: Sequence[Any], eqns: Sequence[Any]) -> Any:
+    """Some equations of a program as a program."""
+    names = [tuple(f"{what} {i}" for i in range(len(xs))) for what, xs in (("input", inputs), ("result", results))]
+    info = DebugInfo("fnjax", "part", *names)
+    return jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(results), eqns=list(eqns), debug_info=info)
+
+
+def variables(atoms: Iterable[Any]) -> list[Any]:
+    """Those of a list of atoms that are not constants."""
+    return [x for x in atoms if not isinstance(x, Literal)]
+
+
+def _is_layout(eqn: Any) -> bool:
+    if eqn.primitive.name == "convert_element_type":  # of the smaller array
+        return bool(eqn.invars[0].aval.dtype.itemsize <= eqn.outvars[0].aval.dtype.itemsize)
+    return eqn.primitive.name in _LAYOUT

@@ -1,0 +1,217 @@
+"""Making one program two: calls, loops and branches that both halves need a part of become two of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun, primitives
+from jax.interpreters import ad
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from fnjax._jax.cut import Halves, cut, find_needed, part, variables
+from fnjax._jax.programs import read_body
+from fnjax._jax.rule import Arrays, chosen
+from fnjax._jax.trace import trace
+from fnjax._jax.versions import open_jaxpr, varying
+
+Flags = Sequence[bool]
+
+
+def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Halves:
+    """Cut a program that captures nothing in two, through its loops and branches.
+
+    Args:
+        program: inputs → results.
+        ours: which results the first half gives.
+        direct: which inputs the second half may have as they are.
+        avals: the types of the inputs, where not those of the program.
+    """
+    jaxpr = open_jaxpr(program)
+    traced = trace("halves", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
+    # The loops and branches that were made take more than they need.
+    jaxpr, _ = dce_jaxpr(open_jaxpr(traced.jaxpr), [True] * len(ours), instantiate=True)
+    return cut(jaxpr, ours, direct)
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], ours: Flags) -> Arrays:
+    """Evaluate a program, with two equations in the place of one that both halves need a part of."""
+    needed = find_needed(jaxpr, ours)
+    used = find_needed(jaxpr, [True] * len(ours))
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return values[atom] if variables([atom]) else jnp.asarray(atom.val, atom.aval.dtype)
+
+    for eqn in jaxpr.eqns:
+        mine = [v in needed for v in eqn.outvars]
+        rule = _RULES.get(eqn.primitive.name)
+        if rule and any(mine) and any(v in used and v not in needed for v in eqn.outvars):
+            results = dict(zip(eqn.outvars, rule(eqn, list(map(read, eqn.invars)), mine), strict=True))
+        else:
+            inputs, outputs = list(dict.fromkeys(variables(eqn.invars))), [v for v in eqn.outvars if v in used]
+            if not outputs and not eqn.effects:
+                continue
+            # Not bound by hand: so it stays in the scopes and contexts that it was made in.
+            found = jax.core.eval_jaxpr(part(jaxpr, inputs, outputs, [eqn]), (), *(values[v] for v in inputs))
+            results = dict(zip(outputs, found, strict=True))
+        values.update(results)
+    return list(map(read, jaxpr.outvars))
+
+
+def _join(ours: Flags, mine: Sequence[Any], theirs: Sequence[Any]) -> Arrays:
+    first, second = iter(mine), iter(theirs)
+    return [next(first) if o else next(second) for o in ours]
+
+
+def _split_call(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """A call has no meaning of its own: its body stands in its place."""
+    body = read_body(eqn)
+    return _evaluate(open_jaxpr(body), getattr(body, "consts", ()), args, ours)
+
+
+def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """A barrier would tie the halves together."""
+    theirs = [not o for o in ours]
+    return _join(ours, *(jax.lax.optimization_barrier(chosen(args, these)) for these in (ours, theirs)))
+
+
+def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """What is computed again is computed once, in the first half, and the second gets what it needs of it."""
+    halves = halve(eqn.params["jaxpr"], ours, [True] * len(args))
+    n = sum(ours)
+    results = eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(halves.first)})
+    return _join(ours, results[:n], jaxpr_as_fun(halves.second)(*results[n:], *args))
+
+
+def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """Two scans: the first stacks up what the second needs of each step."""
+    body = eqn.params["jaxpr"]
+    jaxpr, consts = open_jaxpr(body), getattr(body, "consts", ())
+    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
+    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, jaxpr.outvars, strict=True))
+    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, jaxpr.invars, strict=True))
+    n_fixed = len(args) - n_carried - n_scanned
+    fixed, carried, scanned = args[:n_fixed], args[n_fixed : n_fixed + n_carried], args[n_fixed + n_carried :]
+    jaxpr = _take_in(jaxpr)
+    fixed, n_fixed = [*consts, *fixed], n_fixed + len(consts)
+    mine, grown = list(ours), None
+    while mine != grown:  # what the first half carries, it needs from the step before
+        grown = list(mine)
+        needed = find_needed(jaxpr, mine)
+        for i, v in enumerate(jaxpr.invars[n_fixed : n_fixed + n_carried]):
+            mine[i] = mine[i] or v in needed
+    carries, stacks = mine[:n_carried], mine[n_carried:]
+    rests = [not c for c in carries]
+    direct = [True] * n_fixed + rests + [True] * n_scanned
+    halves = halve(jaxpr, mine, direct)
+    how = {"length": eqn.params["length"], "reverse": eqn.params["reverse"], "unroll": eqn.params["unroll"]}
+    n_mine, n_stacks = sum(carries), sum(stacks)
+
+    def first(carry: Any, xs: Any) -> Any:
+        filled = _join(carries, carry, chosen(carried, rests))  # those of the second half: the program does not look
+        results = jaxpr_as_fun(halves.first)(*fixed, *filled, *xs)
+        return results[:n_mine], results[n_mine:]
+
+    def second(carry: Any, xs: Any) -> Any:
+        pending, xs = xs
+        results = jaxpr_as_fun(halves.second)(*pending, *fixed, *carry, *xs)
+        n = len(results) - (len(stacks) - n_stacks)
+        return results[:n], results[n:]
+
+    carry, found = jax.lax.scan(first, chosen(carried, carries), scanned, **how)
+    pending = found[n_stacks:]
+    rest, rest_found = jax.lax.scan(second, chosen(carried, rests), (pending, scanned), **how)
+    return [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
+
+
+def _take_in(jaxpr: Any) -> Any:
+    """The constants of a program as its first inputs."""
+    return part(jaxpr, [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
+
+
+def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """Two conditionals: what is pending of one branch lies beside what is pending of the others."""
+    index, *operands = args
+    pieces = []
+    for branch in eqn.params["branches"]:
+        jaxpr, consts = open_jaxpr(branch), list(getattr(branch, "consts", ()))
+        halves = halve(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
+        pieces.append((consts, halves))
+    n = sum(ours)
+    slots: list[Any] = []  # the types of what is kept, as many of each as the branch that needs most of them
+    places = []
+    for _, halves in pieces:
+        free, place = list(range(len(slots))), []
+        for aval in halves.pending:
+            at = next((i for i in free if slots[i] == aval), None)
+            if at is None:
+                at = len(slots)
+                slots.append(aval)
+            else:
+                free.remove(at)
+            place.append(at)
+        places.append(place)
+
+    def make_first(consts: Arrays, halves: Halves, place: list[int]) -> Callable[..., Any]:
+        def first(*operands: Any) -> Any:
+            results = jaxpr_as_fun(halves.first)(*consts, *operands)
+            kept = dict(zip(place, results[n:], strict=True))
+            return results[:n], [kept[i] if i in kept else ad.zeros_like_aval(a) for i, a in enumerate(slots)]
+
+        return first
+
+    def make_second(consts: Arrays, halves: Halves, place: list[int]) -> Callable[..., Any]:
+        return lambda kept, *operands: jaxpr_as_fun(halves.second)(*(kept[i] for i in place), *consts, *operands)
+
+    if any(jnp.issubdtype(aval.dtype, jax.dtypes.extended) for aval in slots):  # a PRNG key has no zero
+        return list(eqn.primitive.bind(*args, **eqn.params))
+    made = [(*piece, place) for piece, place in zip(pieces, places, strict=True)]
+    mine, kept = jax.lax.switch(index, [make_first(*m) for m in made], *operands)
+    theirs = jax.lax.switch(index, [make_second(*m) for m in made], kept, *operands)
+    return _join(ours, mine, theirs)
+
+
+def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+    """Two of them: what is pending leaves the first with a new dimension, for the mesh axes on which it varies."""
+    params, n = eqn.params, sum(ours)
+    jaxpr, axes = open_jaxpr(params["jaxpr"]), params["newly_manual_axes"]
+    ordered = [name for name in params["mesh"].axis_names if name in axes]
+    how = {"mesh": params["mesh"], "axis_names": set(axes), "check_vma": params["check_vma"]}
+    in_specs, out_specs = params["in_specs"], params["out_specs"]
+    found: list[Halves] = []
+
+    def probe(*xs: Any) -> Any:
+        found.append(halve(jaxpr, ours, [True] * len(args), list(map(jax.typeof, xs))))
+        return tuple(jaxpr_as_fun(found[0].first)(*xs)[:n])
+
+    mine_specs = tuple(chosen(out_specs, ours))
+    jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
+    halves = found[0]
+    over = [ordered if not params["check_vma"] else [a for a in ordered if a in varying(p)] for p in halves.pending]
+    kept_specs = [jax.P(tuple(names)) for names in over]
+
+    def first(*xs: Any) -> Any:
+        results = jaxpr_as_fun(halves.first)(*xs)
+        return tuple(results[:n]), [x[None] for x in results[n:]]
+
+    def second(kept: Any, *xs: Any) -> Any:
+        return tuple(jaxpr_as_fun(halves.second)(*(x[0] for x in kept), *xs))
+
+    mine, kept = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, kept_specs), **how)(*args)
+    theirs_specs = tuple(chosen(out_specs, [not o for o in ours]))
+    theirs = jax.shard_map(second, in_specs=(kept_specs, *in_specs), out_specs=theirs_specs, **how)(kept, *args)
+    return _join(ours, mine, theirs)
+
+
+_RULES: dict[str, Callable[[Any, Arrays, Flags], Arrays]] = {
+    primitives.jit_p.name: _split_call,
+    primitives.closed_call_p.name: _split_call,
+    primitives.remat_p.name: _split_remat,
+    primitives.scan_p.name: _split_scan,
+    primitives.cond_p.name: _split_cond,
+    "optimization_barrier": _split_barrier,
+    "shard_map": _split_shard_map,
+}

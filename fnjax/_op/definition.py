@@ -1,0 +1,237 @@
+"""Defining operators: custom_op, triton_op and Library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+from fnjax._messages.operators import (
+    bad_name,
+    keyword_only_tensor,
+    other_mutates_args,
+    unreadable_schema,
+)
+from fnjax._op.operator import CustomOpDef, Devices
+from fnjax._op.registry import OPERATORS, ops
+from fnjax._op.schema import Schema, infer, read_schema
+
+Method = Callable[..., Any]
+
+
+@overload
+def custom_op(
+    name: str,
+    fn: None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Devices = None,
+    schema: str | None = None,
+) -> Callable[[Method], CustomOpDef]: ...
+@overload
+def custom_op(
+    name: str,
+    fn: Method,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Devices = None,
+    schema: str | None = None,
+) -> CustomOpDef: ...
+
+
+def custom_op(
+    name: str,
+    fn: Method | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Devices = None,
+    schema: str | None = None,
+) -> Any:
+    """Make a function a custom operator, as `torch.library.custom_op` does.
+
+    A body of JAX operations is traced like any function. One that asks for numbers (NumPy, `if` on values) runs as it
+    is outside of `jax.jit`, and as a callback under it; `register_fake` says of what shape its results are.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, numpy as np, fnjax
+        >>> @fnjax.custom_op("readme::cube", mutates_args=())
+        ... def cube(x: jax.Array) -> jax.Array:
+        ...     return jnp.asarray(np.asarray(x) ** 3)
+        >>> @cube.register_fake
+        ... def _(x):
+        ...     return jnp.empty_like(x)
+        >>> cube.register_autograd(lambda ctx, grad: grad * 3 * ctx.saved_tensors[0] ** 2,
+        ...                        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+        >>> print(jax.jit(jax.grad(cube))(2.0), fnjax.ops.readme.cube.schema)
+        12.0 (Tensor x) -> Tensor
+
+    Args:
+        name: `namespace::name`; an operator of that name is replaced.
+        fn: the body, annotated; without it, a decorator is returned.
+        mutates_args: the names of the arguments that PyTorch's operator would mutate, or "unknown" for all arrays. JAX
+            arrays do not change: body and register_fake return their new values behind the operator's own results.
+        device_types: the platform, or platforms, that the body is for; all by default.
+        schema: the schema, if it shall not be inferred: `(Tensor x, float eps=1e-05) -> Tensor`.
+
+    Returns:
+        The operator, a function with `register_fake`, `register_autograd`, `register_vmap` and `register_kernel`.
+
+    Raises:
+        SchemaError: (a ValueError) the annotations give no schema.
+        OperatorError: (a RuntimeError) the name or the schema cannot be read.
+    """
+    if fn is None:
+        return lambda fn: _define(name, fn, mutates_args, device_types, schema)
+    return _define(name, fn, mutates_args, device_types, schema)
+
+
+def _define(
+    name: str, fn: Method, mutates_args: str | Iterable[str], device_types: Devices, text: str | None
+) -> CustomOpDef:
+    namespace, own = name.split("::")
+    if text is None:
+        schema = infer(fn, mutates_args)
+    else:
+        schema = read_schema(text)
+        mutated = {p.name for p in schema.mutated}
+        if mutated != set(mutates_args):
+            raise other_mutates_args(mutates_args, text, mutated)
+    _check(namespace, own, schema)
+    before = OPERATORS.get(name)
+    operator = CustomOpDef(name, schema, fn)
+    try:
+        operator.register_kernel(device_types, fn)
+    except Exception:
+        if before is None:
+            del OPERATORS[name]
+        else:
+            OPERATORS[name] = before
+        raise
+    return operator
+
+
+def _check(namespace: str, name: str, schema: Schema) -> None:
+    for part in (namespace, *name.split(".", 1)):
+        if not re.fullmatch(r"[A-Za-z_]\w*", part):
+            found = re.sub(r"^[A-Za-z_]\w*", "", part)[:1] or "the end"
+            raise bad_name(f"{namespace}::{name}", found)
+    if any(p.type.is_tensor for p in schema.keyword_only):
+        raise keyword_only_tensor(name + schema.text)
+
+
+def triton_op(
+    name: str, fn: Method | None = None, /, *, mutates_args: str | Iterable[str], schema: str | None = None
+) -> Any:
+    """`custom_op` for a body that launches Triton kernels (`fnjax.triton`), as `torch.library.triton_op`.
+
+    Args:
+        name: as in `custom_op`.
+        fn: as in `custom_op`.
+        mutates_args: as in `custom_op`.
+        schema: as in `custom_op`.
+
+    Raises:
+        SchemaError: as in `custom_op`.
+    """
+    if fn is None:
+        return lambda fn: _define(name, fn, mutates_args, None, schema)
+    return _define(name, fn, mutates_args, None, schema)
+
+
+def wrap_triton(triton_kernel: Any, /) -> Any:
+    """A kernel as it is: a launch of `fnjax.triton` can be traced without being wrapped.
+
+    Args:
+        triton_kernel: what `fnjax.triton.jit` or `autotune` made.
+
+    Raises:
+        RuntimeError: it is no kernel.
+    """
+    if not hasattr(triton_kernel, "__getitem__"):
+        raise RuntimeError("wrap_triton only works on functions annotated with triton.jit or triton.autotune")
+    return triton_kernel
+
+
+_KEYS = {"CPU": "cpu", "CUDA": "cuda", "XLA": "tpu", "CompositeExplicitAutograd": None, "": None}
+
+
+class Library:
+    """A namespace to define operators in by their schema, as `torch.library.Library`.
+
+    Examples:
+        >>> import jax.numpy as jnp, jax, fnjax
+        >>> library = fnjax.Library("mylib", "FRAGMENT")
+        >>> library.define("square(Tensor x) -> Tensor")
+        'square'
+        >>> library.impl("square", lambda x: x * x, "CompositeImplicitAutograd")
+        >>> print(jax.grad(fnjax.ops.mylib.square)(3.0))
+        6.0
+
+    Args:
+        ns: the namespace.
+        kind: "DEF", "FRAGMENT" or "IMPL".
+        dispatch_key: that of `impl` where it is given none.
+    """
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("DEF", "FRAGMENT", "IMPL"):
+            raise ValueError(f"Unsupported kind: {kind}")
+        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+        """Define an operator without a body.
+
+        Args:
+            schema: its name and schema: `square(Tensor x) -> Tensor`.
+            alias_analysis: accepted for PyTorch's sake.
+            tags: accepted for PyTorch's sake.
+
+        Returns:
+            Its name.
+
+        Raises:
+            OperatorError: (a RuntimeError) the schema cannot be read.
+        """
+        name, bracket, rest = schema.partition("(")
+        name = name.strip()
+        if not name:
+            raise unreadable_schema(schema, "expected ident but found '(' here")
+        read = read_schema(bracket + rest)
+        for part in (self.ns, *name.split(".", 1)):
+            if not re.fullmatch(r"[A-Za-z_]\w*", part):
+                raise bad_name(f"{self.ns}::{name}", part)
+        CustomOpDef(f"{self.ns}::{name}", read, None)
+        return name
+
+    def impl(self, op_name: Any, fn: Method, dispatch_key: str = "") -> None:
+        """Give an operator its body.
+
+        Args:
+            op_name: its name, with or without the namespace, or the operator.
+            fn: the body.
+            dispatch_key: "CPU", "CUDA", "XLA" (a TPU), "CompositeExplicitAutograd" (all); "Meta" for what
+                `register_fake` takes; "CompositeImplicitAutograd" or "Autograd" for a body that is differentiated.
+
+        Raises:
+            OperatorError: (a RuntimeError) an unknown dispatch key.
+            UnknownOperatorError: the operator is not defined.
+        """
+        if isinstance(op_name, CustomOpDef):
+            operator = op_name
+        else:
+            operator = getattr(getattr(ops, self.ns), str(op_name).rpartition("::")[2])
+        key = dispatch_key or self.dispatch_key
+        if key == "Meta":
+            operator.register_fake(fn)
+        elif key.startswith(("CompositeImplicitAutograd", "Autograd")):
+            operator._register_composite(fn)
+        elif key in _KEYS:
+            operator.register_kernel(_KEYS[key], fn)
+        else:
+            raise unreadable_schema(key, f"could not parse dispatch key: {key}")
+
+
+Library.__module__ = "fnjax"

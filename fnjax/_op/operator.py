@@ -1,0 +1,232 @@
+"""CustomOpDef, a custom operator and its registrations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from fnjax._class.function import Function
+from fnjax._jax.versions import is_transformed
+from fnjax._messages.operators import (
+    gone,
+    no_device_argument,
+    no_functional_schema,
+    no_kernel,
+    unknown_device,
+)
+from fnjax._op.binding import bind, take_results
+from fnjax._op.derivative import make_function
+from fnjax._op.registry import OPERATORS
+from fnjax._op.running import PLATFORMS, Implementation
+from fnjax._op.schema import Schema
+
+Method = Callable[..., Any]
+Devices = str | Sequence[str] | None
+
+
+class CustomOpDef:
+    """A custom operator: a function with a schema, whose behaviour under JAX is registered. `fnjax.custom_op` makes it.
+
+    Attributes:
+        schema: what it takes and returns, as torch writes it: `(Tensor x, float eps=1e-05) -> Tensor`.
+    """
+
+    def __init__(self, qualname: str, schema: Schema, fn: Method | None) -> None:
+        self._qualname, self._schema_read, self._init_fn = qualname, schema, fn
+        self._kernels: dict[str | None, Method] = {}
+        self._disabled: set[str] = set()
+        self._fake: Method | None = None
+        self._backward: Method | None = None
+        self._setup_context: Method | None = None
+        self._vmap: Method | None = None
+        self._composite: Method | None = None
+        self._function: type[Function] | None = None
+        self._is_staged = False
+        self.__name__ = qualname.partition("::")[2]
+        self.__qualname__ = qualname
+        self.__module__ = getattr(fn, "__module__", type(self).__module__)
+        self.__doc__ = getattr(fn, "__doc__", None)
+        self.__signature__ = schema.signature
+        before = OPERATORS.get(qualname)
+        OPERATORS[qualname] = self
+        if before is not None:
+            before._forget()
+
+    @property
+    def schema(self) -> str:
+        """What it takes and returns, as torch writes it."""
+        return self._schema_read.text
+
+    @property
+    def default(self) -> CustomOpDef:
+        """The operator itself, which `torch.ops.<namespace>.<name>.default` is to its overloads."""
+        return self
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether it has a derivative: register_autograd was called, or its body is differentiated."""
+        return self._backward is not None or self._composite is not None
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        overload = OPERATORS.get(f"{self._qualname}.{name}")
+        if overload is None:
+            spelled = self._qualname.replace("::", ".")
+            raise AttributeError(f"The underlying op of '{spelled}' has no overload name '{name}'")
+        return overload
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator with what its schema takes.
+
+        Raises:
+            OperatorError: (a RuntimeError) the schema refuses an argument, or what the body returned.
+        """
+        last = OPERATORS.get(self._qualname, self)
+        return last._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        schema, qualname = self._schema_read, self._qualname
+        given, keywords = bind(schema, qualname, args, kwargs)
+        self._is_staged = self._is_staged or is_transformed()
+        if self._composite is not None:
+            returned = self._composite(*given, **keywords)
+            return take_results(schema, qualname, self._composite, given, returned, who="register_fake")
+        if self._function is None:
+            self._function = make_function(self._implementation(), self._backward, self._setup_context, self._vmap)
+        return self._function.apply(*given, keywords)
+
+    def _implementation(self) -> Implementation:
+        kernels = {k: v for k, v in self._kernels.items() if k not in self._disabled}
+        if self._disabled and self._init_fn is not None:
+            kernels.setdefault(None, self._init_fn)
+        if not kernels:
+            raise no_kernel(self._qualname, jax.default_backend(), [])
+        fake = self._fake
+        if fake is None and not self._schema_read.returns:
+            fake = functools.partial(_mutated, self._schema_read)
+        name = getattr(self._init_fn, "__name__", self.__name__)
+        return Implementation(self, self._qualname, self._schema_read, kernels, fake, name)
+
+    def _forget(self) -> None:
+        """After a registration: the last counts, also in programs that JAX has compiled."""
+        self._function = None
+        if self._is_staged:
+            self._is_staged = False
+            jax.clear_caches()
+
+    def _change(self) -> None:
+        if OPERATORS.get(self._qualname) is not self:
+            raise gone(self)
+        self._forget()
+
+    def register_fake(self, fn: Method, /) -> Method:
+        """Register the shapes and dtypes of the results, which a body that asks for numbers needs under tracing.
+
+        Args:
+            fn: takes the arguments of the operator and returns arrays like its results, whose values do not matter
+                (`jnp.empty_like(x)`), or `jax.ShapeDtypeStruct`s. What a traced body returns is compared with it.
+
+        Returns:
+            `fn`, so that it may be a decorator.
+        """
+        self._change()
+        self._fake = fn
+        return fn
+
+    def register_autograd(self, backward: Method, /, *, setup_context: Method | None = None) -> None:
+        """Register the derivative.
+
+        Args:
+            backward: `backward(ctx, *grads)`, with a gradient for each result; returns one for each positional
+                argument, None for what is no array, a list for a list of arrays.
+            setup_context: `setup_context(ctx, inputs, output)`, called by these names, with `keyword_only_inputs`
+                before `output` where the operator has keyword-only arguments.
+
+        Raises:
+            OperatorError: the operator mutates arguments.
+        """
+        if self._schema_read.mutated:
+            raise no_functional_schema(self, self._qualname + self.schema)
+        self._change()
+        self._backward, self._setup_context = backward, setup_context
+
+    def register_kernel(self, device_types: Devices, fn: Method | None = None, /) -> Any:
+        """Register a body for a platform, chosen when the program is lowered (outside of jit: where the arrays are).
+
+        Args:
+            device_types: "cpu", "gpu" ("cuda", "rocm") or "tpu", several of them, or None for all others.
+            fn: the body; without it, a decorator is returned.
+
+        Raises:
+            OperatorError: an unknown platform.
+            SchemaError: the operator has neither an array nor a device among its arguments.
+        """
+        platforms = _read_devices(device_types)
+        if platforms != [None] and not any(p.type.base in ("Tensor", "Device") for p in self._schema_read.parameters):
+            raise no_device_argument(self._qualname)
+        if fn is None:
+            return functools.partial(self.register_kernel, device_types)
+        self._change()
+        self._kernels |= dict.fromkeys(platforms, fn)
+        return fn
+
+    def register_vmap(self, func: Method | None = None) -> Any:
+        """Register what is done with a batch; without it JAX batches a traced body, and calls another once per example.
+
+        Args:
+            func: `func(info, in_dims, *args, **kwargs)`, with `info.batch_size` and `info.randomness`, and in
+                `in_dims` the batch axis of each argument or None; returns (output, out_dims). Without it, a decorator
+                is returned.
+        """
+        if func is None:
+            return self.register_vmap
+        self._change()
+        self._vmap = func
+        return func
+
+    @contextmanager
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
+        """In the block, use or do not use the kernel of a platform; without it the first body is called."""
+        before = set(self._disabled)
+        platforms = {p for p in _read_devices(device_type) if p is not None}
+        self._disabled = before - platforms if enabled else before | platforms
+        self._forget()
+        try:
+            yield
+        finally:
+            self._disabled = before
+            self._forget()
+
+    def _register_composite(self, fn: Method) -> None:
+        """The operator is what `fn` computes, derivative and all: PyTorch's CompositeImplicitAutograd."""
+        self._change()
+        self._composite = fn
+
+
+def _mutated(schema: Schema, *args: Any, **kwargs: Any) -> Any:
+    """The fake of an operator whose only results are the new values of arguments."""
+    new = tuple(a for p, a in zip(schema.positional, args, strict=True) if p.mutated)
+    return new if len(new) != 1 else new[0]
+
+
+def _read_devices(devices: Devices) -> list[str | None]:
+    """JAX's names of the platforms."""
+    if devices is None:
+        return [None]
+    found: list[str | None] = []
+    for device in [devices] if isinstance(devices, str) else devices:
+        if device not in PLATFORMS:
+            raise unknown_device(device, list(PLATFORMS))
+        found += PLATFORMS[device]
+    return found
+
+
+CustomOpDef.__module__ = "fnjax"

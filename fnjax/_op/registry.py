@@ -1,0 +1,47 @@
+"""The operators that were defined, by name, and `fnjax.ops`, which looks them up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnjax._messages.operators import unknown_operator
+
+OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which stands above this file
+
+
+class _Namespace:
+    """The operators of one namespace."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = OPERATORS.get(f"{self._name}::{name}")
+        if found is None:
+            raise unknown_operator(self._name, name, self.__dir__())
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted(q.partition("::")[2] for q in OPERATORS if q.partition("::")[0] == self._name)
+
+    def __repr__(self) -> str:
+        return f"<fnjax.ops.{self._name}: {', '.join(self.__dir__())}>"
+
+
+class _Ops:
+    """The namespaces."""
+
+    def __getattr__(self, name: str) -> _Namespace:
+        if name.startswith("__"):  # what Python and its tools ask of any object
+            raise AttributeError(name)
+        return _Namespace(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({q.partition("::")[0] for q in OPERATORS})
+
+    def __repr__(self) -> str:
+        return f"<fnjax.ops: {', '.join(self.__dir__())}>"
+
+
+ops = _Ops()
+"""`fnjax.ops.<namespace>.<name>`: the operators that were defined, as `torch.ops` has them."""

@@ -1,0 +1,242 @@
+"""Running the body of an operator: as it stands, traced, or as a callback where it asks for numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._errors import FnjaxError
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trace import trace
+from fnjax._jax.trees import Split, is_array, is_tensor, is_tracer, split, to_tensor
+from fnjax._jax.versions import varying
+from fnjax._messages.operators import fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
+from fnjax._op.binding import take_results
+from fnjax._op.schema import Schema
+
+Method = Callable[..., Any]
+# What JAX raises where a traced array is asked for its numbers: only these make a body a callback.
+ASKS_FOR_NUMBERS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+# The platforms that a kernel may be registered for, by JAX's names for what they are lowered to.
+PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm": ("rocm",), "tpu": ("tpu",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementation:
+    """What an operator computes with.
+
+    Attributes:
+        operator: as messages show it.
+        qualname: `namespace::name`.
+        schema: what it takes and returns.
+        kernels: a body for each platform; that of None is for all others.
+        fake: gives the shapes and dtypes of the results, or None.
+        name: that of the function the operator was made of, for messages.
+    """
+
+    operator: object
+    qualname: str
+    schema: Schema
+    kernels: Mapping[str | None, Method]
+    fake: Method | None
+    name: str
+
+
+class _Call(NamedTuple):
+    """A call, its arrays taken out; a number that is being traced counts as one."""
+
+    this: Implementation
+    rest: Split
+
+    def arguments(self, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments with these arrays; a traced number that is concrete by now is a number again."""
+        args, keywords = self.rest.fill(arrays)
+        schema = self.this.schema
+        args = [p.type.take(a) if a is not p.default else a for p, a in zip(schema.positional, args, strict=True)]
+        return args, {
+            p.name: p.type.take(keywords[p.name]) if keywords[p.name] is not p.default else p.default
+            for p in schema.keyword_only
+        }
+
+    def run(self, method: Method, arrays: Sequence[Any], who: str = "the body") -> Any:
+        """Call a body, or the fake, and take what it returned."""
+        args, keywords = self.arguments(arrays)
+        returned = method(*args, **keywords)
+        if who != "the body":  # a type of an array will do for an array
+            returned = jax.tree.map(_as_array, returned)
+        return take_results(self.this.schema, self.this.qualname, method, args, returned, who=who)
+
+
+def _as_array(leaf: Any) -> Any:
+    return jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+
+class _Staged(NamedTuple):
+    """A body that can stand in a program.
+
+    Attributes:
+        run: arrays → arrays.
+        types: those of the results.
+        form: the results without their arrays.
+    """
+
+    run: Callable[..., Arrays]
+    types: list[jax.ShapeDtypeStruct]
+    form: Split
+
+
+def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """The results of an operator for bound arguments: of its body on concrete arrays, else of what stands for it."""
+    arrays, rest = split((list(args), dict(keywords)), is_array)
+    call = _Call(this, rest)
+    if not any(map(is_tracer, arrays)):
+        return call.run(_choose(this, arrays, args), arrays)
+    default = this.kernels.get(None)
+    staged = {platform: _stage(call, kernel, arrays) for platform, kernel in this.kernels.items()}
+    if list(staged) == [None] and default is not None:
+        first = staged[None]
+        return first.form.fill(first.run(*arrays))
+    _compare(this, staged)
+    branches = {str(platform): s.run for platform, s in staged.items() if platform is not None}
+    if default is not None:
+        branches["default"] = staged[None].run
+    form = next(iter(staged.values())).form
+    return form.fill(jax.lax.platform_dependent(*arrays, **branches))
+
+
+def _choose(this: Implementation, arrays: Sequence[Any], args: Sequence[Any]) -> Method:
+    """The body for the platform of these concrete arrays."""
+    if list(this.kernels) == [None]:
+        return this.kernels[None]
+    platforms = _platforms_of(this, arrays, args)
+    for platform in (*platforms, None):
+        if platform in this.kernels:
+            return this.kernels[platform]
+    raise no_kernel(this.qualname, platforms[0], [str(k) for k in this.kernels])
+
+
+def _platforms_of(this: Implementation, arrays: Sequence[Any], args: Sequence[Any]) -> tuple[str, ...]:
+    for array in arrays:
+        return PLATFORMS.get(next(iter(array.devices())).platform, ("cpu",))
+    for p, arg in zip(this.schema.positional, args, strict=True):
+        if p.type.base == "Device" and arg is not None:
+            name = arg if isinstance(arg, str) else arg.platform
+            return PLATFORMS.get(name.partition(":")[0], (name,))
+    return PLATFORMS.get(jax.default_backend(), (jax.default_backend(),))
+
+
+def _compare(this: Implementation, staged: Mapping[str | None, _Staged]) -> None:
+    (first, one), *others = staged.items()
+    for platform, other in others:
+        if (one.types, one.form) != (other.types, other.form):
+            raise other_kernel(this.qualname, str(first), _describe(one.types), str(platform), _describe(other.types))
+
+
+def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
+    return ", ".join(f"{t.dtype}{list(t.shape)}" for t in types)
+
+
+def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
+    """Find out by a trial trace what a body is: of JAX operations, or one that asks for numbers."""
+    forms: list[Split] = []
+
+    def flat(*arrays: Any) -> Arrays:
+        found, form = split(call.run(kernel, arrays), is_tensor)
+        forms.append(form)
+        return [*map(to_tensor, found)]
+
+    try:
+        traced = trace(call.this.qualname, flat, *arrays)
+    except ASKS_FOR_NUMBERS as e:
+        return _stage_callback(call, kernel, arrays, e)
+    types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals]
+    if call.this.fake is not None:
+        _check_fake(call, kernel, arrays, types)
+    return _Staged(lambda *xs: list(traced(traced.captured, *xs)), types, forms[-1])
+
+
+def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> None:
+    promised, _ = _fake_types(call, arrays, numbers=False)
+    for i in range(max(len(promised), len(types))):
+        fake, body = (_describe(ts[i : i + 1]) or "nothing" for ts in (promised, types))
+        if fake != body:
+            raise other_than_fake(kernel, call.this.qualname, i, fake, body)
+
+
+def _is_result(leaf: Any) -> bool:
+    """What a callback gives back as an array: also the numbers that a body read off its arrays."""
+    return is_tensor(leaf) or isinstance(leaf, bool | int | float | complex)
+
+
+def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[list[jax.ShapeDtypeStruct], Split]:
+    """What register_fake says of the results."""
+    this = call.this
+    fake = this.fake
+    assert fake is not None
+    forms: list[Split] = []
+
+    def flat(*arrays: Any) -> Arrays:
+        found, form = split(call.run(fake, arrays, "register_fake"), _is_result if numbers else is_tensor)
+        forms.append(form)
+        return [*map(jnp.asarray, found)]
+
+    try:
+        traced = trace(f"{this.qualname}.register_fake", flat, *arrays)
+    except Exception as e:
+        args, keywords = call.rest.fill(arrays)
+        given = [
+            *zip(this.schema.positional, args, strict=True),
+            *((p, keywords[p.name]) for p in this.schema.keyword_only),
+        ]
+        numbers_traced = [p.name for p, a in given if not p.type.is_tensor and any(map(is_tracer, jax.tree.leaves(a)))]
+        if isinstance(e, ASKS_FOR_NUMBERS) or (numbers_traced and not isinstance(e, FnjaxError)):
+            named = numbers_traced or [p.name for p, _ in given]
+            raise fake_needs_numbers(fake, this.qualname, named) from e
+        raise
+    return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], forms[-1]
+
+
+def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: Exception) -> _Staged:
+    """A body as a `jax.pure_callback`, with the shapes and dtypes of register_fake."""
+    this = call.this
+    if this.fake is None:
+        raise no_fake(this.operator, this.name, kernel, cause) from cause
+    types, form = _fake_types(call, arrays, numbers=True)
+
+    def host(*arrays: Any) -> Arrays:
+        found, got = split(call.run(kernel, [*map(to_tensor, arrays)]), _is_result)
+        if got != form:
+            raise other_than_fake(kernel, this.qualname, 0, f"{form.holes} arrays", f"{got.holes} arrays")
+        return [
+            _take(kernel, this.qualname, i, t, value) for i, (t, value) in enumerate(zip(types, found, strict=True))
+        ]
+
+    def run(*arrays: Any) -> Arrays:
+        results = jax.pure_callback(host, types, *arrays, vmap_method="sequential")
+        # JAX takes what a callback gives for the same on all devices of a mesh.
+        on = tuple(frozenset().union(*(varying(jax.typeof(x)) for x in arrays)))
+        return [jax.lax.pcast(y, on, to="varying") if on else y for y in results]
+
+    return _Staged(run, types, form)
+
+
+def _take(kernel: Method, qualname: str, index: int, wanted: jax.ShapeDtypeStruct, value: Any) -> Any:
+    """What a body gave on the host, if it is what register_fake said."""
+    if not is_tensor(value):
+        return np.asarray(value, wanted.dtype)
+    array = np.asarray(value)
+    kind = jax.dtypes.canonicalize_dtype(array.dtype)
+    if (array.shape, kind) != (wanted.shape, wanted.dtype):
+        got = jax.ShapeDtypeStruct(array.shape, kind)
+        raise other_than_fake(kernel, qualname, index, _describe([wanted]), _describe([got]))
+    return array.astype(kind)

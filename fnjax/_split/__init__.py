@@ -1,0 +1,1 @@
+"""The backward pass in two halves."""

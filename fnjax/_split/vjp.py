@@ -1,0 +1,194 @@
+"""`split_vjp`: the gradients for the inputs first, those for the weights when there is time."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from fnjax._errors import describe
+from fnjax._jax.cut import Halves
+from fnjax._jax.fission import halve
+from fnjax._jax.programs import walk_equations
+from fnjax._jax.trace import trace
+from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, named_leaves, split
+from fnjax._jax.versions import open_jaxpr, varying
+from fnjax._messages import split as messages
+
+BackwardInput = Callable[[Any], tuple[Any, Any]]
+BackwardWeight = Callable[[Any], Any]
+
+
+def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
+    """`jax.vjp` whose backward pass is cut in two: gradients for the inputs now, those for the weights later.
+
+    A stage of a pipeline hands the gradients of its inputs on at once, and computes those of its weights when it would
+    wait for others (zero-bubble schedules, https://arxiv.org/abs/2401.10241). No operation is done twice: what both
+    halves need, the first computes and hands on. A scan in `f` becomes a scan in each half; a Function is split as
+    the operations of its `backward` allow.
+
+    `f` is traced, as under `jax.jit`. `backward_weight` holds no arrays: that of one call of `split_vjp` serves all
+    calls with the same function and shapes, so one `jax.jit(backward_weight)` is compiled once.
+
+    Args:
+        f: (weights, inputs) → any pytree of arrays.
+        weights: a pytree of arrays of any shapes; leaves that are neither floats nor complex get no gradient.
+        inputs: likewise.
+
+    Returns:
+        `(output, backward_input, backward_weight)`.
+            `backward_input(cotangent)` takes a pytree like the output, with arrays of its shapes and dtypes (None
+            for integers), and gives `(grad_inputs, pending)`. `backward_weight(pending)` gives `grad_weights`.
+            Gradients are pytrees like `inputs` and `weights`, None in the places of integers. `pending` is a pytree of
+            arrays whose structure depends on `f` and the shapes alone, under `jax.jit` and without it.
+
+    Raises:
+        ArgumentError: a leaf is no array; a cotangent of another structure, shape or dtype than the output; what is
+            pending of another function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fnjax import split_vjp
+        >>> layer = lambda weights, x: jnp.tanh(x @ weights)
+        >>> out, backward_input, backward_weight = split_vjp(layer, jnp.eye(2), jnp.ones((3, 2)))
+        >>> grad_inputs, pending = backward_input(jnp.ones((3, 2)))  # to be sent to the stage before
+        >>> backward_weight(pending).shape, grad_inputs.shape
+        ((2, 2), (3, 2))
+    """
+    arrays, form = [], []
+    for name, tree in (("weights", weights), ("inputs", inputs)):
+        for path, leaf in named_leaves(tree):
+            if not (is_tensor(leaf) or isinstance(leaf, int | float | complex)):
+                raise messages.leaf(name, path, leaf)
+        found, how = split(jax.tree.map(jnp.asarray, tree), lambda x: x is not None)
+        arrays.append(found)
+        form.append(how)
+    n_weights, values = len(arrays[0]), [*arrays[0], *arrays[1]]
+    moving = [is_inexact(x) for x in values]
+    outputs: list[Any] = []
+    halves: list[Halves] = []
+
+    def forward(*values: Any) -> Any:
+        """The leaves of the output, and what backward needs."""
+
+        def of_moving(*given: Any) -> Any:
+            source = iter(given)
+            full = [next(source) if m else x for m, x in zip(moving, values, strict=True)]
+            return f(form[0].fill(full[:n_weights]), form[1].fill(full[n_weights:]))
+
+        out, pullback = jax.vjp(of_moving, *(x for x, m in zip(values, moving, strict=True) if m))
+        structure: Any
+        leaves, structure = jax.tree.flatten(out)
+        types = [jax.typeof(x) for x in leaves]
+        outputs.append((structure, types))
+
+        def backward(*cotangents: Any) -> Any:
+            given = iter(cotangents)
+            filled = [next(given) if is_inexact(t) else np.zeros(t.shape, jax.dtypes.float0) for t in types]
+            return pullback(structure.unflatten(filled))
+
+        pulled = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
+        n = sum(moving[:n_weights])
+        ours = [i >= n for i in range(sum(moving))]
+        n_inputs = len(open_jaxpr(pulled.jaxpr).invars)
+        halves.append(halve(pulled.jaxpr, ours, [False] * n_inputs))
+        return leaves, pulled.captured
+
+    traced = trace("split_vjp", forward, *values)
+    leaves, residuals = traced(traced.captured, *values)
+    (structure, types), (first, second, pending_types) = outputs[0], halves[0]
+    n = sum(moving[n_weights:])
+    key = _read_key((traced.jaxpr, first, second), form[0], moving[:n_weights])
+
+    def backward_input(cotangent: Any) -> tuple[Any, Any]:
+        cotangents = _check_cotangent(cotangent, structure, types)
+        results = jaxpr_as_fun(first)(*residuals, *cotangents)
+        return _spread(form[1], moving[n_weights:], results[:n]), Pending(results[n:], key)
+
+    def backward_weight(pending: Any) -> Any:
+        if not isinstance(pending, Pending) or pending.key != key:
+            raise messages.pending(f"what backward_input returned ({key})", describe(pending))
+        for at, (x, expected) in enumerate(zip(pending.arrays, pending_types, strict=True)):
+            if x.shape != expected.shape or x.dtype != expected.dtype:
+                raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
+        return _spread(form[0], moving[:n_weights], jaxpr_as_fun(second)(*pending.arrays))
+
+    return structure.unflatten(leaves), backward_input, backward_weight
+
+
+@jax.tree_util.register_pytree_node_class
+class Pending:
+    """What the gradients of the weights are made of: arrays, and the name of the program that makes them."""
+
+    def __init__(self, arrays: Sequence[Any], key: str) -> None:
+        self.arrays, self.key = list(arrays), key
+
+    def tree_flatten(self) -> tuple[list[Any], str]:
+        """The arrays, and the name."""
+        return self.arrays, self.key
+
+    @classmethod
+    def tree_unflatten(cls, key: str, arrays: Sequence[Any]) -> Pending:
+        """The reverse."""
+        return cls(arrays, key)
+
+    def __repr__(self) -> str:
+        return f"Pending({len(self.arrays)} arrays of {self.key})"
+
+
+def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
+    """The arrays of a cotangent, those of integers left out."""
+    whole = structure.unflatten(range(len(types)))
+    numbers, expected = flatten(whole)
+    leaves, got = flatten(cotangent)
+    if got != expected:
+        raise messages.cotangent_structure(structure, jax.tree.structure(cotangent))
+    paths = {i: path for path, i in named_leaves(whole)}
+    found = []
+    for number, leaf in zip(numbers, leaves, strict=True):
+        if number is None:
+            if leaf is not None:
+                raise messages.cotangent_structure(structure, jax.tree.structure(cotangent))
+            continue
+        path, want = paths[number], types[number]
+        if not is_inexact(want):
+            if leaf is not None and getattr(leaf, "dtype", None) != jax.dtypes.float0:
+                raise messages.cotangent_leaf(path, "None, as it is of integers", leaf)
+            continue
+        if not (is_tensor(leaf) or isinstance(leaf, int | float | complex)):
+            raise messages.cotangent_leaf(path, want, leaf)
+        array = jnp.asarray(leaf, want.dtype) if isinstance(leaf, int | float) else jnp.asarray(leaf)
+        on = varying(want), varying(jax.typeof(array))
+        if array.shape != want.shape or array.dtype != want.dtype or on[1] - on[0]:
+            raise messages.cotangent_leaf(path, want, array)
+        found.append(jax.lax.pcast(array, tuple(on[0] - on[1]), to="varying") if on[0] - on[1] else array)
+    return found
+
+
+def _spread(form: Split, moving: Sequence[bool], grads: Sequence[Any]) -> Any:
+    source = iter(grads)
+    return form.fill([next(source) if m else None for m in moving], otherwise=None)
+
+
+def _read_key(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
+    """A name of a function's programs: the same whenever it is traced again, another for another function."""
+    text = "".join(map(str, programs)) + f"{form.treedef} {list(moving)}"
+    digest = hashlib.sha256(re.sub(r"0x\w+", "", text).encode())
+    for constant in _constants(programs[-1]):  # in the bodies of loops and calls; the text does not hold their values
+        digest.update(np.asarray(constant).tobytes())
+    return f"program {digest.hexdigest()[:12]}"
+
+
+def _constants(program: Any) -> Iterator[Any]:
+    for eqn in walk_equations(program):
+        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            for constant in getattr(value, "consts", ()):
+                if not is_tracer(constant) and getattr(constant, "is_fully_addressable", True):
+                    is_key = jnp.issubdtype(constant.dtype, jax.dtypes.extended)
+                    yield jax.random.key_data(constant) if is_key else constant

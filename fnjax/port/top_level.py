@@ -1,0 +1,89 @@
+"""What in a file speaks of its top level, by the rules of Python's scopes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+SCOPES = (*NAMED, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def alias_of(alias: ast.alias) -> str:
+    """The name that an import binds."""
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def inside(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, SCOPES):
+            yield from inside(child)
+
+
+def bound_here(node: ast.AST) -> Iterator[str]:
+    """The names that a node itself binds where it stands."""
+    if isinstance(node, NAMED):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias_of(a) for a in node.names if a.name != "*")
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name
+    elif isinstance(node, ast.Global):
+        yield from node.names
+
+
+def of_top_level(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
+    """The names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
+
+    Args:
+        nodes: where they stand.
+        hidden: the names that mean something else there.
+    """
+    for node in nodes:
+        base = node.value if isinstance(node, ast.Attribute) else node
+        if isinstance(base, ast.Name):
+            if base.id not in hidden:
+                yield node
+            continue
+        if isinstance(node, ast.Global):
+            yield node
+        if not isinstance(node, SCOPES):
+            yield from of_top_level(ast.iter_child_nodes(node), hidden)
+            continue
+        if isinstance(node, NAMED) and node.name not in hidden:
+            yield node
+        outside, parameters, body = _parts(node)
+        yield from of_top_level(outside, hidden)
+        own = parameters | {n for inner in inside(node) for n in bound_here(inner)}
+        own -= {n for inner in inside(node) if isinstance(inner, ast.Global) for n in inner.names}
+        for part in body:  # methods do not see what the class binds
+            method = isinstance(node, ast.ClassDef) and isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
+            yield from of_top_level([part], hidden if method else hidden | own)
+
+
+def _parts(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
+    """Of a scope what stands outside of it (defaults, decorators), its parameters, and what stands in it."""
+    body = getattr(node, "body", None)
+    if body is None:  # a comprehension
+        return [], set(), list(ast.iter_child_nodes(node))
+    outside = [*getattr(node, "decorator_list", ()), *getattr(node, "bases", ()), *getattr(node, "keywords", ())]
+    outside += filter(None, [getattr(node, "returns", None)])
+    parameters: set[str] = set()
+    given = getattr(node, "args", None)
+    if isinstance(given, ast.arguments):
+        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, [given.vararg, given.kwarg])]
+        outside += [*given.defaults, *filter(None, given.kw_defaults), *(a.annotation for a in every if a.annotation)]
+        parameters = {a.arg for a in every}
+    return outside, parameters, body if isinstance(body, list) else [body]
+
+
+def reads(tree: ast.AST, name: str) -> Iterator[ast.Name]:
+    """The places that read a name of the top level."""
+    for node in of_top_level([tree]):
+        base = node.value if isinstance(node, ast.Attribute) else node
+        if isinstance(base, ast.Name) and base.id == name:
+            yield base

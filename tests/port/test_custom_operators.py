@@ -1,0 +1,300 @@
+"""Files that define custom operators with torch.library."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from fnjax.port import port_source
+
+DECORATED = """\
+import numpy as np
+import torch
+from torch import Tensor
+from typing import Optional, Sequence, Tuple
+
+
+@torch.library.custom_op("portd::numpy_sin", mutates_args=(), device_types="cpu")
+def numpy_sin(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.sin(x.cpu().numpy())).to(device=x.device)
+
+
+@numpy_sin.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def setup_context(ctx, inputs, output):
+    (x,) = inputs
+    ctx.save_for_backward(x)
+
+
+def backward(ctx, grad):
+    (x,) = ctx.saved_tensors
+    return grad * x.cos()
+
+
+numpy_sin.register_autograd(backward, setup_context=setup_context)
+
+
+@torch.library.custom_op("portd::scale_shift", mutates_args=())
+def scale_shift(
+    x: Tensor, scale: float, bias: Optional[Tensor] = None, *, dims: Sequence[int]
+) -> Tuple[Tensor, Tensor]:
+    y = x * scale
+    if bias is not None:
+        y = y + bias
+    return y, y.sum(dims)
+
+
+@torch.library.register_fake("portd::scale_shift")
+def _(x, scale, bias=None, *, dims):
+    return torch.empty_like(x), x.new_empty([n for i, n in enumerate(x.shape) if i not in dims])
+
+
+def ss_setup(ctx, inputs, keyword_only_inputs, output):
+    x, scale, bias = inputs
+    ctx.scale, ctx.has_bias, ctx.dims, ctx.shape = scale, bias is not None, keyword_only_inputs["dims"], x.shape
+
+
+def ss_backward(ctx, gy, gs):
+    for d in ctx.dims:
+        gs = gs.unsqueeze(d)
+    g = gy + gs.expand(ctx.shape)
+    return g * ctx.scale, None, g if ctx.has_bias else None
+
+
+torch.library.register_autograd("portd::scale_shift", ss_backward, setup_context=ss_setup)
+
+
+@torch.library.register_kernel("portd::scale_shift", "cuda")
+def ss_cuda(x, scale, bias=None, *, dims):
+    return _C.scale_shift(x, scale, bias, dims)
+"""
+
+LIBRARY = """\
+import torch
+from torch.library import Library, impl
+
+lib = Library("portl", "FRAGMENT")
+lib.define("cube(Tensor x) -> Tensor")
+lib.define("twice(Tensor x) -> Tensor")
+
+
+@torch.library.impl(lib, "cube", "CPU")
+def cube(x):
+    return x * x * x
+
+
+@impl(lib, "twice", "CompositeImplicitAutograd")
+def twice(x):
+    return x + x
+
+
+def _setup(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx, g):
+    (x,) = ctx.saved_tensors
+    return 3 * g * torch.ops.portl.twice(x * x) / 2
+
+
+torch.library.register_autograd("portl::cube", _backward, setup_context=_setup)
+
+
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.ops.portl.cube(x) + torch.ops.portl.twice.default(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (3 * x**2 + 2)
+"""
+
+CALLED = """\
+import torch
+from torch.library import custom_op
+
+
+def _fwd(x: torch.Tensor, k: int) -> torch.Tensor:
+    return torch.roll(x, k, -1)
+
+
+roll = custom_op("portc::roll", _fwd, mutates_args=())
+
+
+def _bwd(ctx, g):
+    return torch.ops.portc.roll(g, -ctx.k), None
+
+
+def _setup(ctx, inputs, output):
+    ctx.k = inputs[1]
+
+
+torch.library.register_autograd("portc::roll", _bwd, setup_context=_setup)
+
+
+@torch.library.register_fake("portc::roll")
+def _(x, k):
+    return torch.empty_like(x)
+
+
+@roll.register_vmap
+def _vmap(info, in_dims, x, k):
+    return roll(x.movedim(in_dims[0], 0), k), 0
+"""
+
+MUTATING = """\
+import torch
+
+
+@torch.library.custom_op("portm::add_", mutates_args={"x"})
+def add_(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+@torch.library.custom_op("portm::norm_out", mutates_args=("out",))
+def norm_out(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    s = x.norm()
+    out.copy_(x / s)
+    return s
+
+
+@norm_out.register_fake
+def _(x, out):
+    return x.new_empty(())
+"""
+
+
+def module(path, name, text):
+    (path / f"{name}.py").write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path / f"{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def both(tmp_path):
+    """The original and its port."""
+    pytest.importorskip("torch")
+
+    def make(text):
+        ported = port_source(text)
+        assert {c.status for c in ported.classes} == {"ported"}, ported.findings
+        return module(tmp_path, "original", text), module(tmp_path, "ported", ported.code)
+
+    return make
+
+
+@pytest.mark.parametrize("text", [DECORATED, LIBRARY, CALLED, MUTATING])
+def test_ported_whole(text):
+    """All forms of definition and registration are ported, no name of torch is left, a second port changes nothing."""
+    ported = port_source(text)
+    assert {c.status for c in ported.classes} == {"ported"}, ported.findings
+    assert "torch" not in ported.code
+    again = port_source(ported.code)
+    assert (again.code or ported.code) == ported.code
+
+
+def test_names():
+    """Operators are named by their qualified names, beside the classes of the file."""
+    assert [c.name for c in port_source(LIBRARY).classes] == ["Both", "portl::cube", "portl::twice"]
+
+
+def test_other_kernels_are_left_out():
+    """A kernel for another platform goes where there is a body, with a note."""
+    ported = port_source(DECORATED)
+    assert "_C" not in ported.code
+    assert [f.message for f in ported.findings] == [
+        "the kernel for cuda is dropped: the body of portd::scale_shift runs there too"
+    ]
+
+
+def test_what_is_mutated_is_returned():
+    """Body and fake return the new values of what the operator mutates, behind their own results."""
+    code = port_source(MUTATING).code
+    assert "    x = x + y\n    return x\n" in code
+    assert "    return s, out\n" in code
+    assert "    return jnp.empty((), dtype=x.dtype), out\n" in code
+
+
+def test_an_operator_of_another_file_is_a_finding():
+    """What the file does not define the port cannot call."""
+    text = DECORATED + "\n\n@torch.library.custom_op('portd::f', mutates_args=())\ndef f(x: Tensor) -> Tensor:\n"
+    ported = port_source(text + "    return torch.ops.elsewhere.g(x)\n")
+    (finding,) = [f for f in ported.findings if f.severity == "error"]
+    assert finding.message == ("the file does not define the operator elsewhere::g: define it with fnjax.custom_op")
+    assert {c.name: c.status for c in ported.classes}["portd::f"] == "partial"
+
+
+@pytest.mark.parity
+def test_numbers_of_decorated_operators(both):
+    """Values, gradients and schemas are PyTorch's."""
+    import torch
+
+    original, ported = both(DECORATED)
+    x, b = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    tx, tb = (torch.tensor(a, requires_grad=True) for a in (x, b))
+    y, s = original.scale_shift(original.numpy_sin(tx), 2.0, tb, dims=[1])
+    (y.sin().sum() + (s**2).sum()).backward()
+
+    @jax.jit
+    def loss(x, b):
+        y, s = ported.scale_shift(ported.numpy_sin(x), 2.0, b, dims=[1])
+        return jnp.sin(y).sum() + (s**2).sum()
+
+    for theirs, ours in zip((tx.grad, tb.grad), jax.grad(loss, (0, 1))(x, b), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-6)
+    schema = str(torch.ops.portd.scale_shift.default._schema)
+    assert fnjax.ops.portd.scale_shift.schema == schema.removeprefix("portd::scale_shift")
+
+
+@pytest.mark.parity
+def test_numbers_of_a_library(both):
+    """Operators that a Library defines, called by name inside a Function and inside a backward."""
+    import torch
+
+    original, ported = both(LIBRARY)
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    for theirs, ours in ((original.Both.apply, ported.Both.apply), (torch.ops.portl.cube, fnjax.ops.portl.cube)):
+        tx = torch.tensor(x, requires_grad=True)
+        theirs(tx).sum().backward()
+        np.testing.assert_allclose(jax.jit(jax.grad(lambda x: ours(x).sum()))(x), tx.grad.numpy(), rtol=1e-6)  # noqa: B023
+    assert float(jax.grad(fnjax.ops.portl.twice)(1.0)) == 2.0
+
+
+@pytest.mark.parity
+def test_numbers_of_called_operators(both):
+    """An operator made by a call, with a batching rule."""
+    import torch
+
+    original, ported = both(CALLED)
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    w = torch.tensor(x, requires_grad=True)
+    (original.roll(w, 1) * torch.arange(3)).sum().backward()
+    gradient = jax.grad(lambda x: (ported.roll(x, 1) * jnp.arange(3)).sum())(x)
+    np.testing.assert_array_equal(gradient, w.grad.numpy())
+    batched = torch.vmap(original.roll, in_dims=(0, None))(torch.tensor(x), 1)
+    np.testing.assert_array_equal(jax.vmap(ported.roll, (0, None))(x, 1), batched.numpy())
+
+
+@pytest.mark.parity
+def test_numbers_of_mutating_operators(both):
+    """The new values come back."""
+    import torch
+
+    original, ported = both(MUTATING)
+    x, out = np.array([3.0, 4.0], np.float32), np.zeros(2, np.float32)
+    into = torch.tensor(out)
+    s = original.norm_out(torch.tensor(x), into)
+    np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[0], s.numpy())
+    np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[1], into.numpy())
+    np.testing.assert_array_equal(ported.add_(x, x), 2 * x)

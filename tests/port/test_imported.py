@@ -1,0 +1,155 @@
+"""What the port runs when it is imported."""
+
+import pytest
+
+from fnjax.port import port_source
+from tests.port.test_classes import module
+
+LEFT = """\
+import torch
+from other import Thing, registry
+
+reg = registry.make(3)
+thing = Thing()
+
+
+@reg.register
+def twice(x):
+    return x * 2
+
+
+FACTOR = thing.compute(4)
+SECOND = FACTOR.value + 1
+THIRD = [SECOND[0], 2]
+
+
+class Needing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return twice(x) * THIRD[0]
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 2
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 2
+"""
+
+
+def test_what_was_left_does_not_keep_the_file_from_being_imported(tmp_path):
+    """A class that needs none of it runs, the other says what is missing."""
+    ported = port_source(LEFT, "left.py")
+    needing, plain = ported.classes
+    assert (needing.status, plain.status) == ("partial", "ported")
+    messages = " ".join(f.message for f in needing.findings)
+    assert "other.registry.make is of another module" in messages
+    assert "other.Thing is of another module" in messages
+    made = module(tmp_path, "ported_left", ported.code)
+    assert made.Plain.apply(3.0) == 6
+    with pytest.raises(TypeError):
+        made.Needing.apply(3.0)
+
+
+GENERIC = """\
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Base(torch.nn.Module, Generic[T]):
+    factor = 3
+
+
+class Listed(list):
+    factor = 3
+
+
+def tripled(x, kind: Base[int] = None, other: Listed[int] = None) -> Base[int]:
+    return x * Base.factor * Listed.factor
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return tripled(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 9
+"""
+
+
+def test_an_annotation_follows_a_base_that_went(tmp_path):
+    """A class that has lost its generic base takes no subscript; one of Python's keeps it."""
+    ported = port_source(GENERIC, "generic.py")
+    assert "kind: Base = None, other: Listed[int] = None) -> Base:" in ported.code
+    assert module(tmp_path, "ported_generic", ported.code).Plain.apply(2.0) == 18
+
+
+COMPILED = """\
+import torch
+
+
+def squared(x):
+    return x * x
+
+
+{way}
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return squared(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy
+"""
+WAYS = ["if hasattr(torch, 'jit'):\n    squared = torch.jit.script(squared)"]
+WAYS += ["try:\n    squared = torch.compile(squared)\nexcept RuntimeError:\n    pass"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_that_is_perhaps_compiled_stays(way, tmp_path):
+    """Whichever way it goes, it is the same function."""
+    ported = port_source(COMPILED.format(way=way), "compiled.py")
+    assert ported.classes[0].status == "ported"
+    assert module(tmp_path, "ported_compiled", ported.code).Plain.apply(3.0) == 9
+
+
+GROUP = """\
+import torch
+
+
+class Shared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.count = group.size()
+        return x / group.size()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy / ctx.count, None
+"""
+
+
+def test_a_group_has_a_size_of_its_own(tmp_path):
+    """Nothing is divided by a tensor's size, which is a tuple: this is no tensor."""
+
+    class Group:
+        def size(self):
+            return 4
+
+    ported = port_source(GROUP, "group.py")
+    assert module(tmp_path, "ported_group", ported.code).Shared.apply(2.0, Group()) == 0.5

@@ -1,0 +1,122 @@
+"""How often the porter walks through a statement, and that it goes on until nothing changes any more."""
+
+import collections
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax.port import port_source, settling, walk
+from tests.port.test_classes import module
+
+FILE = """\
+import torch
+
+
+{helpers}class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+{body}
+        return {result}
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
+
+
+def of(rows, result="y", helpers=""):
+    """A file whose forward consists of these lines."""
+    return FILE.format(body="\n".join(f"        {row}" for row in rows), result=result, helpers=helpers)
+
+
+def inside(heads, last):
+    """A line inside of others."""
+    return [f"{'    ' * i}{text}" for i, text in enumerate([*heads, last])]
+
+
+def elifs(arms):
+    """`if`, `elif`s and `else` on a tensor's value."""
+    chain = [f"{'el' if i else ''}if s > {arms - i}:\n            y = x * {i + 1}" for i in range(arms)]
+    return ["s = x.sum()", *chain, "else:", "    y = -x"]
+
+
+def returns(ways):
+    """Returns in front of the last."""
+    return ["s = x.sum()", *(f"if s > {ways - i}:\n            return x * {i}" for i in range(ways)), "y = -x"]
+
+
+NESTED = {
+    "elif": elifs(12),
+    "if": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(8)], "y = y.exp()")],
+    "two": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(6)], "y = x + 1; t = y.exp(); y = t * y")],
+    "return": returns(10),
+    "for": ["y = x", *inside([f"for i{i} in range({i + 2}):" for i in range(6)], "y = y.exp()")],
+    "mixed": [
+        "y = x",
+        *inside([f"for i{i} in range(2):" if i % 2 else f"if y.sum() > {i}:" for i in range(6)], "y = y.exp()"),
+    ],
+    "python": ["y = x", *inside([f"if x.dim() > {i}:" for i in range(8)], "y = y.exp()")],
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_nesting_does_not_multiply_the_walks(name, monkeypatch):
+    """A statement is walked at most four times, however deep it stands."""
+    counts = collections.Counter()
+    simple = walk.Walk.simple
+
+    def counted(self, node, origin):
+        counts[self.program.source.position(node.body[0])] += 1
+        return simple(self, node, origin)
+
+    monkeypatch.setattr(walk.Walk, "simple", counted)
+    (cls,) = port_source(of(NESTED[name])).classes
+    assert cls.status == "ported", cls.findings
+    assert counts
+    assert max(counts.values()) <= 4, counts.most_common(3)
+
+
+@pytest.mark.parametrize("variables", [5, 6, 9])
+def test_a_loop_that_hands_values_on(variables, tmp_path):
+    """What a variable is may take as many rounds to tell as there are variables."""
+    v = [f"v{i}" for i in range(variables)]
+    handed = [f"    {b} = {a}" for a, b in reversed(list(itertools.pairwise(v)))]
+    rows = [f"{' = '.join(v)} = 0.0", "for i in range(12):", f"    if {v[-1]} > 1:", "        x = x * 2", *handed]
+    ported = port_source(of([*rows, "    v0 = x.sum()"], "x"))
+    assert [c.status for c in ported.classes] == ["ported"]
+    start = np.array([0.5, 1.0], np.float32)
+    expected, held = start.copy(), [0.0] * variables
+    for _ in range(12):
+        if held[-1] > 1:
+            expected = expected * 2
+        held = [expected.sum(), *held[:-1]]
+    found = jax.jit(module(tmp_path, f"handed_{variables}", ported.code).C.apply)(jnp.array(start))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_a_long_chain_of_helpers_gives():
+    """That the innermost gives a tensor is known to the outermost."""
+    helpers = [f"def f{i}(x):\n    return f{i + 1}(x)\n\n\n" for i in range(9)]
+    text = of(["if f0(x) > 1:", "    x = x * 2"], "x", "".join([*helpers, "def f9(x):\n    return x.sum()\n\n\n"]))
+    ported = port_source(text)
+    assert not ported.findings
+    assert "x = jax.lax.cond(f0(x) > 1, lambda: x * 2, lambda: x)" in ported.code
+
+
+def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
+    """Where rounds go on to tell something new, nothing is guessed."""
+    monkeypatch.setattr(walk, "_ROUNDS", -100)
+    ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]))
+    assert [c.status for c in ported.classes] == ["partial"]
+    assert "what i, y may be changes with each round of this loop" in ported.findings[0].message
+
+
+def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
+    """The same for what functions say of each other."""
+    monkeypatch.setattr(settling, "_ROUNDS", -100)
+    ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return x.exp()\n\n\n"))
+    assert [c.status for c in ported.classes] == ["partial"]
+    assert "depends on itself" in ported.findings[0].message

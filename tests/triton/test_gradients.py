@@ -1,0 +1,113 @@
+"""JAX's own derivatives through translated kernels, beside their twins' and beside backward kernels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import triton_launches as launches
+from tests.triton.kernels import activations, attention, norms
+from tests.triton.twins import DIFFERENTIATED, TWINS, forms_of, gradient_of
+
+SMALL = {
+    "add": lambda: launches.add(64),
+    "swiglu": lambda: launches.swiglu(64, rows=5, block=64),
+    "swiglu-uneven": lambda: launches.swiglu(50, rows=5, block=64),
+    "rms-forward": lambda: launches.rms_forward(5, 64),
+    "rms-backward": lambda: launches.rms_backward(10, 64, 4),
+    "softmax": lambda: launches.softmax(5, 64),
+    "cross-entropy": lambda: launches.cross_entropy(64, 5, 16),
+    "cross-entropy-uneven": lambda: launches.cross_entropy(50, 5, 16),
+    "matmul": lambda: launches.matmul(64, 16),
+    "matmul-block-pointers": lambda: launches.matmul_block_pointers(48, 16),
+    "attention-causal": lambda: launches.attention(True, 2, 64, 16, 16),
+    "attention-full": lambda: launches.attention(False, 2, 64, 16, 16),
+    "embedding": lambda: launches.embedding(20, 40, 12),
+}
+
+
+def assert_near(found, wanted, tolerance=2e-6):
+    """Within `tolerance` of the largest value, leaf by leaf."""
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * float(jnp.abs(theirs).max()))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_kernel_is_its_twin(name):
+    """Values and JAX's gradients, under jit; the same kernels are timed at their real size by the benchmark."""
+    forms, inputs = forms_of(name, SMALL[name]())
+    assert_near(jax.jit(forms["fnjax"])(*inputs), jax.jit(forms["twin"])(*inputs))
+    found, wanted = (jax.jit(gradient_of(forms[form], name, inputs))(*inputs) for form in ("fnjax", "twin"))
+    assert_near(found, wanted, 5e-6)
+
+
+def test_every_twin_is_compared():
+    """What is timed is tried here at a small size."""
+    assert SMALL.keys() == TWINS.keys() == launches.LAUNCHES.keys()
+    assert DIFFERENTIATED.keys() <= TWINS.keys()
+
+
+def numbers(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
+
+
+def empty(*shape):
+    return jnp.empty(shape, jnp.float32)
+
+
+def test_derivative_of_rms_norm_is_its_backward_kernel():
+    """The kernel that people write by hand, beside jax.vjp of the forward kernel."""
+    x, w, dy = numbers(0, 10, 50), numbers(1, 50), numbers(2, 10, 50)
+
+    def forward(x, w):
+        return norms.rms_forward_kernel[(10,)](x, w, jnp.empty_like(x), empty(10), 50, 50, 1e-6, BLOCK=64)
+
+    @jax.jit
+    def both(x, w, dy):
+        (_, rstd), pullback = jax.vjp(forward, x, w)
+        own = pullback((dy, jnp.zeros_like(rstd)))
+        dx, dw = norms.rms_backward_kernel[(4,)](dy, x, w, rstd, jnp.empty_like(x), empty(4, 50), 10, 50, 3, BLOCK=64)
+        return own, (dx, dw.sum(0))
+
+    assert_near(*both(x, w, dy))
+
+
+def test_derivative_of_swiglu_is_its_backward_kernel():
+    """Which writes the gradients over the inputs."""
+    gate, up, dy = numbers(3, 5, 50), numbers(4, 5, 50), numbers(5, 5, 50)
+
+    def forward(gate, up):
+        return activations.swiglu_forward_kernel[(5,)](gate, up, jnp.empty_like(gate), 50, 50, BLOCK=64)
+
+    @jax.jit
+    def both(gate, up, dy):
+        own = jax.vjp(forward, gate, up)[1](dy)
+        return own, activations.swiglu_backward_kernel[(5,)](dy, gate, up, 50, 50, BLOCK=64)
+
+    assert_near(*both(gate, up, dy))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_derivative_of_attention_is_its_backward_kernel(causal):
+    """Flash attention: the backward kernel counts the probabilities again, JAX differentiates the loop."""
+    heads, length, d = 2, 40, 16
+    q, k, v, do = (numbers(6 + i, heads, length, d) for i in range(4))
+    last = length, 0.25
+
+    def forward(q, k, v):
+        outs = jnp.empty_like(q), empty(heads, length)
+        options = {"CAUSAL": causal, "BLOCK_M": 16, "BLOCK_N": 16, "D": d}
+        return attention.forward_kernel[(3, heads)](q, k, v, *outs, *last, **options)
+
+    @jax.jit
+    def both(q, k, v, do):
+        (out, lse), pullback = jax.vjp(forward, q, k, v)
+        own = pullback((do, jnp.zeros_like(lse)))
+        rows = heads * length
+        delta = attention.delta_kernel[(-(-rows // 16),)](out, do, empty(heads, length), rows, BLOCK_M=16, D=d)
+        outs = [jnp.empty_like(q)] * 3
+        options = {"CAUSAL": causal, "BLOCK_M": 16, "BLOCK_N": 16, "D": d}
+        by_hand = attention.backward_kernel[(3, heads)](q, k, v, do, lse, delta, *outs, *last, **options)
+        return own, by_hand
+
+    assert_near(*both(q, k, v, do), 5e-6)

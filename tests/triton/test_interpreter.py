@@ -1,0 +1,44 @@
+"""The goldens once more, from Triton's interpreter itself: `make triton`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.triton.all_cases import CASES
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.triton
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder of goldens that the installed Triton has just made, in a process of its own."""
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("goldens")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.triton.make_goldens", "--to", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("file", sorted({case.file for case in CASES}))
+def test_the_stored_goldens_are_what_triton_gives(made, file):
+    """The same inputs and launches, and the same numbers, to the rounding of this machine's exp."""
+    stored = dict(np.load(ROOT / "tests/triton/goldens" / f"{file}.npz"))
+    anew = dict(np.load(made / f"{file}.npz"))
+    assert stored.keys() == anew.keys()
+    tolerances = {case.name: case.tolerance for case in CASES}
+    for name, array in stored.items():
+        assert anew[name].dtype == array.dtype, name
+        largest = np.nan_to_num(np.abs(array), posinf=0).max() if array.dtype.kind == "f" else 0
+        atol = tolerances[name.split("/")[0]] * largest
+        np.testing.assert_allclose(anew[name], array, rtol=0, atol=atol, err_msg=name)
+
+
+def test_the_goldens_are_small():
+    """Data for a repository: under 2 MB together."""
+    assert sum(path.stat().st_size for path in (ROOT / "tests/triton/goldens").glob("*.npz")) < 2_000_000

@@ -1,0 +1,107 @@
+"""Kernels' twins in plain JAX, written by hand, and both as functions of the same inputs."""
+
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+
+import fnjax.triton.language as tl
+
+LOG2E = 1.4426950408889634
+
+
+def add(x, y):
+    return (x + y,)
+
+
+def swiglu(gate, up):
+    return (jax.nn.silu(gate) * up,)
+
+
+def rms_forward(x, w):
+    rstd = jax.lax.rsqrt(jnp.mean(x * x, axis=-1) + 1e-6)
+    return x * rstd[:, None] * w, rstd
+
+
+def rms_backward(dy, x, w, rstd):
+    m, r = dy * w, rstd[:, None]
+    dx = r * m - r**3 * jnp.mean(m * x, axis=-1, keepdims=True) * x
+    return dx, (dy * x * r).sum(0)
+
+
+def softmax(x):
+    return (jax.nn.softmax(x, axis=-1),)
+
+
+def cross_entropy(logits, target):
+    """The gradient, which takes the logits' place, and the losses."""
+    rows = jnp.arange(len(target))
+    log_p = jax.nn.log_softmax(logits, axis=-1)
+    return jnp.exp(log_p).at[rows, target].add(-1.0) / len(target), -log_p[rows, target] / len(target)
+
+
+def matmul(a, b):
+    return (a @ b,)
+
+
+def attention(q, k, v, *, causal):
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) * (q.shape[-1] ** -0.5)
+    if causal:
+        scores = jnp.where(jnp.tri(q.shape[1], dtype=bool), scores, -jnp.inf)
+    lse = jax.nn.logsumexp(scores, axis=-1)
+    return jnp.einsum("hqk,hkd->hqd", jnp.exp(scores - lse[..., None]), v), lse * LOG2E
+
+
+def embedding(index, table):
+    return (table[index],)
+
+
+TWINS = {
+    "add": add,
+    "swiglu": swiglu,
+    "swiglu-uneven": swiglu,
+    "rms-forward": rms_forward,
+    "rms-backward": rms_backward,
+    "softmax": softmax,
+    "cross-entropy": cross_entropy,
+    "cross-entropy-uneven": cross_entropy,
+    "matmul": matmul,
+    "matmul-block-pointers": matmul,
+    "attention-causal": functools.partial(attention, causal=True),
+    "attention-full": functools.partial(attention, causal=False),
+    "embedding": embedding,
+}
+# The output whose gradient is taken, where it is not the first.
+DIFFERENTIATED = {"cross-entropy": 1, "cross-entropy-uneven": 1}
+
+
+def forms_of(name, case):
+    """The launch and its twin as functions of the same inputs, and these inputs."""
+    kernel = getattr(importlib.import_module(f"tests.triton.kernels.{case.file}"), case.kernel)
+    arrays = case.arrays()
+    written_only = {k for k in case.outs if not arrays[k].any()}
+    inputs = {k: jnp.asarray(a) for k, a in arrays.items() if k not in written_only}
+
+    def launched(*given):
+        empty = {k: jnp.empty(arrays[k].shape, arrays[k].dtype) for k in written_only}
+        positional, named = case.call(dict(zip(inputs, given, strict=True)) | empty, tl)
+        stored = kernel[case.grid](*positional, **named)
+        stored = stored if isinstance(stored, tuple) else (stored,)
+        if name == "rms-backward":  # the wrapper's part: each program left a row
+            return stored[0], stored[1].sum(0)
+        return stored
+
+    return {"fnjax": launched, "twin": TWINS[name]}, tuple(inputs.values())
+
+
+def gradient_of(f, name, inputs):
+    """The gradient of one output, weighted, with regard to all float inputs."""
+    floats = tuple(i for i, x in enumerate(inputs) if jnp.issubdtype(x.dtype, jnp.floating))
+    which = DIFFERENTIATED.get(name, 0)
+
+    def loss(*given):
+        out = f(*given)[which]
+        return jnp.sum(out * jnp.cos(jnp.arange(out.size, dtype=out.dtype)).reshape(out.shape))
+
+    return jax.grad(loss, argnums=floats)
