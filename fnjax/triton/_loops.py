@@ -186,7 +186,8 @@ class _Loop:
         self.remembered = self.state.loops.setdefault(key, {})
         for name, specs in self.remembered.get("specs", {}).items():
             if name in self.specs:
-                self.specs[name] = [dataclasses.replace(s) for s in specs]
+                starts = leaves(self.initial[name])
+                self.specs[name] = [_widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
         self.fresh_values: dict[str, Any] = {}
 
@@ -261,11 +262,12 @@ class _Loop:
             if skeleton(value) != skeleton(self.initial.get(name, value)):
                 raise TypeError(f"{name} changes its kind from turn to turn of a loop")
             for part, (leaf, spec) in enumerate(zip(after, self.specs[name], strict=True)):
-                found = self._fits(name, part, leaf, spec, count)
+                new = leaf
+                if spec.step is None and going is not None:
+                    new = where(going, leaf, leaves(given[name])[part])
+                found = self._fits(name, part, new, spec, count)
                 retry |= found is False
                 if spec.step is None and found is not False:
-                    old = leaves(given[name])[part]
-                    new = leaf if going is None else where(going, leaf, old)
                     out.append(jnp.broadcast_to(_ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
         if retry:
             raise _Retry
@@ -444,6 +446,15 @@ class _Loop:
         for index, memory in zip(sorted(self.moved), buffers, strict=True):
             self.state.buffers[index] = memory
             self.state.written.add(index)
+
+
+def _widened(spec, leaf):
+    """What an earlier trace found, for another start."""
+    if spec.step is not None:
+        return dataclasses.replace(spec) if leaf.form is not None else Carried(leaf.dtype, leaf.shape, _full(leaf))
+    rank = len(spec.shape)
+    data = np.broadcast_shapes(_wide(spec.data, rank), _wide(_full(leaf), rank))
+    return dataclasses.replace(spec, data=data)
 
 
 def _of_sym(count, factor):

@@ -4,6 +4,7 @@ A value has size 1 along what it does not depend on. Whole numbers that are know
 arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
 """
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -389,7 +390,7 @@ def compare(name, a, b):
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
 
-def cast(value, kind, bitcast=False):
+def cast(value, kind, bitcast=False, rounding=None):
     """A value in another type, rounded or wrapped as Triton does."""
     value = as_tensor(value)
     kind = types.as_type(kind)
@@ -403,14 +404,40 @@ def cast(value, kind, bitcast=False):
         return truth(value)
     if value.form is not None and kind.kind in "iu":
         return of_form(value.form, kind)
-    if value.known:
+    if value.known and rounding != "rtz":
         with np.errstate(all="ignore"):
             return of_data(value.data.astype(kind.array), kind, value.shape)
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
-        # XLA may leave out a rounding that is undone at once; this one it keeps.
-        data = lax.reduce_precision(data, *((5, 10) if kind == types.float16 else (8, 7)))
+        return Tensor((_toward_zero if rounding == "rtz" else _rounded)(data, kind), kind, value.shape)
     return Tensor(data.astype(canonical(kind)), kind, value.shape)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _rounded(data, kind):
+    """In 16 bits. XLA may leave out a conversion that is undone at once; a rounding that is asked for it keeps."""
+    if kind == types.bfloat16:
+        return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
+    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes what float16 holds without a leading one
+    return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _toward_zero(data, kind):
+    near = _rounded(data, kind)
+    bits = lax.bitcast_convert_type(near, jnp.uint16)
+    too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
+    return lax.bitcast_convert_type(bits - too_far.astype(jnp.uint16), near.dtype)
+
+
+@_rounded.defjvp
+def _(kind, primals, tangents):
+    return _rounded(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+@_toward_zero.defjvp
+def _(kind, primals, tangents):
+    return _toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
 
 
 def where(condition, a, b):

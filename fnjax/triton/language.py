@@ -27,7 +27,7 @@ from fnjax.triton._values import Tensor as tensor
 from fnjax.triton._values import as_tensor as _as_tensor
 
 from fnjax.triton._shapes import (
-    broadcast, broadcast_to, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape, split, trans, view,
+    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape, split, trans, view,
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
     """A value in another type."""
     if isinstance(input, memory.Pointer | memory.Choice):
         return input.to(dtype)
-    return values.cast(_as_tensor(input), _as_type(dtype), bitcast)
+    return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
 
 
 # ------------------------------------------------------------------------------------------------------ memory
@@ -448,10 +448,10 @@ BUILTINS = {
 
 
 def _convert(self, dtype, fp_downcast_rounding=None, bitcast=False):
-    return values.cast(self, _as_type(dtype), bitcast)
+    return values.cast(self, _as_type(dtype), bitcast, fp_downcast_rounding)
 
 
-tensor.to = _convert
+tensor.to = tensor.cast = _convert
 tensor.T = property(lambda self: trans(self))
 for _function_ in (
     sum, max, min, argmax, argmin, cumsum, cumprod, reduce, associative_scan, reshape, permute, trans, split, view,
