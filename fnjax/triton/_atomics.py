@@ -1,0 +1,120 @@
+"""Atomics: all at once where nobody looks at what was there, else program by program."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton._forms import LEAD
+from fnjax.triton._memory import Choice, _truth_of, flat_lanes
+from fnjax.triton._state import NeedsSequence, current
+from fnjax.triton._values import Tensor, as_tensor, broadcast, canonical, cast
+
+COMBINE = {
+    "add": lambda old, new: old + new,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "and": jnp.bitwise_and,
+    "or": jnp.bitwise_or,
+    "xor": jnp.bitwise_xor,
+    "xchg": lambda old, new: new,
+}
+
+
+class Pending(Tensor):
+    """What was there before an atomic of a grid at once: who asks for it makes programs run in sequence."""
+
+    def __init__(self, kind, shape):
+        self._type, self.shape = kind, shape
+
+    def _asked(self, *_):
+        raise NeedsSequence
+
+    data = form = conditions = rest = known = _data = property(_asked)
+
+
+def update(name, pointer, value, mask):
+    """Combine what is in memory with a value; what was there comes back."""
+    if isinstance(pointer, Choice):
+        raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
+    state = current()
+    memory = state.buffers[pointer.buffer]
+    value = cast(as_tensor(value), pointer.element)
+    shape = np.broadcast_shapes(pointer.shape, value.shape)
+    pointer = pointer[()] if not pointer.shape and shape == () else pointer
+    truth = _truth_of(mask, pointer.shape)
+    alone = state.in_sequence or all(n == 1 for n in state.grid)
+    if not alone and name == "xchg":
+        raise NeedsSequence
+    state.written.add(pointer.buffer)
+    index, data = flat_lanes(memory, pointer, truth, value)
+    data = data.astype(canonical(pointer.element))
+    if not alone:
+        state.buffers[pointer.buffer] = _at_once(name, memory, index, data)
+        return Pending(pointer.element, pointer.shape)
+    return _one_by_one(COMBINE[name], pointer, memory, index, data)
+
+
+def _at_once(name, memory, index, data):
+    at = memory.at[index]
+    if name in ("add", "max", "min"):
+        return getattr(at, name)(data, mode="drop")
+    if name == "xchg":
+        return at.set(data, mode="drop")
+    return _in_turn(COMBINE[name], memory, index, data)[0]
+
+
+def _in_turn(combine, memory, index, data):
+    """Lane after lane; each one's old value."""
+
+    def lane(i, carry):
+        held, old = carry
+        before = held.at[index[i]].get(mode="fill", fill_value=0)
+        return held.at[index[i]].set(combine(before, data[i]), mode="drop"), old.at[i].set(before)
+
+    return lax.fori_loop(0, index.shape[0], lane, (memory, jnp.zeros(index.shape, memory.dtype)))
+
+
+def _one_by_one(combine, pointer, memory, index, data):
+    if index.shape[0] == 1:
+        old = memory.at[index].get(mode="fill", fill_value=0)
+        new = memory.at[index].set(combine(old, data), mode="drop")
+    elif pointer.offset.form is not None and _distinct(pointer.offset.form):
+        old = memory.at[index].get(mode="fill", fill_value=0)
+        new = memory.at[index].set(combine(old, data), mode="drop")
+    else:
+        new, old = _in_turn(combine, memory, index, data)
+    current().buffers[pointer.buffer] = new
+    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
+
+
+def _distinct(form):
+    """Whether the lanes of a block have addresses of their own."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(form.strides, form.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return False
+        reach += stride * (size - 1)
+    return True
+
+
+def compare_and_swap(pointer, expected, value):
+    """Write where what is there is as expected."""
+    state = current()
+    if not (state.in_sequence or all(n == 1 for n in state.grid)):
+        raise NeedsSequence
+    memory = state.buffers[pointer.buffer]
+    expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
+    truth = _truth_of(None, pointer.shape)
+    index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)
+    state.written.add(pointer.buffer)
+    packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
+
+    def lane(i, carry):
+        held, old = carry
+        before = held.at[index[i]].get(mode="fill", fill_value=0)
+        after = jnp.where(before == packed[i, 1], packed[i, 0], before)
+        return held.at[index[i]].set(after, mode="drop"), old.at[i].set(before)
+
+    new, old = lax.fori_loop(0, index.shape[0], lane, (memory, jnp.zeros(index.shape, memory.dtype)))
+    state.buffers[pointer.buffer] = new
+    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)

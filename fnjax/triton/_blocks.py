@@ -1,0 +1,119 @@
+"""Block pointers and tensor descriptors: a base, a shape, strides, and where in it the block begins."""
+
+import dataclasses
+import operator
+
+import numpy as np
+
+from fnjax.triton import _memory as memory
+from fnjax.triton import _types as types
+from fnjax.triton._forms import LEAD, Form
+from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockPointer:
+    """A block of an array of any number of axes."""
+
+    base: object
+    sizes: tuple
+    strides: tuple
+    offsets: tuple
+    block_shape: tuple
+    checked: bool = False  # a descriptor checks all edges
+
+    dtype = property(lambda self: types.pointer_type(self.base.element))
+    type = dtype
+    element = property(lambda self: self.base.element)
+    shape = property(lambda self: self.sizes)
+
+    def parts(self):
+        """What changes from turn to turn of a loop."""
+        return [self.base, *self.offsets]
+
+    def replaced(self, parts):
+        """The same with other parts."""
+        return dataclasses.replace(self, base=parts[0], offsets=tuple(parts[1:]))
+
+    def chosen(self, other, choose):
+        """One of two, part by part."""
+        return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
+
+    def advance(self, offsets):
+        """The block further on."""
+        return advance(self, offsets)
+
+    def load(self, offsets):
+        """Of a descriptor: the block at these offsets; zero outside."""
+        return load_block(self.replaced([self.base, *map(_whole, offsets)]), range(len(self.block_shape)), "zero")
+
+    def store(self, offsets, value):
+        """Of a descriptor: write the block at these offsets; nothing outside."""
+        store_block(self.replaced([self.base, *map(_whole, offsets)]), value, range(len(self.block_shape)))
+
+
+def _whole(value):
+    return cast(as_tensor(value), types.int64)
+
+
+def make_block_ptr(base, shape, strides, offsets, block_shape, order):
+    """A pointer to a block of an array."""
+    if not isinstance(base, memory.Pointer | memory.Choice):
+        raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
+    given = [tuple(map(_whole, part)) for part in (shape, strides, offsets)]
+    blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
+    if len({len(blocks), *map(len, given)}) != 1:
+        raise ValueError("shape, strides, offsets and block_shape of tl.make_block_ptr differ in length")
+    return BlockPointer(base, *given, blocks)
+
+
+def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
+    """A descriptor of an array that is loaded from and stored to in blocks."""
+    return make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
+
+
+def advance(base, offsets):
+    """A block pointer, further on."""
+    moved = [a + _whole(b) for a, b in zip(base.offsets, offsets, strict=True)]
+    return base.replaced([base.base, *moved])
+
+
+def _indices(block, axis):
+    rank = len(block.block_shape)
+    size = block.block_shape[axis]
+    strides = [1 if d == axis and size > 1 else 0 for d in range(rank)]
+    shape = [size if d == axis else 1 for d in range(rank)]
+    zero = np.zeros((1,) * LEAD, np.int64)
+    return block.offsets[axis] + of_form(Form(zero, tuple(shape), tuple(strides)), types.int64)
+
+
+def _address(block, checked):
+    rank = len(block.block_shape)
+    pointer, mask = block.base, None
+    for axis in range(rank):
+        index = _indices(block, axis)
+        pointer = pointer + index * block.strides[axis]
+        if axis in checked:
+            inside = both(index >= 0, index < block.sizes[axis])
+            mask = inside if mask is None else both(mask, inside)
+    return pointer, None if mask is None else broadcast(mask, block.block_shape)
+
+
+def _checked(block, boundary_check):
+    boundary_check = getattr(boundary_check, "value", boundary_check) or ()
+    if isinstance(boundary_check, int):
+        boundary_check = (boundary_check,)
+    return [operator.index(getattr(n, "value", n)) for n in boundary_check]
+
+
+def load_block(block, boundary_check, padding_option):
+    """The block; zero, or NaN, outside along the axes that are checked."""
+    pointer, mask = _address(block, _checked(block, boundary_check))
+    other = float("nan") if padding_option == "nan" else 0
+    return memory.load(pointer, mask, other if mask is not None else None)
+
+
+def store_block(block, value, boundary_check):
+    """Write the block; nothing outside along the axes that are checked."""
+    pointer, mask = _address(block, _checked(block, boundary_check))
+    memory.store(pointer, broadcast(value, block.block_shape), mask)

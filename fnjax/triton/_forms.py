@@ -1,0 +1,115 @@
+"""Whole numbers as affine forms: base[program] + a stride for each axis of the block + loop variables.
+
+What addresses and masks are made of stays in this form as long as it can, so that a load can be a view (`_views`).
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+LEAD = 3  # the axes of the grid come before those of the block
+
+
+class Sym:
+    """A number that a loop makes, known by its range only: first and last value, both taken."""
+
+    def __init__(self, value, low, high):
+        self.value, self.low, self.high = value, low, high
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """base (over the grid's axes, int64) + Σ strides[axis] · index + Σ coefficient · sym, over a block of `shape`."""
+
+    base: np.ndarray
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    syms: tuple[tuple[Sym, int], ...] = ()
+
+    def plus(self, other: "Form") -> "Form":
+        """The sum; shapes are broadcast."""
+        a, b = _same_rank(self, other)
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        strides = tuple(s + t for s, t in zip(a.strides, b.strides, strict=True))
+        syms = dict(a.syms)
+        for sym, coefficient in b.syms:
+            syms[sym] = syms.get(sym, 0) + coefficient
+        return Form(a.base + b.base, shape, strides, tuple((s, c) for s, c in syms.items() if c))
+
+    def times(self, other: "Form") -> "Form | None":
+        """The product, where one factor is a number that strides and loop variables can be multiplied by."""
+        a, b = _same_rank(self, other)
+        if any(a.strides) or a.syms:
+            a, b = b, a
+        if any(a.strides) or a.syms:
+            return None
+        if not (any(b.strides) or b.syms):
+            return Form(a.base * b.base, np.broadcast_shapes(a.shape, b.shape), a.strides)
+        first = int(a.base.flat[0])
+        if not (a.base == first).all():
+            return None
+        scaled = tuple((s, c * first) for s, c in b.syms if first)
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        return Form(b.base * first, shape, tuple(s * first for s in b.strides), scaled)
+
+    def negated(self) -> "Form":
+        return Form(-self.base, self.shape, tuple(-s for s in self.strides), tuple((s, -c) for s, c in self.syms))
+
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest number that it takes."""
+        low, high = int(self.base.min()), int(self.base.max())
+        spans = [(0, s * (n - 1)) for s, n in zip(self.strides, self.shape, strict=True)]
+        spans += [(c * sym.low, c * sym.high) for sym, c in self.syms]
+        return low + sum(min(s) for s in spans), high + sum(max(s) for s in spans)
+
+    def reshaped(self, shape, strides) -> "Form":
+        return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    @property
+    def concrete(self) -> bool:
+        """Whether no loop has a part in it."""
+        return not self.syms
+
+    def array(self, xp: Any) -> Any:
+        """Its numbers, grid before block; of size 1 along what it does not depend on."""
+        out = self.base.reshape(self.base.shape + (1,) * len(self.shape))
+        if xp is not np:
+            out = xp.asarray(out)
+        for axis, (stride, size) in enumerate(zip(self.strides, self.shape, strict=True)):
+            if stride and size > 1:
+                wide = [1] * out.ndim
+                wide[LEAD + axis] = size
+                out = out + (xp.arange(size) * stride).reshape(wide)
+        for sym, coefficient in self.syms:
+            out = out + sym.value * coefficient
+        return out
+
+
+def number(value: Any) -> Form:
+    """A number that is the same for all programs."""
+    return Form(np.full((1,) * LEAD, int(value), np.int64))
+
+
+def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Form | None:
+    """The form of an array of whole numbers (grid before block), where it has one."""
+    array = array.astype(np.int64)
+    first = array[(slice(None),) * LEAD + (0,) * len(shape)]
+    strides = []
+    for axis, size in enumerate(array.shape[LEAD:]):
+        index = [0] * array.ndim
+        index[LEAD + axis] = 1 if size > 1 else 0
+        strides.append(int(array[tuple(index)]) - int(array[(0,) * array.ndim]))
+    form = Form(first, shape, tuple(strides))
+    return form if np.array_equal(np.broadcast_to(form.array(np), array.shape), array) else None
+
+
+def _same_rank(a, b):
+    """Both with as many axes, new ones in front, as broadcasting has it."""
+    rank = max(len(a.shape), len(b.shape))
+
+    def wide(form):
+        missing = rank - len(form.shape)
+        return form.reshaped((1,) * missing + form.shape, (0,) * missing + form.strides)
+
+    return wide(a), wide(b)

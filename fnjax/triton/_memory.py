@@ -1,0 +1,218 @@
+"""Pointers, loads and stores: as views of flat memory where a plan is found, else by gather and scatter."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton import _types as types
+from fnjax.triton import _views as views
+from fnjax.triton._forms import LEAD, number
+from fnjax.triton._state import current
+from fnjax.triton._values import Tensor, add, as_tensor, both, broadcast, canonical, cast, negation, of_form, where
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pointer:
+    """An address in a buffer: how many elements of type `element` from its start."""
+
+    buffer: int
+    element: types.dtype
+    offset: Tensor
+
+    dtype = property(lambda self: types.pointer_type(self.element))
+    type = dtype
+    shape = property(lambda self: self.offset.shape)
+
+    def __add__(self, other):
+        return Pointer(self.buffer, self.element, add(self.offset, _offset(other)))
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        return Pointer(self.buffer, self.element, add(self.offset, -_offset(other)))
+
+    def __getitem__(self, index):
+        return Pointer(self.buffer, self.element, self.offset[index])
+
+    def to(self, kind, bitcast=False):
+        """A pointer to elements of the same width, read as another type."""
+        kind = types.as_type(kind)
+        if isinstance(kind, types.pointer_type) and kind.element_ty == self.element:
+            return self
+        raise TypeError(f"a pointer to {self.element} cannot be read as {kind}: pass the array in that dtype")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Choice:
+    """One pointer where a truth holds, else another one, of another array perhaps."""
+
+    truth: Tensor
+    yes: Any
+    no: Any
+
+    dtype = property(lambda self: self.yes.dtype)
+    element = property(lambda self: self.yes.element)
+    shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
+
+    def __add__(self, other):
+        return Choice(self.truth, self.yes + other, self.no + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        return Choice(self.truth, self.yes - other, self.no - other)
+
+    def __getitem__(self, index):
+        return Choice(self.truth, self.yes[index], self.no[index])
+
+
+def _offset(value):
+    if isinstance(value, Pointer | Choice):
+        raise TypeError("two pointers are added or subtracted")
+    value = as_tensor(value)
+    if not value.dtype.is_int():
+        raise TypeError(f"a pointer moves by whole numbers, not by {value.dtype}")
+    return cast(value, types.int64)
+
+
+def pointer_to(buffer, element):
+    """The start of a buffer."""
+    return Pointer(buffer, element, of_form(number(0), types.int64))
+
+
+def _truth_of(mask, shape):
+    """The mask and the predicate that holds, as one truth, or None."""
+    active = current().active
+    if mask is not None:
+        mask = broadcast(as_tensor(mask), shape) if np.broadcast_shapes(as_tensor(mask).shape, shape) == shape else as_tensor(mask)
+        mask = mask if active is None else both(mask, active)
+        return mask
+    return active
+
+
+def _plan(pointer, truth, length):
+    """A view for an address and a truth, and the conditions that are left of it."""
+    form = pointer.offset.form
+    if form is None:
+        return None, truth
+    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
+    conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
+    plan = views.plan(form, conditions, length)
+    if plan is None or truth is None:
+        return plan, truth
+    if truth.conditions is None:
+        return plan, truth
+    left = tuple(conditions[i] for i in plan.left)
+    if not left:
+        return plan, truth.rest
+    return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
+
+
+def load(pointer, mask=None, other=None):
+    """What is at an address; `other`, or zero, where the mask does not hold."""
+    if isinstance(pointer, Choice):
+        yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
+        return where(pointer.truth, load(pointer.yes, yes, other), load(pointer.no, no, other))
+    memory = current().buffers[pointer.buffer]
+    element = pointer.element
+    shape = pointer.shape
+    if mask is not None:
+        shape = np.broadcast_shapes(shape, as_tensor(mask).shape)
+    truth = _truth_of(mask, shape)
+    if other is not None:
+        other = cast(as_tensor(other), element)
+    plan, left = _plan(pointer, truth, memory.shape[0])
+    if plan is not None:
+        fill = None if other is None else other.uniform()
+        data = views.to_block(views.read(memory, plan), plan, fill)
+        value = Tensor(data, element, pointer.shape)
+        if other is not None and fill is None and plan.clipped:
+            left = truth
+    else:
+        offsets = pointer.offset.array()
+        data = memory[jnp.clip(offsets, 0, memory.shape[0] - 1)] if memory.shape[0] else jnp.zeros(offsets.shape, memory.dtype)
+        value, left = Tensor(data, element, pointer.shape), truth
+    if left is None:
+        return broadcast(value, shape)
+    return where(left, broadcast(value, shape), as_tensor(0, element) if other is None else other)
+
+
+def _everywhere(mask):
+    return as_tensor(True) if mask is None else as_tensor(mask)
+
+
+def store(pointer, value, mask=None):
+    """Write at an address, where the mask holds. Of programs that write to one address the last one stays."""
+    if isinstance(pointer, Choice):
+        store(pointer.yes, value, both(_everywhere(mask), pointer.truth))
+        store(pointer.no, value, both(_everywhere(mask), negation(pointer.truth)))
+        return
+    state = current()
+    memory = state.buffers[pointer.buffer]
+    state.written.add(pointer.buffer)
+    value = cast(as_tensor(value), pointer.element)
+    shape = np.broadcast_shapes(pointer.shape, value.shape)
+    if shape != pointer.shape:
+        raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
+    truth = _truth_of(mask, pointer.shape)
+    plan, left = _plan(pointer, truth, memory.shape[0])
+    if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):
+        return
+    _scatter(memory, pointer, truth, value)
+
+
+def _write_view(memory, pointer, plan, left, value):
+    """Write through a view, unless programs that share an address are told apart by the mask."""
+    state = current()
+    full = views.to_block(jnp.zeros([lv.high - lv.low for lv in plan.levels], bool), plan).shape
+    block = _over_block(value, full)
+    if left is not None:
+        choice = _over_block(broadcast(left, pointer.shape), full, truth=True)
+        if choice is None:
+            return False
+        old = views.read(memory, plan)
+        new = jnp.where(views.from_block(choice, plan), views.from_block(block, plan), old)
+    else:
+        new = views.from_block(block, plan)
+    state.buffers[pointer.buffer] = views.write(memory, plan, new)
+    return True
+
+
+def _over_block(value, full, truth=False):
+    """An array over the axes of a view: the last program's part along axes that the address does not have."""
+    data = value.array()
+    data = data.reshape(data.shape[:LEAD] + (1,) * (len(full) - data.ndim) + data.shape[LEAD:])
+    for axis, size in enumerate(full):
+        if size == 1 and data.shape[axis] > 1:
+            if truth:
+                return None
+            data = data[tuple(slice(-1, None) if d == axis else slice(None) for d in range(data.ndim))]
+    return jnp.broadcast_to(data, full)
+
+
+def flat_lanes(memory, pointer, truth, *values):
+    """Indices and values of all lanes in the order of programs; masked lanes and what lies outside have the length."""
+    arrays = [broadcast(v, pointer.shape).array() for v in values]
+    offsets = broadcast(pointer.offset, pointer.shape).array()
+    if truth is not None:
+        arrays.append(broadcast(truth, pointer.shape).array())
+    rank = LEAD + len(pointer.shape)
+    arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
+    wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
+    wide = tuple(current().grid[d] if d < LEAD and not current().in_sequence else n for d, n in enumerate(wide))
+    arrays = [jnp.broadcast_to(a, wide).reshape(-1) for a in arrays]
+    index, length = arrays[0], memory.shape[0]
+    outside = (index < 0) | (index >= length)
+    if truth is not None:
+        outside = outside | ~arrays.pop()
+    return jnp.where(outside, length, index), *arrays[1:]
+
+
+def _scatter(memory, pointer, truth, value):
+    index, data = flat_lanes(memory, pointer, truth, value)
+    order = jnp.arange(index.shape[0], dtype=jnp.int32)
+    last = jnp.full(memory.shape, -1, jnp.int32).at[index].max(order, mode="drop")
+    index = jnp.where(last.at[index].get(mode="fill", fill_value=-1) == order, index, memory.shape[0])
+    current().buffers[pointer.buffer] = memory.at[index].set(data.astype(canonical(pointer.element)), mode="drop")

@@ -1,0 +1,174 @@
+"""Reductions and scans along an axis of a block; of equal elements the first counts."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton import _types as types
+from fnjax.triton import _values as values
+from fnjax.triton._forms import LEAD
+from fnjax.triton._shapes import filled, reshape
+from fnjax.triton._values import Tensor, as_tensor, canonical
+
+
+def _along(input, axis, keep_dims):
+    """The block (raveled if no axis is named), its axis, and the shape of what comes out."""
+    input = as_tensor(input)
+    if axis is None:
+        shape = (1,) * input.ndim if keep_dims else ()
+        return reshape(input, (input.numel,)), 0, shape
+    axis = axis % input.ndim
+    shape = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
+    return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
+
+
+def _result(data, kind, shape):
+    return Tensor(data.reshape(data.shape[:LEAD] + shape), kind, shape)
+
+
+def _widened(input):
+    """Small whole numbers are summed in 32 bits."""
+    if input.dtype.kind in "iub" and input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.int32 if input.dtype.kind != "u" else types.uint32)
+    return input
+
+
+def sum(input, axis=None, keep_dims=False, dtype=None):
+    """The sum along an axis, or of all."""
+    input = as_tensor(input)
+    input = _widened(input) if dtype is None else values.cast(input, dtype)
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.sum(filled(input), LEAD + axis, dtype=canonical(input.dtype)), input.dtype, shape)
+
+
+def xor_sum(input, axis=None, keep_dims=False):
+    """The exclusive or of all elements along an axis."""
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
+
+
+def _extreme(largest):
+    def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
+        input = as_tensor(input)
+        if input.dtype.kind == "f" and input.dtype.primitive_bitwidth < 32:
+            input = values.cast(input, types.float32)
+        elif input.dtype.kind in "iub":
+            input = _widened(input)
+        if return_indices:
+            value = operate(input, axis, keep_dims=keep_dims)
+            where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
+            return value, where
+        input, axis, shape = _along(input, axis, keep_dims)
+        data = filled(input)
+        if input.dtype.kind == "f":  # NaN loses, as in tl.maximum
+            worst = jnp.asarray(-np.inf if largest else np.inf, data.dtype)
+            clean = jnp.where(jnp.isnan(data), worst, data)
+            found = (jnp.max if largest else jnp.min)(clean, LEAD + axis)
+            found = jnp.where(jnp.isnan(data).all(LEAD + axis), jnp.nan, found)
+        else:
+            found = (jnp.max if largest else jnp.min)(data, LEAD + axis)
+        return _result(found, input.dtype, shape)
+
+    operate.__name__ = "max" if largest else "min"
+    return operate
+
+
+def _position(largest):
+    def operate(input, axis, tie_break_left=True, keep_dims=False):
+        input, axis, shape = _along(input, axis, keep_dims)
+        data = filled(input)
+        found = (jnp.argmax if largest else jnp.argmin)(data, LEAD + axis)
+        return _result(found.astype(jnp.int32), types.int32, shape)
+
+    operate.__name__ = "argmax" if largest else "argmin"
+    return operate
+
+
+max, min = _extreme(True), _extreme(False)
+argmax, argmin = _position(True), _position(False)
+
+
+def _scan(function):
+    def operate(input, axis=0, reverse=False, dtype=None):
+        input = as_tensor(input)
+        input = _widened(input) if dtype is None else values.cast(input, dtype)
+        axis = axis % input.ndim
+        return Tensor(function(filled(input), LEAD + axis, reverse=bool(reverse)), input.dtype, input.shape)
+
+    return operate
+
+
+cumsum, cumprod = _scan(lax.cumsum), _scan(lax.cumprod)
+cumsum.__name__, cumprod.__name__ = "cumsum", "cumprod"
+
+
+def _combined(combine_fn, kinds, shape):
+    """The combining function on tuples of arrays."""
+
+    def combine(a, b):
+        given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
+        found = combine_fn(*given)
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(jnp.broadcast_to(values.cast(f, k).array(), x.shape) for f, k, x in zip(found, kinds, a, strict=True))
+
+    return combine
+
+
+def _together(input):
+    several = isinstance(input, tuple)
+    parts = [as_tensor(x) for x in (input if several else (input,))]
+    shape = np.broadcast_shapes(*(p.shape for p in parts))
+    parts = [values.broadcast(p, shape) for p in parts]
+    arrays = [filled(p) for p in parts]
+    lead = np.broadcast_shapes(*(a.shape[:LEAD] for a in arrays))
+    return [jnp.broadcast_to(a, lead + shape) for a in arrays], [p.dtype for p in parts], shape, several
+
+
+def reduce(input, axis, combine_fn, keep_dims=False):
+    """What a combining function makes of the elements along an axis, halves first."""
+    arrays, kinds, shape, several = _together(input)
+    if axis is None:
+        arrays = [a.reshape(a.shape[:LEAD] + (-1,)) for a in arrays]
+        out, axis = ((1,) * len(shape) if keep_dims else ()), 0
+    else:
+        axis = axis % len(shape)
+        out = shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
+    combine, at = _combined(combine_fn, kinds, shape), LEAD + axis
+    while arrays[0].shape[at] > 1:
+        half = arrays[0].shape[at] // 2
+        a = [lax.slice_in_dim(x, 0, 2 * half, 2, at) for x in arrays]
+        b = [lax.slice_in_dim(x, 1, 2 * half, 2, at) for x in arrays]
+        joined = combine(tuple(a), tuple(b))
+        if arrays[0].shape[at] % 2:
+            joined = [jnp.concatenate([j, lax.slice_in_dim(x, 2 * half, None, axis=at)], at) for j, x in zip(joined, arrays, strict=True)]
+        arrays = list(joined)
+    found = tuple(_result(x.reshape(x.shape[:at] + x.shape[at + 1 :]), k, tuple(out)) for x, k in zip(arrays, kinds, strict=True))
+    return found if several else found[0]
+
+
+def associative_scan(input, axis, combine_fn, reverse=False):
+    """All prefixes' combinations along an axis."""
+    arrays, kinds, shape, several = _together(input)
+    at = LEAD + axis % len(shape)
+    combine = _combined(combine_fn, kinds, shape)
+    if reverse:
+        arrays = [jnp.flip(a, at) for a in arrays]
+    found = lax.associative_scan(combine, tuple(arrays), axis=at)
+    if reverse:
+        found = [jnp.flip(a, at) for a in found]
+    found = tuple(Tensor(x, k, shape) for x, k in zip(found, kinds, strict=True))
+    return found if several else found[0]
+
+
+def sort(x, dim=None, descending=False):
+    """Elements in order along the last axis."""
+    dim = (x.ndim - 1 if dim is None else dim) % x.ndim
+    return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
+
+
+def topk(x, k, dim=None):
+    """The k largest along the last axis, largest first."""
+    data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
+    return Tensor(data, x.dtype, (*x.shape[:-1], k))
+
+

@@ -1,0 +1,364 @@
+"""A kernel's body, run statement by statement: ifs on values become predicates, early returns end lanes."""
+
+import ast
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from fnjax._errors import FnjaxError
+from fnjax.triton import _types as types
+from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._state import KernelError, NeedsSequence, current
+from fnjax.triton._values import Tensor, as_tensor, both, cast, either, negation, truth, where
+
+BINARY = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}  # fmt: skip
+COMPARE = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+RETURN = "what is returned"
+
+
+class Undefined:
+    """What a name means that one branch only has set."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class Frame:
+    """One call of a kernel or helper: its source, its names, and where lanes are that have not returned."""
+
+    def __init__(self, source, names):
+        self.source, self.names, self.line = source, names, source.node.lineno
+        self.result, self.returned = Undefined, None  # of the lanes that have returned
+
+    def get(self, name):
+        if name in self.names:
+            found = self.names[name]
+            if isinstance(found, Undefined):
+                raise NameError(f"{name} is set in one branch only and read after it")
+            return found
+        return plain(self.source.lookup(name))
+
+
+def plain(value):
+    """A constexpr's value, or the value itself."""
+    from fnjax.triton.language import constexpr
+
+    return value.value if isinstance(value, constexpr) else value
+
+
+def call(source, names):
+    """What a function returns for the values of its parameters."""
+    frame = Frame(source, dict(names))
+    state = current()
+    try:
+        with state.only(state.active):
+            block(frame, source.node.body)
+    except (NeedsSequence, KernelError):
+        raise
+    except Exception as error:
+        if isinstance(error, FnjaxError):
+            raise
+        where_ = f"{source.name}, line {frame.line} of {source.file}"
+        raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}") from error
+    return None if frame.result is Undefined else frame.result
+
+
+def block(frame, statements):
+    """Run statements; True if no lane comes out at their end."""
+    for position, statement in enumerate(statements):
+        frame.line = statement.lineno
+        if _statement(frame, statement, statements[position + 1 :]):
+            return True
+    return False
+
+
+def _statement(frame, node, after):
+    kind = type(node)
+    if kind is ast.Expr:
+        if not isinstance(node.value, ast.Constant):
+            evaluate(frame, node.value)
+    elif kind is ast.Assign:
+        value = evaluate(frame, node.value)
+        for target in node.targets:
+            _bind(frame, target, value)
+    elif kind is ast.AnnAssign:
+        if node.value is not None:
+            _bind(frame, node.target, evaluate(frame, node.value))
+    elif kind is ast.AugAssign:
+        old = evaluate(frame, ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
+        _bind(frame, node.target, binary(node.op, old, evaluate(frame, node.value)))
+    elif kind is ast.If:
+        return _if(frame, node, after)
+    elif kind is ast.For:
+        from fnjax.triton._loops import run_for
+
+        return run_for(frame, node)
+    elif kind is ast.While:
+        from fnjax.triton._loops import run_while
+
+        return run_while(frame, node)
+    elif kind is ast.Return:
+        _return(frame, None if node.value is None else evaluate(frame, node.value))
+        return True
+    elif kind is ast.Assert:
+        test = evaluate(frame, node.test)
+        if not isinstance(test, Tensor) and not test:
+            raise AssertionError(ast.unparse(node.test))
+    elif kind not in (ast.Pass, ast.Import, ast.ImportFrom, ast.Global):
+        raise SyntaxError(f"{kind.__name__.lower()} is not for kernels")
+    return False
+
+
+def _return(frame, value):
+    """Lanes that are alive have their result, and end."""
+    alive = current().active
+    if frame.result is Undefined:
+        frame.result = value
+    elif value is not None or frame.result is not None:
+        frame.result = _choose(as_tensor(True) if alive is None else alive, RETURN, value, frame.result)
+    alive = as_tensor(True) if alive is None else alive
+    frame.returned = alive if frame.returned is None else either(frame.returned, alive)
+
+
+def _bind(frame, target, value):
+    if isinstance(target, ast.Name):
+        frame.names[target.id] = plain(value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        values = tuple(value)
+        if len(values) != len(target.elts):
+            raise ValueError(f"{len(values)} values for {len(target.elts)} names")
+        for one, given in zip(target.elts, values, strict=True):
+            _bind(frame, one, given)
+    else:
+        raise SyntaxError("kernels assign to names only")
+
+
+def known_truth(test):
+    """True or False where all programs agree and it is known; else None."""
+    if not isinstance(test, Tensor):
+        return bool(test)
+    found = test.uniform()
+    return None if found is None else bool(found)
+
+
+def _if(frame, node, after):
+    test = evaluate(frame, node.test)
+    found = known_truth(test)
+    if found is not None:
+        return block(frame, node.body if found else node.orelse)
+    state = current()
+    test = truth(test)
+    if test.shape != ():
+        raise TypeError("an if decides for a whole program: its condition must be one truth, not a block of them")
+    alive, returned = state.active, frame.returned
+    before = dict(frame.names)
+    sides = []
+    for truth_, statements in ((test, node.body), (negation(test), node.orelse)):
+        frame.names = dict(before)
+        with state.only(truth_ if alive is None else both(alive, truth_)):
+            ended = block(frame, statements)
+        sides.append((frame.names, ended))
+    (yes, yes_ended), (no, no_ended) = sides
+    if frame.returned is not returned:  # what follows is for the lanes that have not returned
+        going = negation(frame.returned)
+        state.active = going if alive is None else both(alive, going)
+    if yes_ended or no_ended:
+        frame.names = no if yes_ended else yes
+        return yes_ended and no_ended
+    frame.names = merge(test, yes, no)
+    return False
+
+
+def merge(test, yes, no):
+    """Names after an if, chosen by its truth."""
+    out = {}
+    for name in {**yes, **no}:
+        a, b = yes.get(name, Undefined(name)), no.get(name, Undefined(name))
+        out[name] = a if a is b else _choose(test, name, a, b)
+    return out
+
+
+def _choose(test, name, a, b):
+    if isinstance(a, Undefined) or isinstance(b, Undefined):
+        return Undefined(name)
+    if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str | types.dtype) and a == b):
+        return a
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(_choose(test, name, x, y) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "chosen") and type(a) is type(b):
+        return a.chosen(b, functools.partial(_choose, test, name))
+    if isinstance(a, Pointer) and isinstance(b, Pointer) and a.buffer == b.buffer:
+        return Pointer(a.buffer, a.element, where(test, a.offset, b.offset))
+    if isinstance(a, Pointer | Choice) and isinstance(b, Pointer | Choice):
+        return Choice(test, a, b)
+    if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
+        raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
+    a, b = as_tensor(a), as_tensor(b)
+    kind = a.dtype if a.dtype == b.dtype else types.promote(a.dtype, b.dtype)
+    return where(test, cast(a, kind), cast(b, kind))
+
+
+def _word(value):
+    return "value" if isinstance(value, Tensor) else type(value).__name__
+
+
+def evaluate(frame, node) -> Any:
+    """An expression's value; plain Python among constexprs."""
+    kind = type(node)
+    if kind is ast.Constant:
+        return node.value
+    if kind is ast.Name:
+        return frame.get(node.id)
+    if kind is ast.Attribute:
+        return attribute(frame, node)
+    if kind is ast.BinOp:
+        return binary(node.op, evaluate(frame, node.left), evaluate(frame, node.right))
+    if kind is ast.UnaryOp:
+        value = evaluate(frame, node.operand)
+        if isinstance(node.op, ast.Not):
+            return negation(value) if isinstance(value, Tensor) else not value
+        return UNARY[type(node.op)](value)
+    if kind is ast.Compare:
+        return _comparison(frame, node)
+    if kind is ast.BoolOp:
+        return _logic(frame, node)
+    if kind is ast.IfExp:
+        return _ternary(frame, node)
+    if kind is ast.Call:
+        return _call(frame, node)
+    if kind is ast.Subscript:
+        return plain(evaluate(frame, node.value)[evaluate(frame, node.slice)])
+    if kind is ast.Slice:
+        return slice(*(None if part is None else evaluate(frame, part) for part in (node.lower, node.upper, node.step)))
+    if kind in (ast.Tuple, ast.List):
+        items: list = []
+        for item in node.elts:
+            if isinstance(item, ast.Starred):
+                items += evaluate(frame, item.value)
+            else:
+                items.append(evaluate(frame, item))
+        return tuple(items) if kind is ast.Tuple else items
+    if kind is ast.Dict:
+        return {evaluate(frame, k): evaluate(frame, v) for k, v in zip(node.keys, node.values, strict=True)}
+    if kind is ast.JoinedStr:
+        return ast.unparse(node)
+    if kind is ast.Lambda or kind in (ast.ListComp, ast.GeneratorExp):
+        return _comprehension(frame, node)
+    raise SyntaxError(f"{kind.__name__} is not for kernels: {ast.unparse(node)}")
+
+
+def _comprehension(frame, node):
+    if isinstance(node, ast.Lambda) or len(node.generators) != 1:
+        raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
+    before, out = dict(frame.names), []
+    for item in evaluate(frame, node.generators[0].iter):
+        _bind(frame, node.generators[0].target, item)
+        if all(evaluate(frame, test) for test in node.generators[0].ifs):
+            out.append(evaluate(frame, node.elt))
+    frame.names = before
+    return out
+
+
+def binary(op, a, b):
+    """An operator on two values."""
+    try:
+        return BINARY[type(op)](a, b)
+    except TypeError as error:
+        if isinstance(a, Tensor | Pointer) or isinstance(b, Tensor | Pointer):
+            raise TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})") from error
+        raise
+
+
+def attribute(frame, node):
+    """An attribute; `.value` of a constexpr's plain value is itself."""
+    owner = evaluate(frame, node.value)
+    if node.attr == "value" and not hasattr(owner, "value"):
+        return owner
+    if not hasattr(owner, node.attr):
+        what = getattr(owner, "__name__", None) or _word(owner)
+        raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
+    return plain(getattr(owner, node.attr))
+
+
+def _comparison(frame, node):
+    left, found = evaluate(frame, node.left), None
+    for op, right in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(frame, right)
+        result = COMPARE[type(op)](left, right)
+        found = result if found is None else _and(found, result)
+        left = right
+    return found
+
+
+def _and(a, b):
+    return both(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
+
+
+def _logic(frame, node):
+    """`and` and `or`: of values a truth for each program, of constexprs Python's own, which may not look at the rest."""
+    is_and, found = isinstance(node.op, ast.And), None
+    for part in node.values:
+        value = evaluate(frame, part)
+        if not isinstance(value, Tensor):
+            if bool(value) != is_and:
+                return value
+            if found is None:
+                last = value
+            continue
+        value = truth(value)
+        if found is None:
+            found = value
+        elif is_and:
+            found = both(found, value)
+        else:
+            found = either(found, value)
+    return last if found is None else found
+
+
+def _ternary(frame, node):
+    test = evaluate(frame, node.test)
+    found = known_truth(test)
+    if found is not None:
+        return evaluate(frame, node.body if found else node.orelse)
+    test, state = truth(test), current()
+    values = []
+    for truth_, side in ((test, node.body), (negation(test), node.orelse)):
+        with state.only(truth_ if state.active is None else both(state.active, truth_)):
+            values.append(evaluate(frame, side))
+    return _choose(test, "the value of a ternary", *values)
+
+
+def _call(frame, node):
+    from fnjax.triton.language import BUILTINS
+
+    function = evaluate(frame, node.func)
+    args: list = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            args += evaluate(frame, argument.value)
+        else:
+            args.append(evaluate(frame, argument))
+    named: dict = {}
+    for keyword in node.keywords:
+        value = evaluate(frame, keyword.value)
+        named |= value if keyword.arg is None else {keyword.arg: value}
+    try:
+        function = BUILTINS.get(function, function)
+    except TypeError:
+        pass
+    if not callable(function):
+        raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
+    frame.line = node.lineno
+    return plain(function(*args, **named))

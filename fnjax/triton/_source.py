@@ -1,0 +1,174 @@
+"""A kernel's source: its syntax tree with the file's own lines, the names around it, and what it stores to."""
+
+import ast
+import builtins
+import functools
+import inspect
+import textwrap
+
+WRITES = ("store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg")
+WRITES += ("atomic_cas",)
+
+
+class Source:
+    """The text of a function, parsed once."""
+
+    def __init__(self, function):
+        self.function = function
+        self.name = function.__name__
+        self.file = inspect.getsourcefile(function)
+        try:
+            lines, first = inspect.getsourcelines(function)
+        except OSError as error:
+            raise TypeError(f"the source of kernel {self.name} is not to be found: write it in a file") from error
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        ast.increment_lineno(tree, first - 1)
+        self.node = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+        self.signature = inspect.signature(function)
+        self.parameters = list(self.signature.parameters)
+        self.constants = {p for p in self.signature.parameters.values() if _is_constexpr(p.annotation)}
+        self.constants = {p.name for p in self.constants}
+
+    def lookup(self, name):
+        """What a name means outside of the function: a closure's, the file's, Python's."""
+        code = self.function.__code__
+        if name in code.co_freevars:
+            return self.function.__closure__[code.co_freevars.index(name)].cell_contents
+        found = self.function.__globals__
+        if name in found:
+            return found[name]
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise NameError(f"name {name!r} is not defined")
+
+    @functools.cached_property
+    def stored(self):
+        """Parameters that a store or an atomic of any branch, or of a helper, may write through."""
+        return _stored(self)
+
+    @functools.cached_property
+    def pointed(self):
+        """Parameters that some load, store or atomic reads or writes through."""
+        return _stored(self, (*WRITES, "load", "make_block_ptr", "make_tensor_descriptor"))
+
+    @functools.cached_property
+    def returned(self):
+        """Parameters that what is returned may point into."""
+        values = [n.value for n in ast.walk(self.node) if isinstance(n, ast.Return) and n.value is not None]
+        origins = _origins(self)
+        return set().union(*(_roots(value, origins, self) for value in values))
+
+
+def _is_constexpr(annotation):
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return text.split(".")[-1] == "constexpr"
+
+
+# Functions whose result points to where their first argument points.
+MOVED = ("make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "max_contiguous", "max_constancy", "cast")
+MOVED += ("broadcast_to", "expand_dims", "reshape", "view", "to")
+
+
+def _roots(node, origins, source):
+    """The parameters that an expression may point into: pointers are added to, chosen, indexed, converted."""
+    if isinstance(node, ast.Name):
+        return origins.get(node.id, set())
+    if isinstance(node, ast.BinOp):
+        if not isinstance(node.op, ast.Add | ast.Sub):
+            return set()
+        return _roots(node.left, origins, source) or _roots(node.right, origins, source)
+    if isinstance(node, ast.IfExp):
+        return _roots(node.body, origins, source) | _roots(node.orelse, origins, source)
+    if isinstance(node, ast.Subscript | ast.Starred):
+        return _roots(node.value, origins, source)
+    if isinstance(node, ast.Tuple | ast.List):
+        return set().union(*(_roots(item, origins, source) for item in node.elts))
+    if isinstance(node, ast.Call):
+        return _roots_of_call(node, origins, source)
+    return set()
+
+
+def _roots_of_call(node, origins, source):
+    from fnjax.triton.launch import JITFunction
+
+    called = _callee(source, node.func)
+    if isinstance(called, JITFunction):
+        if called.source is source:
+            return set()
+        names = dict(zip(called.source.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+        given = [names[p] for p in called.source.returned if p in names]
+    else:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name == "where":
+            given = [*node.args[1:], *(k.value for k in node.keywords if k.arg in ("x", "y"))]
+        elif name not in MOVED:
+            return set()
+        elif isinstance(node.func, ast.Attribute) and not _is_module(source, node.func.value):
+            given = [node.func.value]
+        else:
+            given = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("base", "input"))]
+    return set().union(*(_roots(argument, origins, source) for argument in given))
+
+
+def _origins(source):
+    """By name, the parameters that it may point into anywhere in a function."""
+    origins = {name: {name} for name in source.parameters}
+    assigns = [n for n in ast.walk(source.node) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
+    for _ in range(len(assigns) + 1):
+        before = {name: set(found) for name, found in origins.items()}
+        for node in assigns:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                _flow(target, node.value, origins, source)
+        if before == origins:
+            break
+    return origins
+
+
+def _stored(source, words=WRITES):
+    from fnjax.triton.launch import JITFunction
+
+    origins = _origins(source)
+    found = set()
+    for node in ast.walk(source.node):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        called = _callee(source, node.func)
+        if isinstance(called, JITFunction) and called.source is not source:
+            names = dict(zip(called.source.parameters, node.args, strict=False))
+            names |= {k.arg: k.value for k in node.keywords}
+            for parameter in (called.source.stored if words is WRITES else called.source.pointed):
+                if parameter in names:
+                    found |= _roots(names[parameter], origins, source)
+        elif name in words:
+            if isinstance(node.func, ast.Attribute) and not _is_module(source, node.func.value):
+                found |= _roots(node.func.value, origins, source)
+            elif node.args:
+                found |= _roots(node.args[0], origins, source)
+            else:
+                found |= set().union(*(_roots(k.value, origins, source) for k in node.keywords if k.arg in ("pointer", "desc", "base")))
+    return [name for name in source.parameters if name in found]
+
+
+def _flow(target, value, origins, source):
+    if isinstance(target, ast.Tuple | ast.List):
+        values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * len(target.elts)
+        for one, given in zip(target.elts, values, strict=False):
+            _flow(one, given, origins, source)
+    elif isinstance(target, ast.Name):
+        origins[target.id] = origins.get(target.id, set()) | _roots(value, origins, source)
+
+
+def _callee(source, node):
+    try:
+        if isinstance(node, ast.Name):
+            return source.lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            return getattr(_callee(source, node.value), node.attr, None)
+    except (NameError, ValueError):
+        return None
+    return None
+
+
+def _is_module(source, node):
+    return inspect.ismodule(_callee(source, node))

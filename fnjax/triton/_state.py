@@ -1,0 +1,57 @@
+"""What one launch has while it is traced: its memory, the predicate that holds, and where in the source it is."""
+
+import contextlib
+import threading
+
+from fnjax._errors import FnjaxError
+
+
+class KernelError(FnjaxError, RuntimeError):
+    """A kernel, or how it was launched, has no meaning here; the message names kernel, line and remedy."""
+
+
+class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
+    """The result of an atomic is used: programs must run one after the other."""
+
+
+class State:
+    """The memory of a launch (flat arrays by buffer), its grid, and what is active."""
+
+    def __init__(self, grid, in_sequence=False, programs=None):
+        self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
+        self.buffers = []
+        self.loops = {}  # what loops carried when they were traced before
+        self.active = None  # a truth of the lanes that are alive, or None for all
+        self.written = set()
+
+    @contextlib.contextmanager
+    def only(self, truth):
+        """What happens inside happens where `truth` holds."""
+        before = self.active
+        self.active = truth
+        try:
+            yield
+        finally:
+            self.active = before
+
+
+_LOCAL = threading.local()
+
+
+def current():
+    """The launch that is being traced."""
+    found = getattr(_LOCAL, "state", None)
+    if found is None:
+        raise KernelError("functions of triton.language work inside kernels only, launched as kernel[grid](...)")
+    return found
+
+
+@contextlib.contextmanager
+def entered(state):
+    """While a launch is traced."""
+    before = getattr(_LOCAL, "state", None)
+    _LOCAL.state = state
+    try:
+        yield state
+    finally:
+        _LOCAL.state = before

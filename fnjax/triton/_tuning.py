@@ -1,0 +1,142 @@
+"""autotune and heuristics: which meta-parameters a launch runs with."""
+
+import inspect
+
+import jax.numpy as jnp
+
+from fnjax.triton._state import KernelError
+from fnjax.triton.launch import Kernel, grid_of
+
+
+class Config:
+    """One choice of meta-parameters."""
+
+    def __init__(self, kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=None, ir_override=None, **rest):
+        self.kwargs, self.pre_hook = dict(kwargs), pre_hook
+        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
+
+    def all_kwargs(self):
+        """Meta-parameters and options together."""
+        return self.kwargs | {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
+
+    def __repr__(self):
+        return ", ".join(f"{k}: {v}" for k, v in self.all_kwargs().items())
+
+
+class _Held:
+    """An array as a hook sees it: it may be zeroed, filled or copied into."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getattr__(self, name):
+        return getattr(self.array, name)
+
+    def zero_(self):
+        """Zeros, in place."""
+        return self.fill_(0)
+
+    def fill_(self, value):
+        """One number, in place."""
+        self.array = jnp.full_like(self.array, value)
+        return self
+
+    def copy_(self, other):
+        """Another array's numbers, in place."""
+        self.array = jnp.broadcast_to(jnp.asarray(getattr(other, "array", other), self.array.dtype), self.array.shape)
+        return self
+
+    def clone(self):
+        """A copy."""
+        return _Held(self.array)
+
+
+class Heuristics(Kernel):
+    """Meta-parameters that functions of the arguments give."""
+
+    def __init__(self, fn, values):
+        self.fn, self.values = fn, values
+
+    source = property(lambda self: self.fn.source)
+
+    def bind(self, args, named):
+        """All parameters by name."""
+        return self.fn.bind(args, named)
+
+    def run(self, *args, grid, **named):
+        """Launch."""
+        for name, function in self.values.items():
+            named[name] = function({**dict(zip(self.arg_names, args, strict=False)), **named})
+        return self.fn.run(*args, grid=grid, **named)
+
+
+class Autotuner(Kernel):
+    """The first configuration that is left by pruning."""
+
+    def __init__(self, fn, configs, reset_to_zero, restore_value, pre_hook, prune):
+        self.fn, self.configs, self.pre_hook = fn, list(configs) or [Config({})], pre_hook
+        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.prune = dict(prune or {})
+        self.best_config = self.configs[0]
+
+    source = property(lambda self: self.fn.source)
+
+    def bind(self, args, named):
+        """All parameters by name."""
+        return self.fn.bind(args, named)
+
+    def run(self, *args, grid, **named):
+        """Launch."""
+        by_name = dict(zip(self.arg_names, args, strict=False))
+        config = self._choose(by_name, named, grid)
+        self.best_config = config
+        clash = sorted(set(config.kwargs) & (set(named) | set(by_name)))
+        if clash:
+            raise KernelError(f"kernel {self.source.name}: {', '.join(clash)} is given by the launch and by its autotuner")
+        full = {**by_name, **named, **config.kwargs}
+        changed = {}
+        for name in self.reset_to_zero:
+            if full.get(name) is not None:
+                changed[name] = jnp.zeros_like(full[name])
+        hooks = [h for h in (self.pre_hook, config.pre_hook) if h is not None]
+        if hooks:
+            held = {k: _Held(v) if hasattr(v, "shape") and hasattr(v, "dtype") else v for k, v in (full | changed).items()}
+            for hook in hooks:
+                hook(*([held, False] if len(inspect.signature(hook).parameters) > 1 else [held]))
+            for k, v in held.items():
+                if isinstance(v, _Held) and v.array is not full[k]:
+                    changed[k] = v.array
+        # One array under several names stays one buffer.
+        same = {id(full[k]): v for k, v in changed.items()}
+        args = [same.get(id(v), v) for v in args]
+        named = {k: same.get(id(v), v) for k, v in {**named, **config.kwargs}.items()}
+        return self.fn.run(*args, grid=grid, **named)
+
+    def _choose(self, by_name, named, grid):
+        configs = self.configs
+        early = self.prune.get("early_config_prune")
+        if early is not None:
+            configs = list(early(configs, by_name, **named))
+        if not configs:
+            raise KernelError(f"kernel {self.source.name}: prune_configs_by leaves none of its configurations")
+        first: Exception | None = None
+        for config in configs:
+            try:
+                if not callable(grid):
+                    return config
+                grid_of(self.source.name, grid, {**by_name, **named, **config.kwargs})
+            except KernelError as error:
+                first = first or error
+            else:
+                return config
+        raise first
+
+
+def autotune(configs, key=(), prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, **options):
+    """Configurations to choose among: the first one that is valid is taken, nothing is timed."""
+    return lambda fn: Autotuner(fn, configs, reset_to_zero, restore_value, pre_hook, prune_configs_by)
+
+
+def heuristics(values):
+    """Meta-parameters by functions of the arguments."""
+    return lambda fn: Heuristics(fn, values)

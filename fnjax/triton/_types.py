@@ -1,0 +1,165 @@
+"""The types of triton.language, and how they promote each other: Triton's rules, which are not NumPy's."""
+
+import jax.numpy as jnp
+import numpy as np
+
+
+class dtype:
+    """A type of triton.language: `tl.float32`. Called, it converts: `tl.float32(x)`."""
+
+    def __init__(self, name, kind, bits, array):
+        self.name, self.kind, self.primitive_bitwidth, self.array = name, kind, bits, np.dtype(array)
+
+    scalar = property(lambda self: self)
+    itemsize = property(lambda self: max(self.primitive_bitwidth, 8) // 8)
+
+    def is_floating(self):
+        return self.kind == "f"
+
+    def is_int(self):
+        return self.kind in "iub"
+
+    def is_int_signed(self):
+        return self.kind == "i"
+
+    def is_int_unsigned(self):
+        return self.kind == "u"
+
+    def is_bool(self):
+        return self.kind == "b"
+
+    def is_ptr(self):
+        return False
+
+    def is_block(self):
+        return False
+
+    def is_fp8(self):
+        return self.kind == "f" and self.primitive_bitwidth == 8
+
+    def __eq__(self, other):
+        return isinstance(other, dtype) and self.name == other.name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __repr__(self):
+        return self.name
+
+    def __call__(self, value):
+        from fnjax.triton.language import cast
+
+        return cast(value, self)
+
+
+for _bits in (16, 32, 64):
+    setattr(dtype, f"is_fp{_bits}", lambda self, bits=_bits: self.kind == "f" and self.name == f"float{bits}")
+for _bits in (1, 8, 16, 32, 64):
+    setattr(dtype, f"is_int{_bits}", lambda self, bits=_bits: self.name == f"int{bits}")
+    setattr(dtype, f"is_uint{_bits}", lambda self, bits=_bits: self.name == f"uint{bits}")
+dtype.is_bf16 = lambda self: self.name == "bfloat16"
+
+int1 = dtype("int1", "b", 1, bool)
+int8, int16, int32, int64 = (dtype(f"int{b}", "i", b, f"int{b}") for b in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (dtype(f"uint{b}", "u", b, f"uint{b}") for b in (8, 16, 32, 64))
+float16, float32, float64 = (dtype(f"float{b}", "f", b, f"float{b}") for b in (16, 32, 64))
+bfloat16 = dtype("bfloat16", "f", 16, jnp.bfloat16)
+float8e4nv = dtype("float8e4nv", "f", 8, jnp.float8_e4m3fn)
+float8e5 = dtype("float8e5", "f", 8, jnp.float8_e5m2)
+float8e4b8 = dtype("float8e4b8", "f", 8, jnp.float8_e4m3fnuz)
+float8e5b16 = dtype("float8e5b16", "f", 8, jnp.float8_e5m2fnuz)
+float8e4b15 = dtype("float8e4b15", "f", 8, jnp.float8_e4m3b11fnuz)
+
+ALL = [int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16]
+ALL += [float8e4nv, float8e5, float8e4b8, float8e5b16, float8e4b15]
+_BY_ARRAY = {kind.array: kind for kind in ALL}
+
+
+class pointer_type:
+    """The type of a pointer: `pointer_type(tl.float32)`."""
+
+    def __init__(self, element_ty, address_space=1):
+        self.element_ty = element_ty
+
+    scalar = property(lambda self: self)
+
+    def is_ptr(self):
+        return True
+
+    def is_floating(self):
+        return False
+
+    is_int = is_block = is_floating
+
+    def __eq__(self, other):
+        return isinstance(other, pointer_type) and self.element_ty == other.element_ty
+
+    def __hash__(self):
+        return hash(("pointer", self.element_ty))
+
+    def __repr__(self):
+        return f"pointer<{self.element_ty}>"
+
+
+def type_of_array(given):
+    """The language's type of an array's dtype."""
+    found = _BY_ARRAY.get(np.dtype(given))
+    if found is None:
+        raise TypeError(f"Triton has no type for arrays of {np.dtype(given).name}")
+    return found
+
+
+def as_type(given):
+    """A type of the language from one of its own, of JAX or NumPy, or a name."""
+    given = getattr(given, "value", given)
+    if isinstance(given, dtype | pointer_type):
+        return given
+    if isinstance(given, str):
+        named = {"fp16": float16, "fp32": float32, "fp64": float64, "bf16": bfloat16}
+        named |= {f"{k}{b}": d for d in ALL if d.kind in "iu" for k, b in ((d.kind, d.primitive_bitwidth),)}
+        named |= {d.name: d for d in ALL}
+        if given in named:
+            return named[given]
+    return type_of_array(given)
+
+
+def type_of_number(value):
+    """The type of a number of Python's as it meets tensors."""
+    if isinstance(value, bool | np.bool_):
+        return int1
+    if isinstance(value, int | np.integer):
+        if -(2**31) <= value < 2**31:
+            return int32
+        if 2**31 <= value < 2**32:
+            return uint32
+        return int64 if -(2**63) <= value < 2**63 else uint64
+    return float32
+
+
+def _rank(kind):
+    return "biuf".index(kind.kind) and (2 if kind.kind == "f" else 1)
+
+
+def promote(a, b, a_is_number=False, b_is_number=False, division=False):
+    """The type in which two operands meet (semantic.py, `computation_type_impl`, of Triton 3.5)."""
+    if a_is_number != b_is_number:
+        number, tensor = (a, b) if a_is_number else (b, a)
+        if _rank(number) <= _rank(tensor):
+            return float32 if division and tensor in (float16, bfloat16) else tensor
+    for kind in (float64, float32):
+        if kind in (a, b):
+            return kind
+    if float16 in (a, b):
+        return float32 if division else float16
+    if a == b == bfloat16:
+        return float32 if division else bfloat16
+    if bfloat16 in (a, b):
+        return float32
+    if a.is_fp8() and b.is_fp8():
+        return a if a == b else float16
+    if not (a.is_int() and b.is_int()):
+        raise TypeError(f"{a} and {b} have no common type in Triton: convert one of them with .to()")
+    if a.is_int_unsigned() == b.is_int_unsigned():
+        return a if a.primitive_bitwidth > b.primitive_bitwidth else b
+    unsigned, signed = (a, b) if a.is_int_unsigned() else (b, a)
+    return unsigned if unsigned.primitive_bitwidth >= signed.primitive_bitwidth else signed

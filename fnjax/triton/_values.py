@@ -1,0 +1,506 @@
+"""Values of a kernel: arrays with the grid's axes first, then the block's, and Triton's arithmetic on them.
+
+A value has size 1 along what it does not depend on. Whole numbers that are known stay affine forms (`_forms`) or NumPy
+arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
+"""
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton import _types as types
+from fnjax.triton._forms import LEAD, Form, number, recognise
+
+KNOWN_LIMIT = 1 << 16  # numbers that are not affine stay NumPy's up to this many
+
+
+def canonical(kind):
+    """The dtype of arrays that stand for a type: 64 bits where JAX has them."""
+    return jax.dtypes.canonicalize_dtype(kind.array)
+
+
+class Tensor:
+    """A value of a kernel, one for each program. `shape` is the block's."""
+
+    def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
+        self._data, self._type, self.shape = data, dtype, tuple(shape)
+        self.form, self.conditions, self.rest = form, conditions, rest
+
+    dtype = property(lambda self: self._type)
+    type = property(lambda self: self._type)
+    ndim = property(lambda self: len(self.shape))
+
+    @property
+    def numel(self):
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def data(self):
+        """The array, grid before block; of size 1 where nothing changes."""
+        if self._data is not None:
+            return self._data
+        if self.form is not None:
+            xp = np if _is_small(self.form) else jnp
+            found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
+        else:
+            found = None if self.rest is None else self.rest.data
+            for form in self.conditions:
+                met = form.array(np if _is_small(form) else jnp) >= 0
+                found = met if found is None else _pair(operator.and_, found, met)
+        if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
+            self._data = found
+        return found
+
+    @property
+    def known(self):
+        """Whether the numbers are NumPy's: they depend on programs alone."""
+        if self._data is not None:
+            return isinstance(self._data, np.ndarray)
+        if self.form is not None:
+            return _is_small(self.form)
+        return (self.rest is None or self.rest.known) and all(map(_is_small, self.conditions))
+
+    def uniform(self):
+        """The one number that all programs see, where it is known; else None."""
+        if self.shape == () and self.known:
+            data = self.data
+            if (data == data.flat[0]).all() or data.size == 1:
+                return data.flat[0].item()
+        return None
+
+    def array(self):
+        """The array in the type's own dtype, for JAX."""
+        return jnp.asarray(self.data).astype(canonical(self._type))
+
+    def filled(self):
+        """The array with the block's axes in their full size."""
+        data = self.array()
+        return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
+
+    def __bool__(self):
+        value = self.uniform()
+        if value is None:
+            raise TypeError("a value that differs between programs, or is traced, is asked for its truth in plain Python")
+        return bool(value)
+
+    def __index__(self):
+        value = self.uniform()
+        if value is None or not self._type.is_int():
+            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
+        return int(value)
+
+    __int__ = __index__
+
+    def __float__(self):
+        value = self.uniform()
+        if value is None:
+            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
+        return float(value)
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
+
+    def __getitem__(self, index):
+        index = index if isinstance(index, tuple) else (index,)
+        shape, strides, at = [], [], 0
+        axes = [slice(None)] * LEAD
+        for item in index:
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                axes.append(None)
+            elif item == slice(None) and at < len(self.shape):
+                shape.append(self.shape[at])
+                strides.append(at)
+                axes.append(slice(None))
+                at += 1
+            else:
+                raise TypeError("blocks are indexed with : and None only, each axis once (tl.gather takes elements)")
+        if at != len(self.shape):
+            raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
+
+        def moved(form):
+            return form.reshaped(shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)])
+
+        return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
+
+    def rearranged(self, shape, on_form, on_data):
+        """The same numbers at other places of a block: by their forms where they have them."""
+        if self.form is not None and on_form is not None:
+            return Tensor(None, self._type, shape, form=on_form(self.form))
+        if self.conditions is not None and on_form is not None:
+            wide = [_as_block(f, self.shape) for f in self.conditions]
+            rest = None if self.rest is None else self.rest.rearranged(shape, on_form, on_data)
+            return Tensor(None, self._type, shape, conditions=tuple(on_form(f) for f in wide), rest=rest)
+        data = self.data
+        missing = LEAD + len(self.shape) - data.ndim
+        if missing:
+            data = data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:])
+        return Tensor(on_data(data), self._type, shape)
+
+
+def _as_block(form, shape):
+    """A form with as many axes as a block."""
+    missing = len(shape) - len(form.shape)
+    return form.reshaped(shape, (0,) * missing + form.strides)
+
+
+def _size(form):
+    return form.base.size * int(np.prod([n for n, s in zip(form.shape, form.strides, strict=True) if s], dtype=int))
+
+
+def _is_small(form):
+    return form.concrete and _size(form) <= KNOWN_LIMIT
+
+
+def _aligned(data, rank):
+    """An array whose block has `rank` axes."""
+    missing = LEAD + rank - data.ndim
+    return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
+
+
+def _pair(op, a, b):
+    rank = max(a.ndim, b.ndim) - LEAD
+    return op(_aligned(a, rank), _aligned(b, rank))
+
+
+def of_form(form, kind):
+    """A tensor of whole numbers. What does not fit the type wraps."""
+    low, high = form.limits()
+    limits = np.iinfo(kind.array) if kind.kind in "iu" else None
+    if limits is None or low < limits.min or high > limits.max:
+        return Tensor(form.array(np if _is_small(form) else jnp).astype(kind.array), kind, form.shape)
+    return Tensor(None, kind, form.shape, form=form)
+
+
+def of_data(data, kind, shape):
+    """A tensor of an array, grid before block; known whole numbers get a form where they have one."""
+    if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
+        if data.dtype != kind.array:
+            data = data.astype(kind.array)
+        form = recognise(_aligned(data, len(shape)), shape)
+        if form is not None:
+            return Tensor(data, kind, shape, form=form)
+    return Tensor(data, kind, shape)
+
+
+def as_tensor(value, kind=None):
+    """A tensor of a number of Python's, or the tensor itself."""
+    value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return value if kind is None else cast(value, kind)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        own = types.type_of_number(value)
+        if kind is None or (kind.kind in "iu" and own.kind in "iu"):
+            kind = kind or own
+            if kind.kind in "iu":
+                return of_form(number(int(value)), kind)
+        return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
+    raise TypeError(f"a {type(value).__name__} is no value of a kernel")
+
+
+def meet(a, b, division=False):
+    """Both operands in the type that they meet in, and that type."""
+    numbers = [not isinstance(x, Tensor) for x in (a, b)]
+    kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
+    kind = types.promote(*kinds, *numbers, division=division)
+    return as_tensor(a, kind), as_tensor(b, kind), kind
+
+
+def _plain(value):
+    value = getattr(value, "value", value)
+    if not isinstance(value, bool | int | float | np.number | np.bool_):
+        raise TypeError(f"a {type(value).__name__} is no operand of a tensor's")
+    return value
+
+
+def compute(function, kind, *tensors, result=None):
+    """`function` of NumPy or JAX arrays of one type, elementwise: known numbers stay known while they are few."""
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    known = all(t.known for t in tensors)
+    arrays = [_aligned(t.data if known else t.array(), len(shape)) for t in tensors]
+    if known and int(np.prod(np.broadcast_shapes(*(a.shape for a in arrays)), dtype=int)) > KNOWN_LIMIT:
+        known = False
+        arrays = [jnp.asarray(a).astype(canonical(t.dtype)) for a, t in zip(arrays, tensors, strict=True)]
+    out = result or kind
+    with np.errstate(all="ignore"):
+        found = function(np if known else jnp, *arrays)
+    return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
+
+
+def _arithmetic(name: str) -> Callable[..., Any]:
+    def operate(a, b):
+        a, b, kind = meet(a, b)
+        if kind.kind in "iu" and a.form is not None and b.form is not None:
+            form = {
+                "add": lambda: a.form.plus(b.form),
+                "subtract": lambda: a.form.plus(b.form.negated()),
+                "multiply": lambda: a.form.times(b.form),
+            }[name]()
+            if form is not None:
+                return of_form(form, kind)
+        return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+
+    return operate
+
+
+add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
+
+
+def true_divide(a, b):
+    """`/`: whole numbers become float32, a float decides the type of a whole number beside it."""
+    kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
+    if kinds[0].is_int() and kinds[1].is_int():
+        a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
+    else:
+        a, b, kind = meet(a, b, division=True)
+    return compute(lambda xp, x, y: xp.divide(x, y), kind, a, b)
+
+
+def _truncated(xp, x, y):
+    if xp is not np:
+        return lax.div(*jnp.broadcast_arrays(x, y))
+    safe = np.where(y == 0, 1, y).astype(y.dtype)
+    return (x - np.fmod(x, safe)) // safe
+
+
+def _remainder(xp, x, y):
+    if xp is not np:
+        return lax.rem(*jnp.broadcast_arrays(x, y))
+    return np.fmod(x, np.where(y == 0, 1, y).astype(y.dtype) if x.dtype.kind in "iu" else y)
+
+
+def floor_divide(a, b):
+    """`//` of whole numbers, toward zero."""
+    a, b, kind = meet(a, b, division=True)
+    if not kind.is_int():
+        raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
+    divisor = b.uniform()
+    if a.form is not None and divisor and divisor > 0 and _divides(a.form, divisor):
+        form = a.form
+        base, strides = form.base // divisor, [s // divisor for s in form.strides]
+        return of_form(Form(base, form.shape, tuple(strides), tuple((s, c // divisor) for s, c in form.syms)), kind)
+    return compute(_truncated, kind, a, b)
+
+
+def _divides(form, divisor):
+    parts = [*form.strides, *(c for _, c in form.syms)]
+    return not any(p % divisor for p in parts) and not (form.base % divisor).any()
+
+
+def remainder(a, b):
+    """`%`: the sign of the left operand."""
+    a, b, kind = meet(a, b, division=True)
+    divisor = b.uniform() if kind.is_int() else None
+    if a.form is not None and divisor and divisor > 0:
+        low, high = a.form.limits()
+        if 0 <= low and high < divisor:
+            return of_form(a.form, kind)
+    return compute(_remainder, kind, a, b)
+
+
+def _bitwise(name):
+    def operate(a, b):
+        a, b, kind = meet(a, b)
+        if not kind.is_int():
+            raise TypeError(f"{name} takes whole numbers or truths, not {kind}")
+        if kind.is_bool() and name == "bitwise_and":
+            return both(a, b)
+        return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+
+    return operate
+
+
+bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+
+
+def shift(a, b, left):
+    """`<<` and `>>`: signed numbers keep their sign."""
+    a, b, kind = meet(a, b)
+    if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
+        form = a.form.times(number(1 << places))
+        return of_form(form, kind)
+    return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
+
+
+def both(a, b):
+    """The conjunction of two truths; forms are kept."""
+    a, b = truth(a), truth(b)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    if a.conditions is not None or b.conditions is not None:
+        conditions, rests = (), []
+        for t in (a, b):
+            conditions += t.conditions or ()
+            if t.conditions is None:
+                rests.append(t)
+            elif t.rest is not None:
+                rests.append(t.rest)
+        rest = rests[0] if len(rests) == 1 else None
+        if len(rests) == 2:
+            rest = compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, *rests)
+        return Tensor(None, types.int1, shape, conditions=conditions, rest=rest)
+    return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
+
+
+def either(a, b):
+    """The disjunction of two truths."""
+    return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, truth(a), truth(b))
+
+
+def truth(value):
+    """Whether numbers are not zero."""
+    value = as_tensor(value)
+    if value.dtype.is_bool():
+        return value
+    return compare("not_equal", value, as_tensor(0, value.dtype))
+
+
+def negation(value):
+    value = truth(value)
+    if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
+        form = value.conditions[0].negated().plus(number(-1))
+        return Tensor(None, types.int1, value.shape, conditions=(form,))
+    return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
+
+
+_MIRROR = {"less": "greater", "less_equal": "greater_equal"}
+
+
+def compare(name, a, b):
+    """A comparison: of forms, a list of forms that must not be negative."""
+    a, b, kind = meet(a, b)
+    if kind.kind in "iu" and a.form is not None and b.form is not None and name in ("less", "less_equal", "greater", "greater_equal", "equal"):
+        difference = a.form.plus(b.form.negated())
+        found = {
+            "greater_equal": lambda: (difference,),
+            "greater": lambda: (difference.plus(number(-1)),),
+            "less_equal": lambda: (difference.negated(),),
+            "less": lambda: (difference.negated().plus(number(-1)),),
+            "equal": lambda: (difference, difference.negated()),
+        }[name]()
+        return Tensor(None, types.int1, difference.shape, conditions=found)
+    return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
+
+
+def cast(value, kind, bitcast=False, rounding=None):
+    """A value in another type, rounded or wrapped as Triton does."""
+    value = as_tensor(value)
+    kind = types.as_type(kind)
+    if value.dtype == kind:
+        return value
+    if bitcast:
+        if value.dtype.primitive_bitwidth != kind.primitive_bitwidth:
+            raise TypeError(f"a bitcast needs types of one width, not {value.dtype} and {kind}")
+        return Tensor(lax.bitcast_convert_type(value.array(), canonical(kind)), kind, value.shape)
+    if kind.is_bool():
+        return truth(value)
+    if value.form is not None and kind.kind in "iu":
+        return of_form(value.form, kind)
+    if value.known and rounding != "rtz":
+        with np.errstate(all="ignore"):
+            return of_data(value.data.astype(kind.array), kind, value.shape)
+    data = value.array()
+    if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
+        return Tensor((_toward_zero if rounding == "rtz" else _rounded)(data, kind), kind, value.shape)
+    return Tensor(data.astype(canonical(kind)), kind, value.shape)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _rounded(data, kind):
+    """In 16 bits. XLA may leave out a conversion that is undone at once; a rounding that is asked for it keeps."""
+    if kind == types.bfloat16:
+        return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
+    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes what float16 holds without a leading one
+    return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _toward_zero(data, kind):
+    near = _rounded(data, kind)
+    bits = lax.bitcast_convert_type(near, jnp.uint16)
+    too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
+    return lax.bitcast_convert_type(bits - too_far.astype(jnp.uint16), near.dtype)
+
+
+@_rounded.defjvp
+def _(kind, primals, tangents):
+    return _rounded(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+@_toward_zero.defjvp
+def _(kind, primals, tangents):
+    return _toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+def where(condition, a, b):
+    """Elementwise choice; numbers take the type of the tensor beside them."""
+    condition = truth(condition)
+    a, b, kind = meet(a, b)
+    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
+
+
+def broadcast(value, shape):
+    """A block of a larger shape; sizes of 1 and missing axes in front grow."""
+    value, shape = as_tensor(value), tuple(int(n) for n in shape)
+    if np.broadcast_shapes(value.shape, shape) != shape:
+        raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
+    if value.form is not None:
+        return Tensor(None, value.dtype, shape, form=_as_block(value.form, shape))
+    if value.conditions is not None:
+        return Tensor(None, value.dtype, shape, conditions=value.conditions, rest=value.rest)
+    return Tensor(_aligned(value.data, len(shape)), value.dtype, shape)
+
+
+def unary(function, value, kinds="f"):
+    """An elementwise function of floats."""
+    value = as_tensor(value)
+    if value.dtype.kind not in kinds:
+        raise TypeError(f"this function takes floats, not {value.dtype}: convert with .to(tl.float32)")
+    return Tensor(function(value.array()).astype(canonical(value.dtype)), value.dtype, value.shape)
+
+
+def _negative(value):
+    if value.form is not None:
+        return of_form(value.form.negated(), value.dtype)
+    return compute(lambda xp, x: xp.negative(x), value.dtype, value)
+
+
+def _invert(value):
+    return negation(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
+
+
+def _reflected(function):
+    return lambda self, other: function(other, self)
+
+
+for _name, _function in {
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "truediv": true_divide,
+    "floordiv": floor_divide,
+    "mod": remainder,
+    "and": bitwise_and,
+    "or": bitwise_or,
+    "xor": bitwise_xor,
+    "lshift": lambda a, b: shift(a, b, True),
+    "rshift": lambda a, b: shift(a, b, False),
+}.items():
+    setattr(Tensor, f"__{_name}__", lambda self, other, f=_function: f(self, other) if _operand(other) else NotImplemented)
+    setattr(Tensor, f"__r{_name}__", _reflected(_function))
+for _name, _full in zip(("lt", "le", "gt", "ge", "eq", "ne"), ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"), strict=True):
+    setattr(Tensor, f"__{_name}__", lambda self, other, f=_full: compare(f, self, other) if _operand(other) else NotImplemented)
+Tensor.__neg__, Tensor.__invert__, Tensor.__pos__ = _negative, _invert, lambda self: self
+
+
+def _operand(value):
+    return isinstance(getattr(value, "value", value), Tensor | bool | int | float | np.number | np.bool_)

@@ -1,0 +1,472 @@
+"""triton.language for kernels that JAX runs: `import fnjax.triton.language as tl`."""
+
+import builtins
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton import _atomics as atomics
+from fnjax.triton import _memory as memory
+from fnjax.triton import _random as random
+from fnjax.triton import _values as values
+from fnjax.triton._blocks import advance, load_block, make_block_ptr, make_tensor_descriptor, store_block
+from fnjax.triton._forms import LEAD, Form, Sym
+from fnjax.triton._loops import Range
+from fnjax.triton._reduce import argmax, argmin, associative_scan, cumprod, cumsum, max, min, reduce, sort, sum, topk, xor_sum
+from fnjax.triton._state import current
+from fnjax.triton._types import (
+    bfloat16, dtype, float16, float32, float64, float8e4b8, float8e4b15, float8e4nv, float8e5, float8e5b16, int1, int8,
+    int16, int32, int64, pointer_type, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from fnjax.triton._types import as_type as _as_type
+from fnjax.triton._types import promote as _promote
+from fnjax.triton._values import Tensor as tensor
+from fnjax.triton._values import as_tensor as _as_tensor
+
+from fnjax.triton._shapes import (
+    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape, split, trans, view,
+)  # fmt: skip
+
+
+class constexpr:
+    """A number, type or text that is known before the kernel runs; as an annotation, a parameter that is one."""
+
+    def __init__(self, value):
+        self.value = value.value if isinstance(value, constexpr) else value
+
+    def __repr__(self):
+        return f"constexpr[{self.value}]"
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __bool__(self):
+        return bool(self.value)
+
+    def __index__(self):
+        return operator.index(self.value)
+
+    def __int__(self):
+        return int(self.value)
+
+    def __float__(self):
+        return float(self.value)
+
+    def __getitem__(self, index):
+        return self.value[index]
+
+    def __call__(self, *args, **named):
+        return self.value(*args, **named)
+
+
+def _lifted(op, swapped):
+    def operate(self, other):
+        pair = (self.value, getattr(other, "value", other))
+        return constexpr(op(*(pair[::-1] if swapped else pair)))
+
+    return operate
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"):
+    setattr(constexpr, f"__{_name.strip('_')}__", _lifted(getattr(operator, _name), False))
+    setattr(constexpr, f"__r{_name.strip('_')}__", _lifted(getattr(operator, _name), True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(constexpr, f"__{_name}__", _lifted(getattr(operator, _name), False))
+for _name in ("neg", "invert"):
+    setattr(constexpr, f"__{_name}__", lambda self, op=getattr(operator, _name): constexpr(op(self.value)))
+
+const = pointer_type
+
+
+# ------------------------------------------------------------------------------------------ programs and blocks
+
+
+def program_id(axis, _builder=None):
+    """The number of the program along an axis of the grid."""
+    state, axis = current(), _axis(axis)
+    if state.in_sequence:
+        size = state.grid[axis]
+        count = Sym(state.programs[axis], 0, size - 1)
+        return values.of_form(Form(np.zeros((1,) * LEAD, np.int64), syms=((count, 1),) if size > 1 else ()), int32)
+    shape = [1] * LEAD
+    shape[axis] = state.grid[axis]
+    return values.of_form(Form(np.arange(state.grid[axis], dtype=np.int64).reshape(shape)), int32)
+
+
+def num_programs(axis):
+    """How many programs there are along an axis of the grid."""
+    return _as_tensor(current().grid[_axis(axis)], int32)
+
+
+def _axis(axis):
+    axis = operator.index(getattr(axis, "value", axis))
+    if axis not in (0, 1, 2):
+        raise ValueError(f"a grid has the axes 0, 1 and 2, not {axis}")
+    return axis
+
+
+def arange(start, end):
+    """The whole numbers from `start` to `end`, as a block."""
+    start, end = operator.index(start), operator.index(end)
+    if end <= start:
+        raise ValueError(f"tl.arange({start}, {end}) is empty")
+    size = end - start
+    if size & (size - 1):
+        raise ValueError(f"tl.arange({start}, {end}): the range of arange must be a power of 2, not {size}")
+    base = np.full((1,) * LEAD, start, np.int64)
+    return values.of_form(Form(base, (size,), (1 if size > 1 else 0,)), int32)
+
+
+def full(shape, value, dtype):
+    """A block of one value."""
+    return values.broadcast(values.cast(_as_tensor(value), _as_type(dtype)), _shape(shape))
+
+
+def zeros(shape, dtype):
+    """A block of zeros."""
+    return full(shape, 0, dtype)
+
+
+def zeros_like(input):
+    """Zeros in the shape and type of another block."""
+    return full(input.shape, 0, input.dtype)
+
+
+def _shape(shape):
+    shape = getattr(shape, "value", shape)
+    shape = shape if isinstance(shape, list | tuple) else (shape,)
+    return tuple(operator.index(getattr(n, "value", n)) for n in shape)
+
+
+def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
+    """A value in another type."""
+    if isinstance(input, memory.Pointer | memory.Choice):
+        return input.to(dtype)
+    return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
+
+
+# ------------------------------------------------------------------------------------------------------ memory
+
+
+def load(pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
+    """What is at an address; where the mask does not hold, `other`."""
+    if hasattr(pointer, "block_shape"):
+        return load_block(pointer, boundary_check, padding_option)
+    return memory.load(_pointer(pointer, "tl.load"), mask, other)
+
+
+def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+    """Write at an address, where the mask holds."""
+    if hasattr(pointer, "block_shape"):
+        return store_block(pointer, value, boundary_check)
+    return memory.store(_pointer(pointer, "tl.store"), value, mask)
+
+
+def _pointer(given, what):
+    if not isinstance(given, memory.Pointer | memory.Choice):
+        raise TypeError(f"{what} takes a pointer, not {given!r}: pass an array for the parameter")
+    return given
+
+
+def _atomic(name):
+    def operate(pointer, val, mask=None, sem=None, scope=None):
+        return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask)
+
+    operate.__name__ = f"atomic_{name}"
+    return operate
+
+
+atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg = map(
+    _atomic, ("add", "max", "min", "and", "or", "xor", "xchg")
+)
+
+
+def atomic_cas(pointer, cmp, val, sem=None, scope=None):
+    """Write where what is there equals `cmp`; what was there comes back."""
+    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val)
+
+
+# -------------------------------------------------------------------------------------------------- elementwise
+
+
+def where(condition, x, y):
+    """x where the condition holds, else y."""
+    if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
+        return memory.Choice(values.truth(condition), x, y)
+    return values.where(condition, x, y)
+
+
+def _pairwise(name):
+    def operate(x, y, propagate_nan=None):
+        if not isinstance(x, tensor) and not isinstance(y, tensor):
+            return getattr(builtins, name[:3])(x, y)
+        x, y, kind = values.meet(x, y)
+        if kind.is_floating():
+            ignoring = "fmax" if name == "maximum" else "fmin"
+            use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
+            return values.compute(lambda xp, a, b: getattr(xp, use)(a, b), kind, x, y)
+        return values.compute(lambda xp, a, b: getattr(xp, name)(a, b), kind, x, y)
+
+    return operate
+
+
+maximum, minimum = _pairwise("maximum"), _pairwise("minimum")
+
+
+class PropagateNan:
+    """Whether maximum and minimum hand NaN on."""
+
+    class ALL:
+        """NaN wins."""
+
+        name = "ALL"
+
+    class NONE:
+        """NaN loses."""
+
+        name = "NONE"
+
+
+def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
+    """x, not below min nor above max."""
+    return minimum(maximum(x, min, propagate_nan), max, propagate_nan)
+
+
+def abs(x):
+    """The absolute value."""
+    if not isinstance(x, tensor):
+        return builtins.abs(x)
+    return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
+
+
+def fma(x, y, z):
+    """x * y + z."""
+    return x * y + z
+
+
+def _function(name, on_array, kinds="f"):
+    def operate(x, _builder=None):
+        return values.unary(on_array, x, kinds)
+
+    operate.__name__ = name
+    return operate
+
+
+exp, exp2 = _function("exp", jnp.exp), _function("exp2", jnp.exp2)
+log, log2 = _function("log", jnp.log), _function("log2", jnp.log2)
+sqrt, rsqrt, sqrt_rn = _function("sqrt", jnp.sqrt), _function("rsqrt", lax.rsqrt), _function("sqrt_rn", jnp.sqrt)
+sin, cos, erf = _function("sin", jnp.sin), _function("cos", jnp.cos), _function("erf", jax.scipy.special.erf)
+floor, ceil = _function("floor", jnp.floor), _function("ceil", jnp.ceil)
+
+
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return values.unary(jax.nn.sigmoid, x)
+
+
+def fdiv(x, y, ieee_rounding=False):
+    """x / y."""
+    return values.true_divide(x, y)
+
+
+div_rn = fdiv
+
+
+def umulhi(x, y):
+    """The high half of a product of unsigned numbers."""
+    return random.high_product(_as_tensor(x), _as_tensor(y))
+
+
+def cdiv(x, div):
+    """x / div, rounded up."""
+    return (x + (div - 1)) // div
+
+
+def softmax(x, dim=None, keep_dims=False, ieee_rounding=False):
+    """exp(x) over its sum along an axis, the first one if none is named."""
+    axis = 0 if dim is None else dim
+    shifted = exp(x - max(x, axis, keep_dims=True))
+    return shifted / sum(shifted, axis, keep_dims=True)
+
+
+def swizzle2d(i, j, size_i, size_j, size_g):
+    """Indices of a row-major walk as those of one in groups of `size_g` rows."""
+    ij = i * size_j + j
+    size_gj = size_g * size_j
+    group = ij // size_gj
+    first = group * size_g
+    height = minimum(size_i - first, size_g)
+    ij = ij % size_gj
+    return first + ij % height, ij // height
+
+
+# ----------------------------------------------------------------------------------------------------- products
+
+
+def dot(input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=float32, trans_a=False, trans_b=False):
+    """The matrix product of two blocks, summed in float32 (whole numbers in int32), plus `acc`."""
+    a, b = (trans(x) if t else x for x, t in ((input, trans_a), (other, trans_b)))
+    if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
+        raise TypeError(f"tl.dot takes two blocks of one type, not {a.dtype} and {b.dtype}: convert one with .to()")
+    if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[-1] != b.shape[-2]:
+        raise TypeError(f"tl.dot of blocks of shape {a.shape} and {b.shape}")
+    summed = int32 if a.dtype.is_int() else float64 if a.dtype == float64 else float32
+    wide = summed if a.dtype.is_int() or a.dtype.is_fp8() else a.dtype
+    x, y = a.array().astype(values.canonical(wide)), b.array().astype(values.canonical(wide))
+    x, y = _ranked(x, a.shape), _ranked(y, b.shape)
+    batch = a.ndim - 2
+    lead = x.shape[:LEAD]
+    both = [d for d in builtins.range(LEAD) if x.shape[d] == y.shape[d] != 1]
+    x = x.reshape([x.shape[d] for d in builtins.range(x.ndim) if d >= LEAD or x.shape[d] > 1])
+    only_x = [d for d in builtins.range(LEAD) if lead[d] > 1 and d not in both]
+    only_y = [d for d in builtins.range(LEAD) if y.shape[d] > 1 and d not in both]
+    y_lead = [d for d in builtins.range(LEAD) if y.shape[d] > 1]
+    y = y.reshape([y.shape[d] for d in builtins.range(y.ndim) if d >= LEAD or y.shape[d] > 1])
+    x_lead = [d for d in builtins.range(LEAD) if lead[d] > 1]
+    nx, ny = len(x_lead), len(y_lead)
+    contract = ((nx + batch + 1,), (ny + batch,))
+    batched = (
+        (*(x_lead.index(d) for d in both), *builtins.range(nx, nx + batch)),
+        (*(y_lead.index(d) for d in both), *builtins.range(ny, ny + batch)),
+    )
+    found = lax.dot_general(x, y, (contract, batched), precision="highest", preferred_element_type=values.canonical(summed))
+    # Now: both, batch, only_x, m, only_y, n.
+    order = {("lead", d): i for i, d in enumerate(both)}
+    at = len(both) + batch
+    order |= {("lead", d): at + i for i, d in enumerate(only_x)}
+    m = at + len(only_x)
+    order |= {("lead", d): m + 1 + i for i, d in enumerate(only_y)}
+    leads = [d for d in builtins.range(LEAD) if ("lead", d) in order]
+    found = found.transpose([*(order["lead", d] for d in leads), *builtins.range(len(both), at), m, found.ndim - 1])
+    shape = (*a.shape[:-1], b.shape[-1])
+    sizes = [found.shape[leads.index(d)] if d in leads else 1 for d in builtins.range(LEAD)]
+    result = tensor(found.reshape(*sizes, *shape), summed, shape)
+    if acc is not None:
+        result = result + acc if acc.dtype == summed else values.cast(result, acc.dtype) + acc
+        return result
+    out = _as_type(out_dtype)
+    return values.cast(result, out) if out in (float16, bfloat16) else result
+
+
+def _ranked(data, shape):
+    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
+    return jnp.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
+
+
+# ------------------------------------------------------------------------------------------------ random numbers
+
+philox, randint4x, randint, rand, randn, rand4x, randn4x = (
+    random.philox, random.randint4x, random.randint, random.rand, random.randn, random.rand4x, random.randn4x,
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- what is known
+
+
+def multiple_of(input, values):
+    """A promise to the compiler: nothing here."""
+    return input
+
+
+max_contiguous = max_constancy = multiple_of
+
+
+def assume(condition):
+    """A promise to the compiler: nothing here."""
+
+
+def debug_barrier():
+    """Threads of a program wait for each other: nothing here."""
+
+
+def static_assert(condition, message=""):
+    """An error while tracing, if a constexpr is false."""
+    if not condition:
+        raise AssertionError(f"static_assert: {getattr(message, 'value', message)}")
+
+
+def device_assert(condition, message="", mask=None):
+    """Checked by Triton in its debug mode only: nothing here."""
+
+
+def static_print(*args, **named):
+    """Nothing is printed while tracing."""
+
+
+device_print = static_print
+
+
+class range(Range):
+    """The turns of a `for`; hints to the compiler mean nothing."""
+
+    def __init__(self, arg1, arg2=None, step=None, **hints):
+        bounds = [b for b in (arg1, arg2, step) if b is not None]
+        if arg2 is None and step is not None:
+            bounds = [0, arg1, step]
+        super().__init__(*bounds)
+
+
+class static_range(Range):
+    """Turns that are written out one by one."""
+
+    def __init__(self, *bounds):
+        super().__init__(*bounds, unrolled=True)
+
+
+def _least(*given, **named):
+    return _fold(minimum, given) if any(isinstance(x, tensor) for x in given) else builtins.min(*given, **named)
+
+
+def _largest(*given, **named):
+    return _fold(maximum, given) if any(isinstance(x, tensor) for x in given) else builtins.max(*given, **named)
+
+
+def _fold(function, given):
+    out = given[0]
+    for x in given[1:]:
+        out = function(out, x)
+    return out
+
+
+def _number(kind, python):
+    return lambda x: values.cast(x, kind) if isinstance(x, tensor) and x.uniform() is None else python(x)
+
+
+# What Python's own names mean in a kernel.
+BUILTINS = {
+    builtins.range: Range,
+    builtins.min: _least,
+    builtins.max: _largest,
+    builtins.abs: abs,
+    builtins.float: _number(float32, float),
+    builtins.int: _number(int32, int),
+    builtins.print: static_print,
+}
+
+
+def _convert(self, dtype, fp_downcast_rounding=None, bitcast=False):
+    return values.cast(self, _as_type(dtype), bitcast, fp_downcast_rounding)
+
+
+tensor.to = tensor.cast = _convert
+tensor.T = property(lambda self: trans(self))
+for _function_ in (
+    sum, max, min, argmax, argmin, cumsum, cumprod, reduce, associative_scan, reshape, permute, trans, split, view,
+    ravel, expand_dims, broadcast_to, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, erf, floor, ceil, sigmoid, abs,
+    gather, flip, histogram, sort, xor_sum,
+):  # fmt: skip
+
+    setattr(tensor, _function_.__name__, _function_)
+tensor.logical_and = lambda self, other: values.both(self, other)
+tensor.logical_or = lambda self, other: values.either(self, other)
+
+
+def __getattr__(name):
+    if name in ("math", "extra", "libdevice"):
+        from fnjax.triton import _libdevice
+
+        return _libdevice
+    raise AttributeError(f"fnjax.triton.language has no {name}")

@@ -1,0 +1,217 @@
+"""`kernel[grid](*args, **meta)`: arguments are bound, memory is made of arrays, the kernel is run, what it wrote comes back."""
+
+import functools
+import inspect
+import math
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton import _types as types
+from fnjax.triton._forms import LEAD
+from fnjax.triton._memory import pointer_to
+from fnjax.triton._run import call
+from fnjax.triton._source import Source
+from fnjax.triton._state import KernelError, NeedsSequence, State, entered
+from fnjax.triton._values import Tensor, as_tensor
+
+# Options of Triton's compiler: how fast, not what.
+OPTIONS = {
+    "num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "maxnreg",
+    "allow_fp8e4nv", "launch_cooperative_grid", "launch_pdl", "warmup", "device", "stream", "debug", "instrumentation_mode",
+    "cluster_dims", "extern_libs", "ptx_version", "sanitize_overflow", "device_type", "max_num_imprecise_acc_default",
+    "warp_size", "schedule_hint", "grid", "num_buffers_warp_spec", "num_consumer_groups", "reg_dec_producer", "reg_inc_consumer",
+}  # fmt: skip
+
+
+class Launcher:
+    """What `kernel[grid]` gives: call it."""
+
+    def __init__(self, kernel, grid):
+        self.kernel, self.grid = kernel, grid
+
+    def __call__(self, *args, **named):
+        return self.kernel.run(*args, grid=self.grid, **named)
+
+
+class Kernel:
+    """What decorators of kernels share."""
+
+    source: Source
+
+    def __getitem__(self, grid):
+        return Launcher(self, grid)
+
+    @property
+    def stores(self):
+        """Names of the parameters that the kernel may write to, in their order."""
+        return list(self.source.stored)
+
+    @property
+    def arg_names(self):
+        """Names of the parameters."""
+        return list(self.source.parameters)
+
+    __name__ = property(lambda self: self.source.name)
+
+
+class JITFunction(Kernel):
+    """A function under `@triton.jit`: launched as kernel[grid](...), or called by another one."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
+
+    @functools.cached_property
+    def source(self):
+        """Its text, read when it is needed."""
+        return Source(self.fn)
+
+    def __call__(self, *args, **named):
+        from fnjax.triton import _state
+
+        if getattr(_state._LOCAL, "state", None) is None:
+            raise KernelError(f"kernel {self.fn.__name__} is launched as {self.fn.__name__}[grid](...), not called")
+        try:
+            bound = self.source.signature.bind(*args, **{k: v for k, v in named.items() if k not in OPTIONS or k in self.source.parameters})
+        except TypeError as error:
+            raise TypeError(f"{self.fn.__name__}: {error}") from error
+        bound.apply_defaults()
+        from fnjax.triton._run import plain
+
+        names = {k: plain(v) for k, v in bound.arguments.items()}
+        for name, value in names.items():
+            if name in self.source.constants and isinstance(value, Tensor) and value.uniform() is not None:
+                names[name] = value.uniform()
+        return call(self.source, names)
+
+    def bind(self, args, named):
+        """All parameters by name."""
+        source = self.source
+        named = {k: v for k, v in named.items() if k in source.parameters or k not in OPTIONS}
+        try:
+            bound = source.signature.bind_partial(*args, **named)
+        except TypeError as error:
+            raise KernelError(f"kernel {source.name}: {error}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def run(self, *args, grid, warmup=False, **named):
+        """Launch."""
+        given = self.bind(args, named)
+        return _launch(self.source, grid, given)
+
+
+def _launch(source, grid, given):
+    name = source.name
+    missing = [p for p in source.parameters if p not in given]
+    if missing:
+        raise KernelError(f"kernel {name} needs {', '.join(missing)}, which the launch does not give")
+    for parameter in source.parameters:
+        given[parameter] = _checked(name, parameter, given[parameter], parameter in source.constants)
+    sizes = grid_of(name, grid, given)
+    arrays, names = [], {}
+    seen: dict[int, int] = {}
+    for parameter in source.parameters:
+        value = given[parameter]
+        if parameter in source.constants or value is None or not _is_array(value):
+            names[parameter] = as_tensor(value) if _is_number(value) and parameter not in source.constants else value
+        elif np.ndim(value) == 0 and parameter not in source.pointed:
+            kind = types.type_of_array(value.dtype)
+            names[parameter] = Tensor(jnp.asarray(value).reshape((1,) * LEAD), kind, ())
+        else:
+            if id(value) not in seen:
+                seen[id(value)] = len(arrays)
+                arrays.append(value)
+            names[parameter] = pointer_to(seen[id(value)], types.type_of_array(value.dtype))
+    outs = [(p, seen[id(given[p])]) for p in source.stored if _is_array(given[p]) and id(given[p]) in seen]
+    flat = [jnp.asarray(a).reshape(-1) for a in arrays]
+    try:
+        flat = _at_once(source, sizes, names, flat)
+    except NeedsSequence:
+        flat = _in_sequence(source, sizes, names, flat)
+    results = tuple(flat[i].reshape(np.shape(arrays[i])) for _, i in outs)
+    results = results if len(outs) == len(source.stored) else _with_none(source, given, outs, results)
+    return results[0] if len(results) == 1 else results
+
+
+def _with_none(source, given, outs, results):
+    """Parameters that are stored to in some branch, and None in this launch, give None."""
+    found = dict(zip((p for p, _ in outs), results, strict=True))
+    return tuple(found.get(p) for p in source.stored)
+
+
+def _is_array(value):
+    return isinstance(value, jax.Array | np.ndarray) or hasattr(value, "aval")
+
+
+def _is_number(value):
+    return isinstance(value, bool | int | float | np.number | np.bool_)
+
+
+def _checked(kernel, parameter, value, constant):
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "numpy"):
+        raise KernelError(f"kernel {kernel} got a torch tensor as {parameter}: pass a JAX array (jnp.asarray(x.numpy()))")
+    if constant and isinstance(value, jax.core.Tracer):
+        raise KernelError(
+            f"kernel {kernel}: {parameter} is a tl.constexpr, but a traced value was given: pass a number of Python's, "
+            "or make the argument static (jax.jit(static_argnums=...))"
+        )
+    if constant and isinstance(value, jax.Array) and np.ndim(value) == 0:
+        return value.item()
+    return value
+
+
+def grid_of(kernel, grid, given):
+    """Three sizes, of a grid as users write it."""
+    found = grid(dict(given)) if callable(grid) else grid
+    found = tuple(found) if isinstance(found, tuple | list) else (found,)
+    if not 1 <= len(found) <= LEAD:
+        raise KernelError(f"kernel {kernel}: a grid has one to three sizes, not {len(found)}")
+    try:
+        found = tuple(operator.index(getattr(n, "value", n)) for n in found)
+    except (TypeError, jax.errors.JAXTypeError):
+        raise KernelError(f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's") from None
+    if min(found) <= 0:
+        raise KernelError(f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do")
+    return found + (1,) * (LEAD - len(found))
+
+
+def _at_once(source, sizes, names, flat):
+    with entered(State(sizes)) as state:
+        state.buffers = list(flat)
+        call(source, names)
+        return state.buffers
+
+
+def _in_sequence(source, sizes, names, flat):
+    """Program after program, in the order of Triton's interpreter: the last axis of the grid runs fastest."""
+    written: set[int] = set()
+
+    def program(k, memory):
+        rest, programs = k, []
+        for size in reversed(sizes):
+            programs.insert(0, rest % size)
+            rest = rest // size
+        with entered(State(sizes, True, programs)) as state:
+            state.buffers = list(memory)
+            call(source, names)
+            written.update(state.written)
+            return tuple(state.buffers)
+
+    return list(lax.fori_loop(0, math.prod(sizes), program, tuple(flat)))
+
+
+def jit(fn=None, **options):
+    """Make a kernel of a function: `@triton.jit` or `@triton.jit(do_not_specialize=[...])`."""
+    if fn is None:
+        return functools.partial(jit, **options)
+    if isinstance(fn, Kernel):
+        return fn
+    if not inspect.isfunction(fn):
+        raise TypeError(f"triton.jit takes a function, not a {type(fn).__name__}")
+    return JITFunction(fn)
