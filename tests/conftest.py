@@ -4,7 +4,7 @@ import os
 
 # Four devices on the host stand in for accelerators; JAX reads this when it is imported.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-# PyTorch's side of a comparison runs as it is written: @torch.compile needs a C++ compiler, seconds, and rounds otherwise.
+# PyTorch runs a comparison as it is written: @torch.compile needs a C++ compiler, seconds, and rounds otherwise.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 import jax
