@@ -17,6 +17,7 @@ _HOMES = {
     "GradcheckError": "fnjax._check.report",
     "FunctionCtx": "fnjax._call.ctx",
     "ArgumentError": "fnjax._errors",
+    "AxisError": "fnjax._errors",
     "BatchingError": "fnjax._errors",
     "ClosureError": "fnjax._errors",
     "ContextError": "fnjax._errors",
@@ -61,6 +62,7 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._class.function import Function as Function
     from fnjax._class.once import once_differentiable as once_differentiable
     from fnjax._errors import ArgumentError as ArgumentError
+    from fnjax._errors import AxisError as AxisError
     from fnjax._errors import BatchingError as BatchingError
     from fnjax._errors import ClosureError as ClosureError
     from fnjax._errors import ContextError as ContextError

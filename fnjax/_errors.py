@@ -82,6 +82,10 @@ class OperatorError(FnjaxError, RuntimeError):
     """A custom operator was called with what its schema refuses, returned so, or lacks a registration."""
 
 
+class AxisError(FnjaxError, ValueError):
+    """A ported Function asks for a mesh axis that is not there, or for parts that the axis size does not divide."""
+
+
 class UnknownOperatorError(FnjaxError, AttributeError):
     """`fnjax.ops` has no such operator."""
 

@@ -56,6 +56,7 @@ STRATA = [
     "_class.amp",
     "_class.once",
     "_class.function",
+    "collectives",
     "_op.types",
     "_op.schema",
     "_op.binding",

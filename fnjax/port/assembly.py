@@ -16,6 +16,7 @@ from fnjax.port.program import Program
 _LIBRARIES = {"numpy", "scipy"}  # what the source imports of them stays where the output reads it
 _OURS = {
     "fnjax": "import fnjax",
+    "collectives": "from fnjax import collectives",
     "jax": "import jax",
     "jnp": "import jax.numpy as jnp",
     "np": "import numpy as np",
@@ -40,7 +41,8 @@ def assembled(
     body = [s for u in units for s in u.made]
     written = cst.Module([_spaced(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
-    text = "\n\n\n".join([*helpers.values(), written])
+    constants = _constants(written)
+    text = "\n\n\n".join([*([constants] if constants else []), *helpers.values(), written])
     head = _head(program, tree, text, "\n".join(helpers.values()), brought or {})
     docstring = tree.get_docstring(clean=False)
     opening = ""
@@ -48,6 +50,17 @@ def assembled(
         opening = cst.Module([tree.body[0].with_changes(leading_lines=[])]).code.strip("\n") + "\n\n"
     header = "".join(f"{e.comment.value}\n" for e in tree.header if e.comment)
     return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
+
+
+def _constants(written: str) -> str:
+    """The names of mesh axes that the text reads, which its caller sets."""
+    read = _names(written)
+    found = sorted(n for n in read if n.endswith("AXIS_NAME"))
+    if not found:
+        return ""
+    lines = ["# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect."]
+    lines += ["AXIS_NAME = None"] + [f"{n} = None  # AXIS_NAME by default" for n in found if n != "AXIS_NAME"]
+    return "\n".join(lines)
 
 
 def _spaced(node: Any) -> Any:

@@ -20,6 +20,9 @@ from fnjax.port.naming import Definition, Source, canonical, imported, targets
 from fnjax.port.operations import MISSING, Operation, code, find
 from fnjax.port.records import METHODS, Class, Routine, decorators
 
+GROUP = "instance:torch.distributed.ProcessGroup"
+_GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)$", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b")
 FUNCTION_BASES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
 )
@@ -267,6 +270,26 @@ class Program:
         words = r"complex|cfloat|cdouble|\bfft\b|\bconj\b|view_as_real|\bpolar\b|\bangle\b|\.imag\b|\b[\d.]+[jJ]\b"
         return re.search(words, self.source.tree.code) is not None
 
+    @functools.cached_property
+    def collective(self) -> bool:
+        """Whether the file speaks of torch.distributed."""
+        return _COLLECTIVE.search(self.source.tree.code) is not None
+
+    @functools.cached_property
+    def groups(self) -> frozenset[str]:
+        """The names of variables and attributes that are process groups: by what they are called, or are given for."""
+        if not self.collective:
+            return frozenset()
+        found = {n.value for n in nodes(self.source.tree) if isinstance(n, cst.Name) and _GROUP_NAME.search(n.value)}
+        for n in nodes(self.source.tree):
+            if isinstance(n, cst.Arg) and n.keyword is not None and n.keyword.value in {"group", "process_group"}:
+                last = n.value.attr if isinstance(n.value, cst.Attribute) else n.value
+                found |= {last.value} if isinstance(last, cst.Name) and last.value != "None" else set()
+            elif isinstance(n, cst.Param) and n.annotation and "ProcessGroup" in code(n.annotation.annotation):
+                found.add(n.name.value)
+        known = {n for n in found if (d := self.source.last(n)) is not None and (d.function or d.cls or d.imported)}
+        return frozenset(found - known)
+
     # ------------------------------------------------------------------------------------------- routines
 
     def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
@@ -341,6 +364,8 @@ class Program:
                 if param is star or param is routine.node.params.star_kwarg:
                     one = replace(UNKNOWN, place=Place(frozenset({f"arg:{name}"}), certain=False))
                     value = Value("static", element=one) if not value.element else value
+            if name in self.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
+                value = Value("static", name=GROUP)
             if routine.role == "setup_context" and i >= routine.first:
                 value = self._setup_parameter(routine, i - routine.first)
             if value.kind == "static" and param is not star:

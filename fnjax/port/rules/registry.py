@@ -13,6 +13,9 @@ import libcst as cst
 
 ORDER = (
     "context",
+    "groups",
+    "collectives",
+    "parts",
     "versions",
     "constants",
     "einops_calls",

@@ -1,0 +1,343 @@
+"""What ported code calls where PyTorch calls torch.distributed: collectives of jax.lax, for a Function inside shard_map.
+
+Where PyTorch passes a process group, these take the name of a mesh axis, or a tuple of names. They say which Function
+asks for an axis that is not there, and they keep two rules for gradients that `jax.lax` leaves to the caller: see
+`vary` and `all_gather`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fnjax._call.backward import pull
+from fnjax._call.forward import call_forward, run_alone
+from fnjax._errors import AxisError, error
+from fnjax._jax.versions import varying
+
+Axis = str | tuple[str, ...]
+
+_REDUCED: dict[str, Callable[..., Any]] = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin, "avg": lax.pmean}
+
+
+def axis_of(axis: Any, *others: Any) -> Axis:
+    """The mesh axis that a Function works over: the first of these that is no None.
+
+    Args:
+        axis: the name of a mesh axis, a tuple of names, or None.
+        others: what to take where it is None.
+
+    Raises:
+        AxisError: there is none, or the mesh around has no axis of that name.
+
+    Examples:
+        >>> import jax
+        >>> from fnjax import collectives
+        >>> jax.vmap(lambda x: x / collectives.axis_size("i"), axis_name="i")(jax.numpy.arange(4.0)).tolist()
+        [0.0, 0.25, 0.5, 0.75]
+    """
+    found = next((a for a in (axis, *others) if a is not None), None)
+    if found is None:
+        raise _error(
+            "a collective without a mesh axis",
+            "the name of a mesh axis where PyTorch takes a process group",
+            "None",
+            'pass the name of the axis, or set AXIS_NAME = "name" in the ported module before the first call',
+        )
+    if not isinstance(found, str) and not (isinstance(found, tuple) and all(isinstance(n, str) for n in found)):
+        raise _error(
+            "a collective over something that is no mesh axis",
+            "the name of a mesh axis, or a tuple of names",
+            f"{type(found).__name__} {found!r}",
+            "pass the name of the axis where PyTorch passes a process group",
+        )
+    try:
+        lax.axis_size(found)
+    except (NameError, AssertionError, ValueError, KeyError):
+        mesh = jax.sharding.get_abstract_mesh()
+        raise _error(
+            f"a collective over the axis {found!r}, which is not there",
+            f"to run inside jax.shard_map, over a mesh with the axis {found!r}",
+            "no mesh (it runs outside of jax.shard_map)" if mesh.empty else f"a mesh with {mesh.axis_names}",
+            "call the Function inside jax.shard_map over a mesh that has the axis, or name one that it has",
+        ) from None
+    return found
+
+
+def axis_size(axis: Any) -> int:
+    """The number of devices along an axis: a Python int.
+
+    Raises:
+        AxisError: see axis_of.
+    """
+    return int(lax.axis_size(axis_of(axis)))
+
+
+def axis_index(axis: Any) -> jax.Array:
+    """The place of this device along an axis: an int32 of shape (), which differs between devices.
+
+    Raises:
+        AxisError: see axis_of.
+    """
+    return lax.axis_index(axis_of(axis))
+
+
+def vary(x: Any, axis: Any) -> Any:
+    """An array as this device's own copy, whose gradient is a share of the total. The numbers are the same.
+
+    In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over the devices
+    needs that here, too: where devices share `x` (`in_specs` of `P()`), JAX would sum what was summed. Without effect
+    where `x` varies over the axis already, with `check_vma=False` and for what is no array.
+
+    Args:
+        x: an array, or anything else.
+        axis: the name of a mesh axis, or a tuple of names.
+
+    Returns:
+        x, which varies over the axis.
+    """
+    found = axis_of(axis)
+    if not isinstance(x, jax.Array):
+        return x
+    names = (found,) if isinstance(found, str) else found
+    missing = tuple(n for n in names if n in _manual() and n not in varying(jax.typeof(x)))
+    return lax.pcast(x, missing, to="varying") if missing else x
+
+
+def all_reduce(x: jax.Array, axis: Any, op: str = "sum") -> jax.Array:
+    """The sum, maximum, minimum, mean (`avg`) or product of the devices' arrays, which each of them gets."""
+    found = axis_of(axis)
+    if op == "product":
+        return jnp.prod(_all_gather(x, found), 0)
+    if op not in _REDUCED:
+        raise _error(f"all_reduce with {op!r}", "sum, max, min, avg or product", op, "compute it from all_gather")
+    return _REDUCED[op](x, found)
+
+
+def all_gather(x: jax.Array, axis: Any) -> list[jax.Array]:
+    """The devices' arrays, of one shape, as a list. See all_gather_into for what its gradient is."""
+    return list(_all_gather(x, axis_of(axis)))
+
+
+def all_gather_into(x: jax.Array, axis: Any, dim: int = 0) -> jax.Array:
+    """The devices' arrays one behind the other along a dimension.
+
+    In a `backward` each device has the whole gradient then, which JAX counts once (`to="invarying"`); in a `forward`
+    each has a copy of its own, whose gradients are shares.
+    """
+    return _all_gather(x, axis_of(axis), axis=dim % max(x.ndim, 1), tiled=True)
+
+
+def gather_as(like: Any, x: jax.Array, axis: Any) -> jax.Array:
+    """The devices' arrays in the shape of `like`: one behind the other, or stacked."""
+    found = axis_of(axis)
+    if x.ndim and tuple(like.shape) == (x.shape[0] * axis_size(found), *x.shape[1:]):
+        return _all_gather(x, found, axis=0, tiled=True).astype(like.dtype)
+    stacked = _all_gather(x, found)
+    if stacked.size != like.size:
+        raise _error(
+            f"all_gather of shape {x.shape} over {found!r}",
+            f"room for {stacked.shape}, or for that many rows",
+            f"{tuple(like.shape)}",
+            "give the output the size of all parts together",
+        )
+    return stacked.reshape(like.shape).astype(like.dtype)
+
+
+def reduce_scatter(x: Any, axis: Any, op: str = "sum", dim: int = 0) -> jax.Array:
+    """This device's part of the sum (or `avg`, `max`, `min`) of the devices' arrays, cut along a dimension.
+
+    Args:
+        x: an array whose dimension the axis size divides, or a list of arrays of one shape, one for each device.
+        axis: the name of a mesh axis.
+        op: what is done with the parts.
+        dim: the dimension that is cut.
+    """
+    found = axis_of(axis)
+    if isinstance(x, (list, tuple)):
+        x, tiled = jnp.stack(_alike(x, found)), False
+    else:
+        tiled = True
+        _divides(x.shape[dim], found, f"dimension {dim} of shape {x.shape}")
+    dim %= x.ndim
+    if op in {"sum", "avg"}:
+        total = lax.psum_scatter(x, found, scatter_dimension=dim, tiled=tiled)
+        return total / axis_size(found) if op == "avg" else total
+    whole = all_reduce(x, found, op)
+    return part(whole, axis_index(found), axis_size(found), dim) if tiled else whole[axis_index(found)]
+
+
+def scatter_as(like: Any, x: Any, axis: Any, op: str = "sum") -> jax.Array:
+    """reduce_scatter in the shape of `like`; `x` is cut into parts of that shape, or is stacked of such."""
+    found = axis_of(axis)
+    n = axis_size(found)
+    if not isinstance(x, (list, tuple)) and x.shape[:1] == (n,) and tuple(like.shape) == x.shape[1:]:
+        return reduce_scatter(list(x), found, op).astype(like.dtype)
+    return reduce_scatter(x, found, op).reshape(like.shape).astype(like.dtype)
+
+
+def all_to_all(x: Any, axis: Any, output_sizes: Any = None, input_sizes: Any = None) -> Any:
+    """Part i of each device's array, or list of arrays of one shape, goes to device i, in the order of the devices.
+
+    Raises:
+        AxisError: parts of unequal sizes, for which arrays of one shape for all devices have no room.
+    """
+    found = axis_of(axis)
+    if isinstance(x, (list, tuple)):
+        return list(lax.all_to_all(jnp.stack(_alike(x, found)), found, 0, 0))
+    n = axis_size(found)
+    for sizes in (output_sizes, input_sizes):
+        if sizes is not None and (len(sizes) not in (0, n) or len({int(s) for s in sizes}) > 1):
+            raise _error(
+                f"all_to_all over {found!r} with parts of unequal sizes",
+                "None, or equal sizes",
+                f"{list(sizes)}",
+                "pad the parts to one size: under jit all devices have arrays of one shape",
+            )
+    _divides(x.shape[0], found, f"dimension 0 of shape {x.shape}")
+    return lax.all_to_all(x, found, 0, 0, tiled=True)
+
+
+def broadcast(x: jax.Array, src: Any, axis: Any) -> jax.Array:
+    """The array of the device at a place of the axis, which all get."""
+    return _all_gather(x, axis_of(axis))[src]
+
+
+def permute(x: jax.Array, src: Any, axis: Any) -> jax.Array:
+    """The array of the device at the place `src`, which each device says for itself: what it receives in PyTorch."""
+    return lax.all_gather(x, axis_of(axis))[src]
+
+
+def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
+    """One of `count` equal parts of an array along a dimension, by an index that may differ between devices.
+
+    Raises:
+        AxisError: the parts would not be equal.
+    """
+    size, rest = divmod(x.shape[dim], count)
+    if rest:
+        raise _error(
+            f"one of {count} parts of dimension {dim} of shape {x.shape}, chosen by the device",
+            "parts of one size",
+            f"{x.shape[dim]} entries",
+            f"pad the dimension to a multiple of {count}",
+        )
+    return lax.dynamic_slice_in_dim(x, index * size, size, dim % x.ndim)
+
+
+def window(x: jax.Array, start: Any, size: int, dim: int = 0) -> jax.Array:
+    """`size` entries of a dimension from one that may differ between devices: `x[start : start + size]`.
+
+    Behind the end of a dimension PyTorch has fewer entries; here they are NaN, or the dtype's lowest number.
+    """
+    return jnp.take(x, start + jnp.arange(int(size)), axis=dim, mode="fill")
+
+
+def entry(arrays: Any, index: Any) -> Any:
+    """An entry of a list of arrays of one shape, by an index that may differ between devices.
+
+    Raises:
+        AxisError: the arrays have different shapes.
+    """
+    shapes = {jnp.shape(a) for a in arrays}
+    if len(shapes) > 1:
+        raise _error(
+            "an entry of a list, chosen by the device's place",
+            "arrays of one shape",
+            f"shapes {sorted(shapes)}",
+            "pad them to one shape: under jit all devices run one program",
+        )
+    return jnp.stack([jnp.asarray(a) for a in arrays])[index]
+
+
+def with_entry(arrays: Sequence[Any], index: Any, new: Any) -> list[Any]:
+    """A list of arrays with another entry at an index that may differ between devices."""
+    if any(jnp.shape(a) != jnp.shape(new) for a in arrays):
+        entry([*arrays, new], index)  # raises
+    return [jnp.where(index == i, new, a) for i, a in enumerate(arrays)]
+
+
+def _all_gather(x: jax.Array, axis: Axis, **how: Any) -> jax.Array:
+    names = {axis} if isinstance(axis, str) else set(axis)
+    if _running()[1] and names <= _manual():
+        return lax.all_gather(x, axis, to="invarying", **how)
+    return lax.all_gather(x, axis, **how)
+
+
+def _manual() -> frozenset[str]:
+    """The axes that shard_map has split, as opposed to those of vmap."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def _alike(arrays: Sequence[Any], axis: Axis) -> list[jax.Array]:
+    """A list of arrays of one shape, one for each device."""
+    shapes = [jnp.shape(a) for a in arrays]
+    if len(arrays) != axis_size(axis) or len(set(shapes)) > 1:
+        raise _error(
+            f"a collective over {axis!r} with a list of arrays",
+            f"{axis_size(axis)} of one shape, one for each device",
+            f"shapes {shapes}",
+            "pad them to one shape: under jit all devices have arrays of one shape",
+        )
+    return [jnp.asarray(a) for a in arrays]
+
+
+def _divides(size: int, axis: Axis, what: str) -> None:
+    if size % axis_size(axis):
+        raise _error(
+            f"a collective over {axis!r} that cuts {what}",
+            f"a multiple of the axis size, {axis_size(axis)}",
+            str(size),
+            "pad the dimension, or use an axis whose size divides it",
+        )
+
+
+def _running() -> tuple[str, bool]:
+    """The Function whose method is running, and whether that is part of a backward.
+
+    What a backward applies is part of it, unless that is differentiated itself. The frames know it: keeping note of it at
+    each call would cost those who never ask.
+    """
+    name, frame = "", sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in (pull.__code__, call_forward.__code__):
+            definition = frame.f_locals.get("definition") or frame.f_locals["record"].definition
+            name = name or definition.name
+            if frame.f_code is pull.__code__:
+                return name, True
+            if frame.f_back is None or frame.f_back.f_code is not run_alone.__code__:
+                return name, False
+        frame = frame.f_back  # type: ignore[assignment] # the last has none
+    return name, False
+
+
+def _error(what: str, expected: str, got: str, fix: str) -> AxisError:
+    name, backward = _running()
+    method = f"{name}.{'backward' if backward else 'forward'}: " if name else ""
+    return error(AxisError, f"{method}{what}", "mesh-axes", expected=expected, got=got, fix=fix)
+
+
+__all__ = [
+    "all_gather",
+    "all_gather_into",
+    "all_reduce",
+    "all_to_all",
+    "axis_index",
+    "axis_of",
+    "axis_size",
+    "broadcast",
+    "entry",
+    "gather_as",
+    "part",
+    "permute",
+    "reduce_scatter",
+    "scatter_as",
+    "vary",
+    "window",
+    "with_entry",
+]
