@@ -96,13 +96,15 @@ def vary(x: Any, axis: Any) -> Any:
 
     Args:
         x: an array, or anything else.
-        axis: the name of a mesh axis, or a tuple of names.
+        axis: the name of a mesh axis, a tuple of names, or `...` for all axes of the mesh.
 
     Returns:
         x, which varies over the axis.
     """
-    found = axis_of(axis)
-    if not isinstance(x, jax.Array):
+    found = tuple(sorted(_manual())) if axis is ... else axis_of(axis)
+    if isinstance(x, (list, tuple)):
+        return type(x)(vary(each, axis) for each in x)
+    if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.inexact):
         return x
     names = (found,) if isinstance(found, str) else found
     missing = tuple(n for n in names if n in _manual() and n not in varying(jax.typeof(x)))
@@ -262,11 +264,11 @@ def with_entry(arrays: Sequence[Any], index: Any, new: Any) -> list[Any]:
     return [jnp.where(index == i, new, a) for i, a in enumerate(arrays)]
 
 
-def _all_gather(x: jax.Array, axis: Axis, **how: Any) -> jax.Array:
-    names = {axis} if isinstance(axis, str) else set(axis)
+def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:
+    names = {over} if isinstance(over, str) else set(over)
     if _running()[1] and names <= _manual():
-        return lax.all_gather(x, axis, to="invarying", **how)
-    return lax.all_gather(x, axis, **how)
+        return lax.all_gather(x, over, to="invarying", **how)
+    return lax.all_gather(x, over, **how)
 
 
 def _manual() -> frozenset[str]:

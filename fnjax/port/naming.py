@@ -12,6 +12,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.backward_calls import without_backward_calls
+from fnjax.port.inlined import with_lines_of_views
 from fnjax.port.kept_numbers import without_kept_numbers
 from fnjax.port.located import nodes, spaced
 from fnjax.port.operations import Operation, code, find
@@ -124,7 +125,7 @@ class Source:
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(spaced(wrapper.module, positions), positions)
-        tree = without_kept_numbers(tree, positions)
+        tree = with_lines_of_views(without_kept_numbers(tree, positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them

@@ -22,8 +22,24 @@ from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
+from fnjax.port.rules.shares import summed_axes
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
+
+
+def _own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
+    """Forward, where backward sums over devices: each device's copy of an input has a gradient of its own."""
+    program = walk.program
+    axes = summed_axes(program, routine.owner) if routine.owner is not None else []
+    indices = sorted(program.differentiated(routine))
+    names_ = [routine.parameters[i + routine.first].name.value for i in indices if i + routine.first < len(routine.parameters)]
+    if not axes or not names_ or not isinstance(body, cst.IndentedBlock):
+        return body
+    walk.sink.imports.add("collectives")
+    walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
+    made = [line(f"{n} = collectives.vary({n}, {a})") for n in names_ for a in axes]
+    start = 1 if routine.node.get_docstring() is not None else 0
+    return body.with_changes(body=[*body.body[:start], *made, *body.body[start:]])
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -50,6 +66,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.grad_enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
     walk.stop_gradients = walk.derived and off
     body = walk.body(node.body)
+    if routine.role == "forward":
+        body = _own_copies(walk, routine, body)
     walk.called |= outer.called
     for value in walk.returns:
         routine.result = value if routine.result is None else join_values(routine.result, value)

@@ -83,7 +83,8 @@ def getter_name(program: Program, node: cst.Call) -> str:
     """The name of a function that tells a group, its size or the rank in it."""
     func = node.func
     last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
-    if not program.collective or not _GETTER.match(last) or len(node.args) > 1:
+    spelled = re.sub(r"(?<=\w)__\w+$", "", last)  # in files that are read together
+    if not program.collective or not _GETTER.match(spelled) or len(node.args) > 1:
         return ""
     full = program.resolve(func)
     if full.startswith(("torch.", "builtins.")) or distributed(program, full)[0]:
@@ -94,7 +95,7 @@ def getter_name(program: Program, node: cst.Call) -> str:
             return ""
     elif isinstance(func, cst.Name) and not full:
         return ""
-    return last
+    return spelled
 
 
 def _reads_globals(program: Program, node: cst.FunctionDef) -> bool:
@@ -193,7 +194,7 @@ def kept_group(walk: Walk, node: cst.Name) -> Term | None:
     found = walk.program.source.last(node.value)
     if found is None or found.value is None:
         return None
-    own = constant("get_" + re.sub(r"_?(process_)?groups?$", "", node.value.strip("_").lower()) + "_group")
+    own = constant("get_" + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower()) + "_group")
     walk.sink.imports.add("AXIS_NAME")
     return Term(parse("(AXIS_NAME)" if own == "AXIS_NAME" else f"({own} or AXIS_NAME)"), Value("static", name=GROUP))
 

@@ -225,6 +225,7 @@ def _returned(
         )
         if place is None:
             continue
+        _not_twice(walk, node, routine, name, place, taken)
         seen = [n for n in holding(walk, place) if walk.live(n, node) and n not in bound_by(walk, node)]
         seen += [n for n, v in walk.state.variables.items() if v.place is None and _holds(walk, n, v, place)]
         if returns_it:
@@ -241,6 +242,17 @@ def _returned(
                 node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
     return Term(made, value)
+
+
+def _not_twice(
+    walk: Walk, node: cst.Call, routine: Routine, name: str, place: Place, taken: dict[str, cst.Arg]
+) -> None:
+    """A function that writes to what it is given under another name too would not see there what it has written."""
+    for other, arg in taken.items():
+        value = walk.expr(arg.value).value
+        if other != name and any(p.storage & place.storage and not p.apart(place) for p in places(value)):
+            message = f"{routine.name} writes to {name!r}, and {other!r} may lie in the same memory: write it out here"
+            raise Stop(node, "alias", message)
 
 
 def _switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:

@@ -58,13 +58,21 @@ def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
 def _entry(walk: Walk, node: cst.Subscript, base: Term, index: cst.BaseExpression) -> Term | None:
     value = base.value
     several = value.kind == "static" and (value.parts is not None or value.element is not None)
-    if not several or not walk.expr(index).value.is_tensor:
+    if not (several or _made_of_parts(walk, node.value)) or not walk.expr(index).value.is_tensor:
         return None
     one = value.element or (value.parts[0] if value.parts else None)
     walk.sink.imports.add("collectives")
     made = f"collectives.entry({code(fit(base.node, 1))}, {code(fit(walk.expr(index).node, 1))})"
     known = Value("tensor", one.dtype if one else "unknown", one.rank if one else None, place=walk.fresh(node))
     return Term(parse(made), known)
+
+
+def _made_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether a list is `list(torch.split(x, sizes))`."""
+    given = walk.routine.given.get(code(node), ())
+    inner = [a.value for g in given if isinstance(g, cst.Call) and code(g.func) in {"list", "tuple"} for a in g.args]
+    cut = [i for i in inner if isinstance(i, cst.Call) and isinstance(i.func, cst.Attribute)]
+    return bool(given) and len(given) == len(cut) and all(c.func.attr.value in {"split", "chunk"} for c in cut)  # type: ignore[attr-defined] # an attribute
 
 
 @statement(cst.Assign)

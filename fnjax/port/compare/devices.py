@@ -1,0 +1,145 @@
+"""Functions with collectives: PyTorch in gloo processes beside JAX on as many forced devices.
+
+Both sides run in processes of their own. The comparison is made three times: without JAX's checks of what varies, with
+them, and with them where all devices share their inputs. An output that does not vary has one cotangent; PyTorch's
+processes then have the mean of theirs, each of them. Of inputs that devices share, JAX's gradient is PyTorch's total:
+the one that all processes have, or where they differ their sum.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fnjax.port.compare.gloo import GROUP
+
+MODES = ("unchecked", "varying", "shared")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A call of a Function on each device.
+
+    Attributes:
+        original: an expression for its apply in PyTorch, and a text that is executed before it.
+        ported: the same in JAX.
+        args: for each device the arguments; GROUP stands for the process group, or the axis.
+        kwargs: keyword arguments.
+        chosen: which arguments are differentiated; by default all arrays of floating point numbers.
+    """
+
+    original: tuple[str, str]
+    ported: tuple[str, str]
+    args: Sequence[Sequence[Any]]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Sequence[int] | None = None
+
+    def job(self, side: tuple[str, str]) -> dict[str, Any]:
+        """What a process is told of it."""
+        floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+        chosen = floats if self.chosen is None else [i for i in floats if i in self.chosen]
+        args = [list(a) for a in self.args]
+        return {"expression": side[0], "setup": side[1], "args": args, "kwargs": dict(self.kwargs), "chosen": chosen}
+
+
+def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str, Any]]]:
+    """PyTorch's results, for each case those of each process.
+
+    Raises:
+        RuntimeError: the processes did not come to an end.
+    """
+    count = len(cases[0].args)
+    with tempfile.TemporaryDirectory() as folder:
+        job, store = Path(folder, "job"), Path(folder, "store")
+        job.write_bytes(pickle.dumps([c.job(c.original) for c in cases]))
+        script = str(Path(__file__).with_name("gloo.py"))
+        results = [Path(folder, f"result{r}") for r in range(count)]
+        commands = [
+            [sys.executable, script, str(job), str(r), str(count), str(store), str(results[r])] for r in range(count)
+        ]
+        processes = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
+        try:
+            errors = [p.communicate(timeout=seconds)[1] for p in processes]
+        except subprocess.TimeoutExpired as e:
+            raise RuntimeError(f"PyTorch's processes did not end in {seconds:.0f} s") from e
+        finally:
+            for p in processes:
+                p.kill()
+        if not all(r.exists() for r in results):
+            raise RuntimeError("PyTorch's processes failed:\n" + "\n".join(e[-1500:] for e in errors if e))
+        found = [pickle.loads(r.read_bytes()) for r in results]
+    return [[ranks[i] for ranks in found] for i in range(len(cases))]
+
+
+def run_devices(cases: Sequence[Case], seconds: float = 300) -> list[dict[str, Any]]:
+    """JAX's results, for each case those of the three modes.
+
+    Raises:
+        RuntimeError: the process did not come to an end.
+    """
+    count = len(cases[0].args)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    with tempfile.TemporaryDirectory() as folder:
+        job, result = Path(folder, "job"), Path(folder, "result")
+        job.write_bytes(pickle.dumps([c.job(c.ported) for c in cases]))
+        command = [sys.executable, "-m", "fnjax.port.compare.sharded", str(job), str(result)]
+        done = subprocess.run(command, env=environment, timeout=seconds, capture_output=True, text=True, check=False)
+        if not result.exists():
+            raise RuntimeError(f"JAX's process failed:\n{done.stderr[-3000:]}")
+        return list(pickle.loads(result.read_bytes()))
+
+
+def differences(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """For each mode the largest difference of each array, in parts of the largest value; or the error."""
+    found: dict[str, dict[str, Any]] = {}
+    errors = [r["error"] for r in theirs if "error" in r]
+    for mode in MODES:
+        error = errors[0] if errors else ours[mode].get("error")
+        found[mode] = {"error": error} if error else dict(_compared(theirs, ours[mode], mode))
+    return found
+
+
+def _compared(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any], mode: str) -> Any:
+    runs = [r["shared" if mode == "shared" else "own"] for r in theirs]
+    if len(runs[0]["outputs"]) != len(ours["outputs"]):
+        yield "outputs", float("inf")
+        return
+    for k, output in enumerate(ours["outputs"]):
+        yield f"output {k}", _distance([r["outputs"][k] for r in runs], output)
+    for i, gradient in enumerate(ours["gradients"]):
+        total: list[Any] = [np.zeros(gradient.shape[1:])] * len(runs)
+        for k, varies in enumerate(ours["varies"]):
+            rows = [r["gradients"][k] for r in runs]
+            grads = [row[0 if varies else 1][i] if row else None for row in rows]
+            total = [t if g is None else t + g for t, g in zip(total, grads, strict=True)]
+        if mode == "shared" and not _alike(total):
+            total = [sum(total)] * len(runs)
+        yield f"gradient {i}", _distance(total, gradient)
+
+
+def _alike(arrays: Sequence[Any]) -> bool:
+    scale = max(float(np.max(np.abs(a), initial=0)) for a in arrays)
+    return all(np.allclose(a, arrays[0], rtol=0, atol=1e-5 * scale) for a in arrays)
+
+
+def _distance(theirs: Sequence[Any], ours: Any) -> float:
+    """The largest difference, in parts of the largest value of PyTorch's."""
+    if any(t.shape != o.shape for t, o in zip(theirs, ours, strict=True)):
+        return float("inf")
+    wide = np.stack([np.asarray(t, np.float64) for t in theirs])
+    scale = float(np.max(np.abs(wide), initial=0)) or 1.0
+    worst = float(np.max(np.abs(wide - np.asarray(ours, np.float64)), initial=0)) / scale
+    return float("inf") if np.isnan(worst) else worst
+
+
+__all__ = ["GROUP", "MODES", "Case", "differences", "run_devices", "run_gloo"]

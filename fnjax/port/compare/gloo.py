@@ -1,0 +1,93 @@
+"""One process of PyTorch's: runs the cases of a job in a gloo group, and leaves outputs and gradients.
+
+Run as a script, so that the processes wait for PyTorch alone: `python gloo.py JOB RANK COUNT STORE RESULT`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+GROUP = "\0group"  # in the place of arguments
+
+
+def main(job: str, rank: int, count: int, store: str, result: str) -> None:
+    """Run the cases of a job.
+
+    Args:
+        job: a pickled list of cases, see devices.py.
+        rank: of this process.
+        count: of processes.
+        store: the file by which they find each other.
+        result: what to write: for each case outputs and gradients, or the error.
+    """
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
+    with open(job, "rb") as file:
+        cases = pickle.load(file)
+    spaces: dict[str, dict[str, Any]] = {}
+    found = []
+    for case in cases:
+        try:
+            if case["setup"] not in spaces:
+                space = spaces[case["setup"]] = {"__name__": "setup"}
+                exec(case["setup"], space)
+            function = eval(case["expression"], spaces[case["setup"]])
+            found.append({mode: _run(function, case, mode, rank) for mode in ("own", "shared")})
+        except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
+            found.append({"error": f"{type(e).__name__}: {e}"})
+    with open(result, "wb") as file:
+        pickle.dump(found, file)
+    dist.destroy_process_group()
+
+
+def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str, Any]:
+    """Outputs, and the gradients that each output's cotangents give: each rank's own, and the mean of all."""
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+
+    given = case["args"][rank if mode == "own" else 0]
+
+    def called() -> tuple[list[Any], list[Any]]:
+        leaves = {
+            i: torch.tensor(a, requires_grad=i in case["chosen"])
+            for i, a in enumerate(given)
+            if isinstance(a, np.ndarray)
+        }
+        # What it is given may be written to: a leaf may not.
+        args = [
+            leaves[i] * 1 if i in case["chosen"] else leaves[i] if i in leaves else dist.group.WORLD if a == GROUP else a
+            for i, a in enumerate(given)
+        ]
+        out = function(*args, **case["kwargs"])
+        members = out if isinstance(out, (tuple, list)) else (out,)
+        return [leaves[i] for i in case["chosen"]], [o for o in members if isinstance(o, torch.Tensor)]
+
+    _, outputs = called()
+    found: dict[str, Any] = {"outputs": [o.detach().numpy().copy() for o in outputs], "gradients": []}
+    for k, output in enumerate(outputs):
+        row = []
+        if output.requires_grad:
+            vectors = [cotangent(output.shape, r, k, str(output.dtype)[6:]) for r in range(dist.get_world_size())]
+            for vector in (vectors[rank], (sum(vectors) / len(vectors)).astype(vectors[0].dtype)):
+                leaves, again = called()
+                grads = torch.autograd.grad(again[k], leaves, torch.tensor(vector), allow_unused=True)
+                row.append([None if g is None else g.numpy().copy() for g in grads])
+        found["gradients"].append(row)
+    return found
+
+
+def cotangent(shape: Any, rank: int, index: int, dtype: str) -> Any:
+    """What both sides take for the gradient of an output of a rank."""
+    import numpy as np
+
+    return np.random.default_rng([rank, index]).normal(size=tuple(shape)).astype(dtype)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])

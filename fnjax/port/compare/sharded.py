@@ -1,0 +1,107 @@
+"""JAX's side on several devices: runs the cases of a job inside shard_map, in three modes.
+
+Run as a module in a process of its own, which is told by XLA_FLAGS how many devices there are.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from fnjax.port.compare.gloo import GROUP, cotangent
+
+MODES = ("unchecked", "varying", "shared")
+AXIS = "devices"
+
+
+def main(job: str, result: str) -> None:
+    """Run the cases of a job, each in the three modes."""
+    with open(job, "rb") as file:
+        cases = pickle.load(file)
+    spaces: dict[str, dict[str, Any]] = {}
+    found = []
+    for case in cases:
+        row: dict[str, Any] = {}
+        for mode in MODES:
+            try:
+                if case["setup"] not in spaces:
+                    space = spaces[case["setup"]] = {"__name__": "setup"}
+                    exec(case["setup"], space)
+                row[mode] = run(eval(case["expression"], spaces[case["setup"]]), case, mode)
+            except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
+                row[mode] = {"error": f"{type(e).__name__}: {e}"}
+        found.append(row)
+    with open(result, "wb") as file:
+        pickle.dump(found, file)
+
+
+def run(function: Callable[..., Any], case: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Outputs and gradients of each device; what an output that does not vary is given as its cotangent is the mean."""
+    count, given = len(case["args"]), case["args"]
+    mesh = jax.make_mesh((count,), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    arrays = [i for i, a in enumerate(given[0]) if isinstance(a, np.ndarray)]
+    chosen = [i for i in arrays if i in case["chosen"]]
+    static = [AXIS if isinstance(a, str) and a == GROUP else a for a in given[0]]
+    varies: list[bool] = []
+
+    def inside(*own: Any) -> Any:
+        values = dict(zip(arrays, own if mode == "shared" else [a[0] for a in own], strict=True))
+
+        def outputs(*differentiated: Any) -> list[Any]:
+            full = {**values, **dict(zip(chosen, differentiated, strict=True))}
+            out = function(*[full.get(i, a) for i, a in enumerate(static)], **case["kwargs"])
+            members = out if isinstance(out, (tuple, list)) else (out,)
+            return [o for o in members if isinstance(o, jax.Array)]
+
+        found, pullback = jax.vjp(outputs, *(values[i] for i in chosen))
+        varies[:] = [mode == "unchecked" or AXIS in _varying(o) for o in found]
+        vectors = [_vector(o, k, count, varies[k]) for k, o in enumerate(found)]
+        return [_own(x, mode)[None] for x in (*found, *pullback(vectors))], len(found)
+
+    split: list[int] = []
+
+    def each(*own: Any) -> Any:
+        found, outputs = inside(*own)
+        split[:] = [outputs]
+        return found
+
+    shared = mode == "shared"
+    spec = PartitionSpec() if shared else PartitionSpec(AXIS)
+    operands = [given[0][i] if shared else np.stack([a[i] for a in given]) for i in arrays]
+    call = jax.shard_map(each, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(AXIS), check_vma=mode != "unchecked")
+    found = [np.asarray(x) for x in jax.jit(call)(*operands)]
+    return {"outputs": found[: split[0]], "gradients": found[split[0] :], "varies": list(varies)}
+
+
+def _vector(output: Any, index: int, count: int, own: bool) -> Any:
+    """The cotangent of an output on this device."""
+    if not jnp.issubdtype(output.dtype, jnp.inexact):
+        return np.zeros(output.shape, jax.dtypes.float0)
+    all_ = np.stack([cotangent(output.shape, r, index, str(output.dtype)) for r in range(count)])
+    if own:
+        return jnp.asarray(all_)[jax.lax.axis_index(AXIS)]
+    return jnp.asarray(all_.sum(0) / count).astype(output.dtype)
+
+
+def _varying(x: Any) -> Any:
+    from fnjax._jax.versions import varying
+
+    return varying(jax.typeof(x))
+
+
+def _own(x: Any, mode: str) -> Any:
+    """What each device has, as a value that varies."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.float0):
+        x = jnp.zeros(x.shape)
+    return x if mode == "unchecked" or AXIS in _varying(x) else jax.lax.pcast(x, AXIS, to="varying")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
