@@ -166,9 +166,9 @@ class _Inline(cst.CSTTransformer):
             if isinstance(statement, cst.Return):
                 assert statement.value is not None
                 value = statement.value.visit(_Renamed(names))
-                statement = cst.Assign([cst.AssignTarget(small.targets[0].target)], value)  # type: ignore[arg-type] # an expression
-            else:
-                statement = statement.deep_clone().visit(_Renamed(names))  # type: ignore[assignment] # a statement
+                lines += _given(small.targets[0].target, value)  # type: ignore[arg-type] # an expression
+                break
+            statement = statement.deep_clone().visit(_Renamed(names))  # type: ignore[assignment] # a statement
             lines.append(cst.parse_statement(code(statement)))
         return lines  # type: ignore[return-value] # lines
 
@@ -187,6 +187,15 @@ class _Inline(cst.CSTTransformer):
             self.positions[one] = (position[0], position[1] + counter)
             counter += 1
             waiting.extend(children(one))
+
+
+def _given(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:
+    """`a, b = x, y`, one by one where no target is read."""
+    targets, values = _members(target), _members(value)
+    read = {n.value for n in nodes(value) if isinstance(n, cst.Name)}
+    if len(targets) != len(values) or set(targets) & read:
+        return [cst.parse_statement(f"{code(target)} = {code(value)}")]
+    return [cst.parse_statement(f"{t} = {v}") for t, v in zip(targets, values, strict=True)]
 
 
 def _calls(node: cst.FunctionDef) -> Iterator[tuple[cst.Call, list[str]]]:

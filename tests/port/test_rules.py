@@ -606,7 +606,11 @@ FINDINGS = {
     "NumPy's generator, of what jax.random has not": ("z = x * np.random.zipf(2.0, x.shape)", "random"),
     "NumPy's generator, of an unknown shape": ("z = x * np.random.rand(*n)", "random"),
     "a decimal number of a value": ("import decimal\nk = decimal.Decimal(x.sum())", "untraced"),
-    "a collective": ("torch.distributed.all_reduce(x)", "absent"),
+    "a collective to one process": ("torch.distributed.gather(x)", "absent"),
+    "a group of some processes": ("torch.distributed.all_reduce(z, group=torch.distributed.new_group([0]))", "absent"),
+    "a broadcast from a rank of the world": ("torch.distributed.broadcast(y.mul(2), 1, group=n)", "absent"),
+    "a part of a size that the rank decides": ("z = x[: torch.distributed.get_rank()]", "untraced"),
+    "a size that the rank decides": ("z = x.new_zeros(torch.distributed.get_rank())", "untraced"),
     "a loop that fills a list": (
         "z = []\nwhile x.sum() > 0:\n    x = x - 1\n    z.append(x)",
         "untraced",
@@ -838,7 +842,7 @@ class C(torch.autograd.Function):
     assert [(f.code, f.line) for f in cls.findings] == [("renamed", 3)]
 
 
-@pytest.mark.parametrize("test", ["torch.distributed.get_world_size() == 1", "x.stride(0) == 1"])
+@pytest.mark.parametrize("test", ["torch.distributed.is_torchelastic_launched()", "x.stride(0) == 1"])
 def test_a_class_stays_behind_a_test_that_has_no_translation(test):
     """A return behind a condition with a finding leaves the class in the output, which raises there."""
     result = port_source(f"{HEAD}        if {test}:\n            return x, y\n{TAIL}")

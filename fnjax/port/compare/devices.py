@@ -1,9 +1,9 @@
 """Functions with collectives: PyTorch in gloo processes beside JAX on as many forced devices.
 
 Both sides run in processes of their own. The comparison is made three times: without JAX's checks of what varies, with
-them, and with them where all devices share their inputs. An output that does not vary has one cotangent; PyTorch's
-processes then have the mean of theirs, each of them. Of inputs that devices share, JAX's gradient is PyTorch's total:
-the one that all processes have, or where they differ their sum.
+them, and with them where all devices share their inputs. Each process has cotangents of its own, but for an output that
+a sum has made the same for all: there each has the mean. Of inputs that devices share, JAX's gradient is PyTorch's
+total: the one that all processes have, or where they differ their sum.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def _compared(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any], mode
         yield f"output {k}", _distance([r["outputs"][k] for r in runs], output)
     for i, gradient in enumerate(ours["gradients"]):
         total: list[Any] = [np.zeros(gradient.shape[1:])] * len(runs)
-        for k, varies in enumerate(ours["varies"]):
+        for k, given in enumerate(ours["given"]):
             rows = [r["gradients"][k] for r in runs]
-            grads = [row[0 if varies else 1][i] if row else None for row in rows]
+            grads = [row[given == "mean"][i] if row else None for row in rows]
             total = [t if g is None else t + g for t, g in zip(total, grads, strict=True)]
         if mode == "shared" and not _alike(total):
             total = [sum(total)] * len(runs)

@@ -34,7 +34,8 @@ def main(job: str, result: str) -> None:
                 if case["setup"] not in spaces:
                     space = spaces[case["setup"]] = {"__name__": "setup"}
                     exec(case["setup"], space)
-                row[mode] = run(eval(case["expression"], spaces[case["setup"]]), case, mode)
+                split = row.get("varying", {}).get("given", [])
+                row[mode] = run(eval(case["expression"], spaces[case["setup"]]), case, mode, split)
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
                 row[mode] = {"error": f"{type(e).__name__}: {e}"}
         found.append(row)
@@ -42,17 +43,28 @@ def main(job: str, result: str) -> None:
         pickle.dump(found, file)
 
 
-def run(function: Callable[..., Any], case: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Outputs and gradients of each device; what an output that does not vary is given as its cotangent is the mean."""
+def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: list[str]) -> dict[str, Any]:
+    """Outputs and gradients of each device, and what cotangents the outputs were given.
+
+    An output that varies is given each device its `own`. One that a sum has made the same for all is given the `mean`,
+    as its gradient is the same for all processes in PyTorch. One that is the same for all because the inputs are is
+    given the `sum`, as JAX sums what its copies are given.
+
+    Args:
+        function: apply of a port.
+        case: what it is called with.
+        mode: one of MODES.
+        split: what the outputs were given in the mode before, where inputs vary.
+    """
     count, given = len(case["args"]), case["args"]
     mesh = jax.make_mesh((count,), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     arrays = [i for i, a in enumerate(given[0]) if isinstance(a, np.ndarray)]
     chosen = [i for i in arrays if i in case["chosen"]]
     static = [AXIS if isinstance(a, str) and a == GROUP else a for a in given[0]]
-    varies: list[bool] = []
+    kinds: list[str] = []
 
-    def inside(*own: Any) -> Any:
-        values = dict(zip(arrays, own if mode == "shared" else [a[0] for a in own], strict=True))
+    def inside(*operands: Any) -> Any:
+        values = dict(zip(arrays, operands if mode == "shared" else [a[0] for a in operands], strict=True))
 
         def outputs(*differentiated: Any) -> list[Any]:
             full = {**values, **dict(zip(chosen, differentiated, strict=True))}
@@ -61,15 +73,17 @@ def run(function: Callable[..., Any], case: dict[str, Any], mode: str) -> dict[s
             return [o for o in members if isinstance(o, jax.Array)]
 
         found, pullback = jax.vjp(outputs, *(values[i] for i in chosen))
-        varies[:] = [mode == "unchecked" or AXIS in _varying(o) for o in found]
-        vectors = [_vector(o, k, count, varies[k]) for k, o in enumerate(found)]
+        own = [mode == "unchecked" or AXIS in _varying(o) for o in found]
+        before = split if len(split) == len(found) else ["mean"] * len(found)
+        kinds[:] = ["own" if o else "sum" if b == "own" else "mean" for o, b in zip(own, before, strict=True)]
+        vectors = [_vector(o, k, count, kinds[k]) for k, o in enumerate(found)]
         return [_own(x, mode)[None] for x in (*found, *pullback(vectors))], len(found)
 
-    split: list[int] = []
+    members: list[int] = []
 
     def each(*own: Any) -> Any:
         found, outputs = inside(*own)
-        split[:] = [outputs]
+        members[:] = [outputs]
         return found
 
     shared = mode == "shared"
@@ -77,23 +91,21 @@ def run(function: Callable[..., Any], case: dict[str, Any], mode: str) -> dict[s
     operands = [given[0][i] if shared else np.stack([a[i] for a in given]) for i in arrays]
     call = jax.shard_map(each, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(AXIS), check_vma=mode != "unchecked")
     found = [np.asarray(x) for x in jax.jit(call)(*operands)]
-    return {"outputs": found[: split[0]], "gradients": found[split[0] :], "varies": list(varies)}
+    return {"outputs": found[: members[0]], "gradients": found[members[0] :], "given": list(kinds)}
 
 
-def _vector(output: Any, index: int, count: int, own: bool) -> Any:
+def _vector(output: Any, index: int, count: int, kind: str) -> Any:
     """The cotangent of an output on this device."""
     if not jnp.issubdtype(output.dtype, jnp.inexact):
         return np.zeros(output.shape, jax.dtypes.float0)
     all_ = np.stack([cotangent(output.shape, r, index, str(output.dtype)) for r in range(count)])
-    if own:
+    if kind == "own":
         return jnp.asarray(all_)[jax.lax.axis_index(AXIS)]
-    return jnp.asarray(all_.sum(0) / count).astype(output.dtype)
+    return jnp.asarray(all_.sum(0) / (count if kind == "mean" else 1)).astype(output.dtype)
 
 
 def _varying(x: Any) -> Any:
-    from fnjax._jax.versions import varying
-
-    return varying(jax.typeof(x))
+    return jax.typeof(x).mat.varying
 
 
 def _own(x: Any, mode: str) -> Any:

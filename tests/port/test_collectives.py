@@ -1,0 +1,75 @@
+"""Ported collectives on four forced devices, beside what four gloo processes gave."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+from fnjax.port import port_source
+from fnjax.port.compare.devices import MODES, differences, run_devices, run_gloo
+from tests.port.collectives.cases import CALLS, HERE, cases
+from tests.port.collectives.make_goldens import read
+
+TEXT = (HERE / "functions.py").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    """The port of the file."""
+    path = tmp_path_factory.mktemp("collectives") / "ports.py"
+    path.write_text(port_source(TEXT).code)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ours(port):
+    """What the ports give."""
+    wanted = cases(str(port))
+    return dict(zip(wanted, run_devices(list(wanted.values())), strict=True))
+
+
+def test_all_are_ported_whole():
+    """No class of the file is left for the hand."""
+    result = port_source(TEXT)
+    assert [(c.name, c.findings) for c in result.classes if c.status != "ported"] == []
+    assert len(result.classes) == len({name.partition(" ")[0] for name in CALLS})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", CALLS)
+def test_numbers_are_those_of_four_processes(name, mode, ours):
+    """Outputs and gradients are gloo's on each device, whatever JAX checks and whichever inputs devices share."""
+    found = differences(read()[name], ours[name])[mode]
+    assert found
+    assert all(isinstance(d, float) and d <= 1e-6 for d in found.values()), found
+
+
+def test_a_wrong_port_is_found(port, tmp_path):
+    """The comparison refuses a gradient that is not summed, and one that is summed twice."""
+    text = port.read_text()
+    broken = tmp_path / "broken.py"
+    broken.write_text(text.replace("collectives.vary(x, group or AXIS_NAME)", "x"))
+    wanted = {n: c for n, c in cases(str(broken)).items() if n == "Copy"}
+    (result,) = run_devices(list(wanted.values()))
+    found = differences(read()["Copy"], result)
+    assert max(found["unchecked"].values()) <= 1e-6
+    assert found["shared"]["gradient 0"] > 0.1
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+def test_the_goldens_are_pytorchs():
+    """Four gloo processes still give what is kept."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs PyTorch")
+    wanted = cases("")
+    for (name, golden), now in zip(read().items(), run_gloo(list(wanted.values())), strict=True):
+        assert name in wanted
+        for before, rank in zip(golden, now, strict=True):
+            for a, b in zip(before["own"]["outputs"], rank["own"]["outputs"], strict=True):
+                assert abs(a - b).max() <= 1e-6 * abs(a).max()
+
+
+def test_goldens_are_small():
+    """The data in the repository stay below 1 MB."""
+    assert pathlib.Path(HERE, "goldens.npz").stat().st_size < 1 << 20
