@@ -50,6 +50,13 @@ def add(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="for all random numbers (default: %(default)s)")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, each "
+        "with arguments of its own; 'group' in --args is the process group, and the mesh axis",
+    )
     parser.set_defaults(run=_compare)
 
 
@@ -57,6 +64,8 @@ def _compare(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise UsageError("compare needs PyTorch, which is not installed")
     if options.args is None and not options.kwargs:
+        if options.devices is not None:
+            raise UsageError("--devices needs --args")
         return _search(options)
     if options.cases or options.report:
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
@@ -68,6 +77,9 @@ def _compare(options: argparse.Namespace) -> int:
     originals = _classes(options.original, torch.autograd.Function)
     ports = _classes(options.ported, fnjax.Function)
     turned = bool(_classes(options.original, fnjax.Function))
+    if options.devices is not None:
+        names = [options.name] if options.name else _common(list(originals), list(ports), turned, options)
+        return _on_devices(options, _only(names))
     name = options.name or _only(_common(list(originals), list(ports), turned, options))
     for place, classes in ((options.original, originals), (options.ported, ports)):
         if name not in classes:
@@ -98,6 +110,52 @@ def _compare(options: argparse.Namespace) -> int:
         ) from e
     print(f"{name}: {'equal' if found.equal else 'different'}\n{found}")
     return 0 if found.equal else 1
+
+
+def _on_devices(options: argparse.Namespace, name: str) -> int:
+    """Compare a Function on several devices."""
+    from fnjax.port.compare.devices import GROUP, Case, differences, run_devices, run_gloo
+    from fnjax.port.compare.values import cast
+    from fnjax.port.verify.calls import NAMES
+
+    if options.devices < 2:
+        raise UsageError("--devices takes 2 or more")
+    known = NAMES | {"group": GROUP}
+    made = [arguments(options.args or "", options.kwargs, options.seed + i, known) for i in range(options.devices)]
+    (_, kwargs), args = made[0], [cast(list(a), options.dtype) for a, _ in made]
+    chosen = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
+    sides = [(f"module.{name}.apply", _loading(place)) for place in (options.original, options.ported)]
+    case = Case(sides[0], sides[1], args, kwargs, chosen)
+    try:
+        (found,) = map(differences, run_gloo([case]), run_devices([case]))
+    except RuntimeError as e:
+        raise UsageError(str(e)) from e
+    tolerance = options.rtol if options.rtol is not None else 1e-5 if options.dtype == "float32" else 1e-9
+    equal = True
+    for mode, arrays in found.items():
+        for what, distance in arrays.items():
+            good = not isinstance(distance, str) and distance <= tolerance
+            equal = equal and good
+            word = distance if isinstance(distance, str) else f"{distance:.1e} of the largest value"
+            print(f"{mode:9} {what:12} {'equal' if good else 'DIFFERS'}  {word}")
+    print(f"{name}: {'equal' if equal else 'different'} on {options.devices} devices")
+    return 0 if equal else 1
+
+
+def _loading(place: str) -> str:
+    """A text that imports a file or a module, and gives what it has of AXIS_NAME the axis of the comparison."""
+    if not place.endswith(".py"):
+        made = f"import importlib\nmodule = importlib.import_module({place!r})\n"
+    else:
+        path = Path(place).resolve()
+        made = (
+            f"import importlib.util, sys\nsys.path.insert(0, {str(path.parent)!r})\n"
+            f"spec = importlib.util.spec_from_file_location({path.stem!r}, {str(path)!r})\n"
+            f"module = importlib.util.module_from_spec(spec)\nsys.modules[{path.stem!r}] = module\n"
+            "spec.loader.exec_module(module)\n"
+        )
+    set_ = "import sys\nfor known in [m for m in sys.modules.values() if getattr(m, 'AXIS_NAME', 0) is None]:\n"
+    return f"{made}{set_}    known.AXIS_NAME = 'devices'\n"
 
 
 def _search(options: argparse.Namespace) -> int:
