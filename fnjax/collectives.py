@@ -264,6 +264,15 @@ def with_entry(arrays: Sequence[Any], index: Any, new: Any) -> list[Any]:
     return [jnp.where(index == i, new, a) for i, a in enumerate(arrays)]
 
 
+def cond(predicate: Any, true: Callable[..., Any], false: Callable[..., Any], *operands: Any) -> Any:
+    """`jax.lax.cond` where devices may disagree: both branches are computed, and collectives in them are met by all.
+
+    The result of jax.lax.cond counts as the same on all devices where only its predicate differs (JAX 0.12).
+    """
+    chosen, other = true(*operands), false(*operands)
+    return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), chosen, other)
+
+
 def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:
     names = {over} if isinstance(over, str) else set(over)
     if _running()[1] and names <= _manual():
@@ -333,6 +342,7 @@ __all__ = [
     "axis_of",
     "axis_size",
     "broadcast",
+    "cond",
     "entry",
     "gather_as",
     "part",

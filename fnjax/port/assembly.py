@@ -40,6 +40,8 @@ def assembled(
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
     written = cst.Module([_spaced(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
+    if "collectives.axis_index(" in written and "jax.lax.cond(" in written:
+        written = written.replace("jax.lax.cond(", "collectives.cond(")
     helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
     constants = _constants(written)
     text = "\n\n\n".join([*([constants] if constants else []), *helpers.values(), written])

@@ -6,7 +6,8 @@ Before: `handle = dist.all_reduce(x, group=group, async_op=True)` and `handle.wa
 After: `x = collectives.all_reduce(x, group or AXIS_NAME)` and `handle = None`
 Safety: the table of calls is torch's, by qualified name; what is not in it is a finding. Parts of unequal sizes are an
 error when the port runs.
-Limits: gather and scatter to or from one process, collectives of objects, and send and recv that are no pair.
+Limits: gather and scatter to or from one process, collectives of objects, and send and recv that are no pair in lines
+one behind the other.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ _RENAMED = {
     "output_tensor": "output",
     "input_tensor": "input",
 }
+_SENDING, _RECEIVING = frozenset({"send", "isend"}), frozenset({"recv", "irecv"})
 _GOING = frozenset({"barrier", "monitored_barrier", "destroy_process_group"})
 _STREAMS = frozenset(
     f"torch.cuda.{n}" for n in ("Stream", "Event", "current_stream", "default_stream", "ExternalStream")
@@ -92,7 +94,7 @@ def alone(walk: Walk, node: cst.Expr) -> Statements | None:
     last, _ = distributed(walk.program, walk.name_of(call.func))
     if last in _GOING:
         return []
-    if last and (_SAME_NAME.get(last, last) in _SIGNATURES):
+    if last and (_SAME_NAME.get(last, last) in _SIGNATURES or last in _SENDING | _RECEIVING):
         walk.expr(call)
         return []
     return None
@@ -174,6 +176,10 @@ def collective(walk: Walk, node: cst.Call) -> Term | None:
     if not last:
         return None
     table = (_RETURNING | (_NN if ".nn." in name else {})) if returning else _SIGNATURES
+    if last in _SENDING | _RECEIVING | {"P2POp"} and not returning:
+        return _point_to_point(walk, node, last)
+    if last == "batch_isend_irecv" and not returning:
+        return Term(parse("[]"), Value("static", name=LIST, parts=()))
     if last not in table:
         if last in _GOING:
             return Term(parse("None"), STATIC)
@@ -182,6 +188,58 @@ def collective(walk: Walk, node: cst.Call) -> Term | None:
         raise Stop(node, "absent", f"{name} is a collective, or a part of one, that the porter knows no way to write")
     given = _bound(node, table[last].split())
     return _returned(walk, node, last, given) if returning else _written(walk, node, last, given)
+
+
+def _point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
+    """A send is nothing by itself; what is received is what the sender's own call of the pair has sent."""
+    handle = Term(parse("None"), Value("static", literal=None))
+    own = _exchange(walk, node)
+    if own is None:
+        raise Stop(node, "absent", f"{last} of what the porter does not know")
+    if not own[0]:
+        return handle
+    block = next((b for b in nodes(walk.routine.node) if isinstance(b, cst.IndentedBlock) and _directly(b, node)), None)
+    calls = [c for s in (block.body if block is not None else ()) for c in nodes(s) if isinstance(c, cst.Call)]
+    around = [(c, e) for c in calls if _directly(block, c) and (e := _exchange(walk, c)) is not None]
+    received, sent = ([x for x in around if x[1][0] is kind] for kind in (True, False))
+    inside = [c for c in nodes(walk.routine.node) if isinstance(c, cst.Call) and _exchange(walk, c) is not None]
+    if len(received) != len(sent) or len(inside) != len(around) or walk.loops:
+        message = "send and recv that are no pair in lines one behind the other: write collectives.permute by hand"
+        raise Stop(node, "absent", message)
+    index = next(i for i, x in enumerate(received) if x[0] is node)
+    _, buffer, source, group = own
+    other = sent[index][1]
+    what = _memory(other[1])
+    if not isinstance(what, (cst.Name, cst.Attribute)) or walk.expr(what).value.kind == "static":
+        raise Stop(node, "absent", f"what is sent, {code(other[1])}, is to have a name before recv")
+    new = f"collectives.permute({_text(walk, what)}, {_text(walk, source)}, {axis(walk, group)})"
+    _take(walk, node, buffer, new)
+    return handle
+
+
+_Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpression | None]
+
+
+def _exchange(walk: Walk, node: cst.Call) -> _Exchange | None:
+    """Of a send or a recv: whether it receives, the tensor, the other side's rank and the group."""
+    last, returning = distributed(walk.program, walk.name_of(node.func))
+    plain = [a for a in node.args if a.keyword is None]
+    named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
+    if last == "P2POp" and plain:
+        last, returning = distributed(walk.program, walk.name_of(plain.pop(0).value))
+    if returning or last not in _SENDING | _RECEIVING:
+        return None
+    given = dict(zip(("tensor", "peer", "group"), (a.value for a in plain), strict=False)) | named
+    peer = next((given[k] for k in ("peer", "src", "dst", "group_src", "group_dst", "group_peer") if k in given), None)
+    if peer is None or "tensor" not in given:
+        return None
+    return last in _RECEIVING, given["tensor"], peer, given.get("group")
+
+
+def _directly(block: cst.IndentedBlock | None, node: cst.CSTNode) -> bool:
+    """Whether a node stands in a line of a block, and not in a block inside it."""
+    lines = [s for s in (block.body if block is not None else ()) if isinstance(s, cst.SimpleStatementLine)]
+    return any(n is node for s in lines for n in nodes(s))
 
 
 def _bound(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
