@@ -77,9 +77,7 @@ import megatron.core.tensor_parallel.mappings as mappings
 import megatron.core.tensor_parallel.layers as layers
 import megatron.core.tensor_parallel.cross_entropy as cross_entropy
 import megatron.core.fusions.fused_cross_entropy as fused_cross_entropy
-for module in [m for n, m in sys.modules.items() if n.startswith("megatron.")] :
-    if hasattr(module, "AXIS_NAME"):
-        module.AXIS_NAME = "devices"
+mappings.AXIS_NAME = "devices"  # the other modules share it
 """
     rng = np.random.default_rng(0)
 

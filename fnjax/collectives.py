@@ -69,6 +69,36 @@ def axis_of(axis: Any, *others: Any) -> Axis:
     return found
 
 
+_FOLDERS: dict[str, list[dict[str, Any]]] = {}
+
+
+def join(folder: str, module: dict[str, Any]) -> None:
+    """A ported module shares the names of its mesh axes with the others of its folder.
+
+    Args:
+        folder: what the porter calls the folder.
+        module: the module's globals, with AXIS_NAME among them.
+    """
+    known = [m for m in _FOLDERS.get(folder, []) if m.get("__name__") != module.get("__name__")]
+    _FOLDERS[folder] = [*known, module]
+
+
+def shared(folder: str, name: str) -> Axis | None:
+    """What a module of a ported folder has set as AXIS_NAME, or as the constant of a getter; None if none has.
+
+    Args:
+        folder: as for join.
+        name: the name of the constant.
+
+    Raises:
+        AxisError: two modules have set it to different axes.
+    """
+    found = {m[name] for m in _FOLDERS.get(folder, []) if m.get(name) is not None}
+    if len(found) > 1:
+        raise _error(f"{name} that two modules of a folder set", "one value", f"{sorted(map(str, found))}", "set it once")
+    return next(iter(found), None)
+
+
 def axis_size(axis: Any) -> int:
     """The number of devices along an axis: a Python int.
 
@@ -345,10 +375,12 @@ __all__ = [
     "cond",
     "entry",
     "gather_as",
+    "join",
     "part",
     "permute",
     "reduce_scatter",
     "scatter_as",
+    "shared",
     "vary",
     "window",
     "with_entry",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -63,6 +65,27 @@ def _constants(written: str) -> str:
     lines = ["# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect."]
     lines += ["AXIS_NAME = None"] + [f"{n} = None  # AXIS_NAME by default" for n in found if n != "AXIS_NAME"]
     return "\n".join(lines)
+
+
+_READ = re.compile(r"(?<![\w.\"'])(?:[A-Z][A-Z0-9_]*_)?AXIS_NAME\b(?! = None)")
+
+
+def with_shared_axes(codes: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Ports of one folder, by name, that share what their callers set as the names of mesh axes."""
+    having = [name for name, text in codes.items() if "\nAXIS_NAME = None\n" in text]
+    if len(having) < 2:
+        return dict(codes)
+    mark = f"{folder}-{hashlib.sha256(' '.join(sorted(having)).encode()).hexdigest()[:6]}"
+    made = dict(codes)
+    for name in having:
+        head, first, rest = codes[name].partition("\nAXIS_NAME = None\n")
+        more = re.match(r"(?:\w+_AXIS_NAME = None.*\n)*", rest)
+        constants, body = rest[: more.end() if more else 0], rest[more.end() if more else 0 :]
+        body = _READ.sub(lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
+        made[name] = f'{head}{first}{constants}collectives.join("{mark}", globals())  # set in one module, known in all\n{body}'
+        if "import collectives" not in head:
+            made[name] = made[name].replace("\n# Of the mesh:", "\nfrom fnjax import collectives\n\n# Of the mesh:", 1)
+    return made
 
 
 def _spaced(node: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.assembly import assembled
+from fnjax.port.assembly import assembled, with_shared_axes
 from fnjax.port.engine import port_parsed, port_source, with_plain_ends, write_whole
 from fnjax.port.linking import Linked, link
 from fnjax.port.located import children
@@ -52,7 +52,12 @@ def port_files(
         if progress is not None:
             progress(f"{len(found)} of {len(files)} files")
     ported = ((name, found[name]) for name in files if name in found)
-    return {name: replace(made, code=made.code.replace("\n", plain[name][1])) for name, made in ported}
+    kept = dict(ported)
+    for root in {roots[name] for name in kept}:
+        codes = {name: made.code for name, made in kept.items() if roots[name] == root}
+        codes = with_shared_axes(codes, os.path.basename(os.path.abspath(root)))
+        kept |= {name: replace(kept[name], code=text) for name, text in codes.items()}
+    return {name: replace(made, code=made.code.replace("\n", plain[name][1])) for name, made in kept.items()}
 
 
 def _names(group: Linked | str) -> list[str]:
