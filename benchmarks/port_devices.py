@@ -19,7 +19,13 @@ import numpy as np
 from fnjax.port.compare.devices import GROUP, MODES, Case, differences, run_devices, run_gloo
 
 FILES = ("tensor_parallel/mappings.py", "tensor_parallel/utils.py", "tensor_parallel/layers.py")
-FILES += ("tensor_parallel/cross_entropy.py", "fusions/fused_cross_entropy.py", "utils.py", "parallel_state.py", "jit.py")
+FILES += (
+    "tensor_parallel/cross_entropy.py",
+    "fusions/fused_cross_entropy.py",
+    "utils.py",
+    "parallel_state.py",
+    "jit.py",
+)
 DEVICES = 4
 
 

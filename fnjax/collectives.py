@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
@@ -95,7 +96,9 @@ def shared(folder: str, name: str) -> Axis | None:
     """
     found = {m[name] for m in _FOLDERS.get(folder, []) if m.get(name) is not None}
     if len(found) > 1:
-        raise _error(f"{name} that two modules of a folder set", "one value", f"{sorted(map(str, found))}", "set it once")
+        raise _error(
+            f"{name} that two modules of a folder set", "one value", f"{sorted(map(str, found))}", "set it once"
+        )
     return next(iter(found), None)
 
 
@@ -148,7 +151,8 @@ def all_reduce(x: jax.Array, axis: Any, op: str = "sum") -> jax.Array:
         return jnp.prod(_all_gather(x, found), 0)
     if op not in _REDUCED:
         raise _error(f"all_reduce with {op!r}", "sum, max, min, avg or product", op, "compute it from all_gather")
-    return _REDUCED[op](x, found)
+    reduced: jax.Array = _REDUCED[op](x, found)
+    return reduced
 
 
 def all_gather(x: jax.Array, axis: Any) -> list[jax.Array]:
@@ -198,7 +202,7 @@ def reduce_scatter(x: Any, axis: Any, op: str = "sum", dim: int = 0) -> jax.Arra
         _divides(x.shape[dim], found, f"dimension {dim} of shape {x.shape}")
     dim %= x.ndim
     if op in {"sum", "avg"}:
-        total = lax.psum_scatter(x, found, scatter_dimension=dim, tiled=tiled)
+        total: jax.Array = lax.psum_scatter(x, found, scatter_dimension=dim, tiled=tiled)
         return total / axis_size(found) if op == "avg" else total
     whole = all_reduce(x, found, op)
     return part(whole, axis_index(found), axis_size(found), dim) if tiled else whole[axis_index(found)]
@@ -242,7 +246,8 @@ def broadcast(x: jax.Array, src: Any, axis: Any) -> jax.Array:
 
 def permute(x: jax.Array, src: Any, axis: Any) -> jax.Array:
     """The array of the device at the place `src`, which each device says for itself: what it receives in PyTorch."""
-    return lax.all_gather(x, axis_of(axis))[src]
+    found: jax.Array = lax.all_gather(x, axis_of(axis))
+    return found[src]
 
 
 def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
@@ -306,8 +311,9 @@ def cond(predicate: Any, true: Callable[..., Any], false: Callable[..., Any], *o
 def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:
     names = {over} if isinstance(over, str) else set(over)
     if _running()[1] and names <= _manual():
-        return lax.all_gather(x, over, to="invarying", **how)
-    return lax.all_gather(x, over, **how)
+        how["to"] = "invarying"
+    found: jax.Array = lax.all_gather(x, over, **how)
+    return found
 
 
 def _manual() -> frozenset[str]:
@@ -344,7 +350,8 @@ def _running() -> tuple[str, bool]:
     What a backward applies is part of it, unless that is differentiated itself. The frames know it: keeping note of it at
     each call would cost those who never ask.
     """
-    name, frame = "", sys._getframe(1)
+    name = ""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code in (pull.__code__, call_forward.__code__):
             definition = frame.f_locals.get("definition") or frame.f_locals["record"].definition
@@ -353,7 +360,7 @@ def _running() -> tuple[str, bool]:
                 return name, True
             if frame.f_back is None or frame.f_back.f_code is not run_alone.__code__:
                 return name, False
-        frame = frame.f_back  # type: ignore[assignment] # the last has none
+        frame = frame.f_back
     return name, False
 
 

@@ -62,7 +62,9 @@ def _constants(written: str) -> str:
     found = sorted(n for n in read if n.endswith("AXIS_NAME"))
     if not found:
         return ""
-    lines = ["# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect."]
+    lines = [
+        "# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect."
+    ]
     lines += ["AXIS_NAME = None"] + [f"{n} = None  # AXIS_NAME by default" for n in found if n != "AXIS_NAME"]
     return "\n".join(lines)
 
@@ -82,7 +84,9 @@ def with_shared_axes(codes: Mapping[str, str], folder: str) -> dict[str, str]:
         more = re.match(r"(?:\w+_AXIS_NAME = None.*\n)*", rest)
         constants, body = rest[: more.end() if more else 0], rest[more.end() if more else 0 :]
         body = _READ.sub(lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
-        made[name] = f'{head}{first}{constants}collectives.join("{mark}", globals())  # set in one module, known in all\n{body}'
+        made[name] = (
+            f'{head}{first}{constants}collectives.join("{mark}", globals())  # set in one module, known in all\n{body}'
+        )
         if "import collectives" not in head:
             made[name] = made[name].replace("\n# Of the mesh:", "\nfrom fnjax import collectives\n\n# Of the mesh:", 1)
     return made

@@ -18,7 +18,9 @@ import libcst as cst
 from fnjax.port.located import Positions, children, nodes
 from fnjax.port.operations import code
 
-_VIEWS = frozenset({"view", "view_as", "reshape", "squeeze", "unsqueeze", "transpose", "t", "flatten", "permute", "narrow"})
+_VIEWS = frozenset(
+    {"view", "view_as", "reshape", "squeeze", "unsqueeze", "transpose", "t", "flatten", "permute", "narrow"}
+)
 
 
 def with_lines_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
@@ -165,8 +167,8 @@ class _Inline(cst.CSTTransformer):
                 continue
             if isinstance(statement, cst.Return):
                 assert statement.value is not None
-                value = statement.value.visit(_Renamed(names))
-                lines += _given(small.targets[0].target, value)  # type: ignore[arg-type] # an expression
+                returned = statement.value.visit(_Renamed(names))
+                lines += _given(small.targets[0].target, returned)  # type: ignore[arg-type] # an expression
                 break
             statement = statement.deep_clone().visit(_Renamed(names))  # type: ignore[assignment] # a statement
             lines.append(cst.parse_statement(code(statement)))
@@ -201,7 +203,7 @@ def _given(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.Ba
 def _calls(node: cst.FunctionDef) -> Iterator[tuple[cst.Call, list[str]]]:
     for n in nodes(node.body):
         if isinstance(n, cst.Assign) and isinstance(n.value, cst.Call) and len(n.targets) == 1:
-            yield n.value, _members(n.targets[0].target)  # type: ignore[arg-type] # a target
+            yield n.value, _members(n.targets[0].target)
 
 
 class _Renamed(cst.CSTTransformer):

@@ -61,7 +61,13 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
         }
         # What it is given may be written to: a leaf may not.
         args = [
-            leaves[i] * 1 if i in case["chosen"] else leaves[i] if i in leaves else dist.group.WORLD if a == GROUP else a
+            leaves[i] * 1
+            if i in case["chosen"]
+            else leaves[i]
+            if i in leaves
+            else dist.group.WORLD
+            if a == GROUP
+            else a
             for i, a in enumerate(given)
         ]
         out = function(*args, **case["kwargs"])

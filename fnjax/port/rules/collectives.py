@@ -19,7 +19,7 @@ import libcst as cst
 from fnjax.port.facts import LIST, STATIC, UNKNOWN, Value, places
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
-from fnjax.port.rules.groups import GROUP, axis, distributed
+from fnjax.port.rules.groups import axis, distributed
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.sharing import holding
 from fnjax.port.rules.writing import never_owned, write
@@ -109,10 +109,14 @@ def _streams(walk: Walk, call: cst.Call) -> bool:
     base = call.func.value
     if isinstance(base, cst.Call) and walk.name_of(base.func) in _STREAMS:
         return True
-    return isinstance(base, (cst.Name, cst.Attribute)) and not walk.name_of(base) and (
-        walk.lookup(base.value).name == STREAM
-        if isinstance(base, cst.Name)
-        else walk.expr(base).value.name == STREAM
+    return (
+        isinstance(base, (cst.Name, cst.Attribute))
+        and not walk.name_of(base)
+        and (
+            walk.lookup(base.value).name == STREAM
+            if isinstance(base, cst.Name)
+            else walk.expr(base).value.name == STREAM
+        )
     )
 
 
@@ -284,11 +288,11 @@ def _source(walk: Walk, node: cst.Call, given: dict[str, cst.BaseExpression]) ->
         return _text(walk, given["group_src"])
     src = given.get("src") or cst.Integer("0")
     group = given.get("group")
-    known = isinstance(src, cst.Call) and (
-        "get_global_rank" in code(src.func) or code(src.func).endswith("_src_rank")
-    )
+    known = isinstance(src, cst.Call) and ("get_global_rank" in code(src.func) or code(src.func).endswith("_src_rank"))
     if group is not None and literal(group) is not None and not known:
-        message = "src is a rank of the world, which need not be a place of the axis: pass group_src, or dist.get_global_rank"
+        message = (
+            "src is a rank of the world, which need not be a place of the axis: pass group_src, or dist.get_global_rank"
+        )
         raise Stop(node, "absent", f"broadcast in a group: {message}")
     return _text(walk, src)
 
@@ -429,6 +433,3 @@ def _returned(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseEx
         case "all_to_all":
             return Term(parse(f"collectives.all_to_all({x}, {g})"), Value("static", element=value))
     return Term(parse(f"collectives.all_to_all({x}, {g}{_sizes(walk, given)})"), value)
-
-
-__all__ = ["GROUP", "alone", "collective"]

@@ -24,10 +24,20 @@ from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk, parse
 
 _MODULES = ("torch.distributed.", "torch.distributed.distributed_c10d.", "torch.distributed.nn.functional.")
-_FUNCTIONAL = ("torch.distributed._functional_collectives.", "torch.distributed.nn.functional.", "torch.distributed.nn.")
+_FUNCTIONAL = (
+    "torch.distributed._functional_collectives.",
+    "torch.distributed.nn.functional.",
+    "torch.distributed.nn.",
+)
 _HANDED_ON = frozenset({"comm", "dist", "distributed", "torch_dist", "torch_distributed"})
 _GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
 _GROUP_ATTRIBUTES = frozenset({"device_group", "cpu_group", "group", "process_group"})
+_KNOWN = frozenset(
+    "all_reduce reduce broadcast all_gather all_gather_into_tensor _all_gather_base reduce_scatter reduce_scatter_tensor "
+    "_reduce_scatter_base all_to_all all_to_all_single send recv isend irecv P2POp batch_isend_irecv barrier gather scatter "
+    "monitored_barrier get_rank get_world_size get_global_rank get_group_rank get_backend is_initialized is_available "
+    "new_group allgather_fn reduce_scatter_fn inference_all_reduce all_gather_object broadcast_object_list".split()
+)
 RANK = Value("tensor", "int", 0)
 SIZE = Value("static", "int")
 
@@ -39,7 +49,8 @@ def distributed(program: Program, name: str) -> tuple[str, bool]:
         return last, True
     if f"{module}." in _MODULES:
         return last, False
-    if module and not name.startswith(("torch.", "file:")) and module.rpartition(".")[2] in _HANDED_ON:
+    handed_on = module and not name.startswith(("torch.", "file:")) and module.rpartition(".")[2] in _HANDED_ON
+    if handed_on and last in _KNOWN:
         return last, False
     return "", False
 
@@ -194,7 +205,11 @@ def kept_group(walk: Walk, node: cst.Name) -> Term | None:
     found = walk.program.source.last(node.value)
     if found is None or found.value is None:
         return None
-    own = constant("get_" + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower()) + "_group")
+    own = constant(
+        "get_"
+        + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower())
+        + "_group"
+    )
     walk.sink.imports.add("AXIS_NAME")
     return Term(parse("(AXIS_NAME)" if own == "AXIS_NAME" else f"({own} or AXIS_NAME)"), Value("static", name=GROUP))
 

@@ -34,7 +34,9 @@ def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
         return _entry(walk, node, base, node.slice[0].slice.value)
     if base.value.kind not in {"tensor", "unknown"}:
         return None
-    sliced = [(i, e.slice) for i, e in enumerate(node.slice) if isinstance(e.slice, cst.Slice) and _moves(walk, e.slice)]
+    sliced = [
+        (i, e.slice) for i, e in enumerate(node.slice) if isinstance(e.slice, cst.Slice) and _moves(walk, e.slice)
+    ]
     if len(sliced) != 1 or any(isinstance(e.slice, cst.Index) and code(e) != "..." for e in node.slice):
         return None
     index, bounds = sliced[0]

@@ -18,6 +18,7 @@ from fnjax.port.rules.groups import constant, distributed, getter_name
 
 _Group = cst.BaseExpression | None
 EVERY = "..."  # every axis of the mesh
+_SUMS = frozenset({"all_reduce", "reduce", "inference_all_reduce"})
 
 
 def summed_axes(program: Program, owner: Class) -> list[str]:
@@ -38,18 +39,36 @@ def _sums(program: Program, routine: Routine, seen: frozenset[cst.CSTNode]) -> I
     """The groups of the sums in a function and those that it calls, in its own words."""
     if routine.node in seen:
         return
+    called: set[cst.CSTNode] = set()
     for call in (n for n in nodes(routine.node.body) if isinstance(n, cst.Call)):
         name = program.resolve(call.func)
         last, _ = distributed(program, name)
-        if last in {"all_reduce", "reduce", "inference_all_reduce"}:
+        if last in _SUMS:
+            called.add(call.func)
             yield next((a.value for a in call.args if a.keyword and a.keyword.value == "group"), _third(call))
             continue
         other, skipped = _callee(program, call, name)
         if other is None:
             continue
+        called.add(call.func)
         given = _arguments(other, call, skipped)
         for group in _sums(program, other, seen | {routine.node}):
             yield given.get(group.value, group) if isinstance(group, cst.Name) else group
+
+    for n in nodes(routine.node.body):  # `reduce = sum_all if flag else sum_rows`
+        if isinstance(n, (cst.Name, cst.Attribute)) and n not in called and n not in _heads(called):
+            name = program.resolve(n)
+            other = program.called(name) if name.startswith("file:") else None
+            if distributed(program, name)[0] in _SUMS or (other and _is_summing(program, other, seen | {routine.node})):
+                yield cst.Ellipsis()
+
+
+def _is_summing(program: Program, routine: Routine, seen: frozenset[cst.CSTNode]) -> bool:
+    return next((True for _ in _sums(program, routine, seen)), False)
+
+
+def _heads(called: set[cst.CSTNode]) -> set[cst.CSTNode]:
+    return {n for func in called for n in nodes(func)}
 
 
 def _third(call: cst.Call) -> _Group:
@@ -80,7 +99,7 @@ def _told(program: Program, owner: Class, routine: Routine | None, group: _Group
     """A group in the words of a method, as forward can say it."""
     if group is None or literal(group) is None or code(group).endswith(("group.WORLD", "GroupMember.WORLD")):
         return "AXIS_NAME"
-    if routine is None or depth > 6:
+    if routine is None or depth > 6 or isinstance(group, cst.Ellipsis):
         return EVERY
     if isinstance(group, cst.Call):
         name = getter_name(program, group)
