@@ -1,10 +1,10 @@
-"""How many of megatron-core's Functions with collectives `fnjax port` ports: numbers of four gloo processes beside JAX's.
+"""How many of megatron-core's Functions with collectives `fnjax port` ports: four gloo processes beside four devices.
 
     python benchmarks/port_devices.py FOLDER
 
-FOLDER is where megatron-core 0.16.1 lies unpacked: `pip download --no-deps megatron-core==0.16.1` and unzip. Its Functions
-are ported as one folder, and each runs in PyTorch and in JAX in three modes; see fnjax/port/compare/devices.py. Equal means
-within 1e-6 of the largest value.
+FOLDER is where megatron-core 0.16.1 lies unpacked: `pip download --no-deps megatron-core==0.16.1` and unzip. Its
+Functions are ported as one folder, and each runs in PyTorch and in JAX in three modes; see
+fnjax/port/compare/devices.py. Equal means within 1e-6 of the largest value.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(folder: str) -> int:
             equal = not error and float(worst) <= 1e-6
             cls = name.split(" ")[0]
             good[cls] = good.get(cls, True) and equal
-            words.append(f"{mode} {'equal' if equal else error and error[:300] or found[mode]}")
+            words.append(f"{mode} {'equal' if equal else (error and error[:300]) or found[mode]}")
         print(f"{name}: {'; '.join(words)}")
     print(f"{sum(good.values())} of {len(good)} classes are equal in all three modes")
     return 0 if sum(good.values()) >= len(good) - 1 else 1

@@ -1,4 +1,4 @@
-"""What ported code calls where PyTorch calls torch.distributed: collectives of jax.lax, for a Function inside shard_map.
+"""What ported code calls where PyTorch calls torch.distributed: collectives of jax.lax, inside shard_map.
 
 Where PyTorch passes a process group, these take the name of a mesh axis, or a tuple of names. They say which Function
 asks for an axis that is not there, and they keep two rules for gradients that `jax.lax` leaves to the caller: see
@@ -123,7 +123,7 @@ def axis_index(axis: Any) -> jax.Array:
 def vary(x: Any, axis: Any) -> Any:
     """An array as this device's own copy, whose gradient is a share of the total. The numbers are the same.
 
-    In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over the devices
+    In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over devices
     needs that here, too: where devices share `x` (`in_specs` of `P()`), JAX would sum what was summed. Without effect
     where `x` varies over the axis already, with `check_vma=False` and for what is no array.
 
@@ -347,8 +347,8 @@ def _divides(size: int, axis: Axis, what: str) -> None:
 def _running() -> tuple[str, bool]:
     """The Function whose method is running, and whether that is part of a backward.
 
-    What a backward applies is part of it, unless that is differentiated itself. The frames know it: keeping note of it at
-    each call would cost those who never ask.
+    What a backward applies is part of it, unless that is differentiated itself. The frames know it: keeping note of it
+    at each call would cost those who never ask.
     """
     name = ""
     frame: FrameType | None = sys._getframe(1)

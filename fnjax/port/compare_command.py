@@ -54,8 +54,8 @@ def add(commands: Any) -> None:
         "--devices",
         type=int,
         metavar="N",
-        help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, each "
-        "with arguments of its own; 'group' in --args is the process group, and the mesh axis",
+        help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, "
+        "each with arguments of its own; 'group' in --args is the process group, and the mesh axis",
     )
     parser.set_defaults(run=_compare)
 

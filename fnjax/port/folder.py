@@ -8,6 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import libcst as cst
@@ -55,7 +56,7 @@ def port_files(
     kept = dict(ported)
     for root in {roots[name] for name in kept}:
         codes = {name: made.code for name, made in kept.items() if roots[name] == root}
-        codes = with_shared_axes(codes, os.path.basename(os.path.abspath(root)))
+        codes = with_shared_axes(codes, Path(root).resolve().name)
         kept |= {name: replace(kept[name], code=text) for name, text in codes.items()}
     return {name: replace(made, code=made.code.replace("\n", plain[name][1])) for name, made in kept.items()}
 

@@ -1,4 +1,4 @@
-"""Functions whose arguments or results share memory, written out where they are called, before anything else is looked at.
+"""Functions whose arguments or results share memory, written out where they are called, before anything is looked at.
 
 What: a function of the file that gives a tensor and a view of it, `return x.view(-1), x`, and what such a pair is then
 given to: each of the two sees what is written to the other.
@@ -18,6 +18,7 @@ import libcst as cst
 from fnjax.port.located import Positions, children, nodes
 from fnjax.port.operations import code
 
+_METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 _VIEWS = frozenset(
     {"view", "view_as", "reshape", "squeeze", "unsqueeze", "transpose", "t", "flatten", "permute", "narrow"}
 )
@@ -40,11 +41,10 @@ def _straight(tree: cst.Module) -> Iterator[tuple[str, cst.FunctionDef]]:
             yield statement.name.value, statement
         elif isinstance(statement, cst.ClassDef):
             for inner in statement.body.body:
-                if isinstance(inner, cst.FunctionDef) and _is_straight(inner):
-                    if [code(d.decorator) for d in inner.decorators] == ["staticmethod"] and inner.name.value not in {
-                        *("forward", "backward", "vjp", "jvp", "vmap", "setup_context"),
-                    }:
-                        yield f"{statement.name.value}.{inner.name.value}", inner
+                if not isinstance(inner, cst.FunctionDef) or inner.name.value in _METHODS or not _is_straight(inner):
+                    continue
+                if [code(d.decorator) for d in inner.decorators] == ["staticmethod"]:
+                    yield f"{statement.name.value}.{inner.name.value}", inner
 
 
 def _is_straight(node: cst.FunctionDef) -> bool:
@@ -146,7 +146,9 @@ class _Inline(cst.CSTTransformer):
         given |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
         if set(given) != set(params):
             return None
-        bound = {code(t.target) for s in _small(callee) if isinstance(s, cst.Assign) for t in s.targets}
+        bound = {n for s in _small(callee) if isinstance(s, cst.Assign) for t in s.targets for n in _bound(t.target)}
+        others = [s.target for s in _small(callee) if isinstance(s, (cst.AugAssign, cst.AnnAssign))]
+        bound |= {n for target in others for n in _bound(target)}
         names: dict[str, str] = {}
         first: list[str] = []
         for name in [*params, *sorted(bound - set(params))]:
@@ -170,8 +172,8 @@ class _Inline(cst.CSTTransformer):
                 returned = statement.value.visit(_Renamed(names))
                 lines += _given(small.targets[0].target, returned)  # type: ignore[arg-type] # an expression
                 break
-            statement = statement.deep_clone().visit(_Renamed(names))  # type: ignore[assignment] # a statement
-            lines.append(cst.parse_statement(code(statement)))
+            renamed = statement.deep_clone().visit(_Renamed(names))
+            lines.append(cst.parse_statement(code(renamed)))
         return lines  # type: ignore[return-value] # lines
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as Located
@@ -189,6 +191,12 @@ class _Inline(cst.CSTTransformer):
             self.positions[one] = (position[0], position[1] + counter)
             counter += 1
             waiting.extend(children(one))
+
+
+def _bound(target: cst.BaseExpression) -> list[str]:
+    """The variables that an assignment binds; an entry or an attribute is none."""
+    names = _members(target) if isinstance(target, (cst.Name, cst.Tuple)) else []
+    return [n.strip("*() ") for n in names if "[" not in n and "." not in n]
 
 
 def _given(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from pathlib import Path
 from typing import Any
 
 GROUP = "\0group"  # in the place of arguments
@@ -27,21 +28,20 @@ def main(job: str, rank: int, count: int, store: str, result: str) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
-    with open(job, "rb") as file:
-        cases = pickle.load(file)
+    cases = pickle.loads(Path(job).read_bytes())
     spaces: dict[str, dict[str, Any]] = {}
-    found = []
+    found: list[dict[str, Any]] = []
     for case in cases:
         try:
             if case["setup"] not in spaces:
-                space = spaces[case["setup"]] = {"__name__": "setup"}
+                space: dict[str, Any] = {"__name__": "setup"}
                 exec(case["setup"], space)
+                spaces[case["setup"]] = space
             function = eval(case["expression"], spaces[case["setup"]])
             found.append({mode: _run(function, case, mode, rank) for mode in ("own", "shared")})
         except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
             found.append({"error": f"{type(e).__name__}: {e}"})
-    with open(result, "wb") as file:
-        pickle.dump(found, file)
+    Path(result).write_bytes(pickle.dumps(found))
     dist.destroy_process_group()
 
 
@@ -61,15 +61,9 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
         }
         # What it is given may be written to: a leaf may not.
         args = [
-            leaves[i] * 1
-            if i in case["chosen"]
-            else leaves[i]
-            if i in leaves
-            else dist.group.WORLD
-            if a == GROUP
-            else a
-            for i, a in enumerate(given)
+            leaves.get(i, dist.group.WORLD if isinstance(a, str) and a == GROUP else a) for i, a in enumerate(given)
         ]
+        args = [a * 1 if i in case["chosen"] else a for i, a in enumerate(args)]
         out = function(*args, **case["kwargs"])
         members = out if isinstance(out, (tuple, list)) else (out,)
         return [leaves[i] for i in case["chosen"]], [o for o in members if isinstance(o, torch.Tensor)]
@@ -82,7 +76,7 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
             vectors = [cotangent(output.shape, r, k, str(output.dtype)[6:]) for r in range(dist.get_world_size())]
             for vector in (vectors[rank], (sum(vectors) / len(vectors)).astype(vectors[0].dtype)):
                 leaves, again = called()
-                grads = torch.autograd.grad(again[k], leaves, torch.tensor(vector), allow_unused=True)
+                grads: Any = torch.autograd.grad(again[k], leaves, torch.tensor(vector), allow_unused=True)
                 row.append([None if g is None else g.numpy().copy() for g in grads])
         found["gradients"].append(row)
     return found

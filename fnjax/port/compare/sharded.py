@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,8 +24,7 @@ AXIS = "devices"
 
 def main(job: str, result: str) -> None:
     """Run the cases of a job, each in the three modes."""
-    with open(job, "rb") as file:
-        cases = pickle.load(file)
+    cases = pickle.loads(Path(job).read_bytes())
     spaces: dict[str, dict[str, Any]] = {}
     found = []
     for case in cases:
@@ -32,15 +32,15 @@ def main(job: str, result: str) -> None:
         for mode in MODES:
             try:
                 if case["setup"] not in spaces:
-                    space = spaces[case["setup"]] = {"__name__": "setup"}
+                    space: dict[str, Any] = {"__name__": "setup"}
                     exec(case["setup"], space)
+                    spaces[case["setup"]] = space
                 split = row.get("varying", {}).get("given", [])
                 row[mode] = run(eval(case["expression"], spaces[case["setup"]]), case, mode, split)
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
                 row[mode] = {"error": f"{type(e).__name__}: {e}"}
         found.append(row)
-    with open(result, "wb") as file:
-        pickle.dump(found, file)
+    Path(result).write_bytes(pickle.dumps(found))
 
 
 def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ one behind the other.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import libcst as cst
@@ -144,12 +145,10 @@ def streams(walk: Walk, node: cst.Call) -> Term | None:
         return Term(parse("None"), Value("static", name=STREAM))
     if name == "torch.cuda.current_device" and _as_device(walk, node):
         return Term(parse("None"), Value("static", name="instance:torch.device"))
-    func = node.func
-    if isinstance(func, cst.Attribute) and func.attr.value == "get_tensor" and isinstance(func.value, cst.Call):
-        if code(func.value.func).rpartition(".")[2] == "get_global_memory_buffer" and len(node.args) >= 2:
-            size, dtype = (code(fit(walk.expr(a.value).node, 1)) for a in node.args[:2])
-            walk.sink.imports.add("jnp")
-            return Term(parse(f"jnp.empty({size}, {dtype})"), Value("tensor", place=walk.fresh(node), rows=2))
+    if re.search(r"\bget_global_memory_buffer(__\w+)?\(\)\.get_tensor$", code(node.func)) and len(node.args) >= 2:
+        size, dtype = (code(fit(walk.expr(a.value).node, 1)) for a in node.args[:2])
+        walk.sink.imports.add("jnp")
+        return Term(parse(f"jnp.empty({size}, {dtype})"), Value("tensor", place=walk.fresh(node), rows=2))
     return None
 
 

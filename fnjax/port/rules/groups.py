@@ -33,10 +33,42 @@ _HANDED_ON = frozenset({"comm", "dist", "distributed", "torch_dist", "torch_dist
 _GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
 _GROUP_ATTRIBUTES = frozenset({"device_group", "cpu_group", "group", "process_group"})
 _KNOWN = frozenset(
-    "all_reduce reduce broadcast all_gather all_gather_into_tensor _all_gather_base reduce_scatter reduce_scatter_tensor "
-    "_reduce_scatter_base all_to_all all_to_all_single send recv isend irecv P2POp batch_isend_irecv barrier gather scatter "
-    "monitored_barrier get_rank get_world_size get_global_rank get_group_rank get_backend is_initialized is_available "
-    "new_group allgather_fn reduce_scatter_fn inference_all_reduce all_gather_object broadcast_object_list".split()
+    [
+        "all_reduce",
+        "reduce",
+        "broadcast",
+        "all_gather",
+        "all_gather_into_tensor",
+        "_all_gather_base",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "_reduce_scatter_base",
+        "all_to_all",
+        "all_to_all_single",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "P2POp",
+        "batch_isend_irecv",
+        "barrier",
+        "gather",
+        "scatter",
+        "monitored_barrier",
+        "get_rank",
+        "get_world_size",
+        "get_global_rank",
+        "get_group_rank",
+        "get_backend",
+        "is_initialized",
+        "is_available",
+        "new_group",
+        "allgather_fn",
+        "reduce_scatter_fn",
+        "inference_all_reduce",
+        "all_gather_object",
+        "broadcast_object_list",
+    ]
 )
 RANK = Value("tensor", "int", 0)
 SIZE = Value("static", "int")
@@ -65,7 +97,7 @@ def axis(walk: Walk, node: cst.BaseExpression | None) -> str:
     if text == "None":
         walk.sink.imports.add("AXIS_NAME")
         return "AXIS_NAME"
-    if text.endswith("AXIS_NAME") or text.endswith("AXIS_NAME)"):
+    if text.endswith(("AXIS_NAME", "AXIS_NAME)")):
         return text.removeprefix("(").removesuffix(")") if text.startswith("(") else text
     walk.sink.imports.add("AXIS_NAME")
     return f"{text} or AXIS_NAME"
@@ -128,9 +160,9 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
     if not walk.program.collective:
         return None
     func = node.func
-    if isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args:
-        if is_group(walk, func.value):
-            return _told(axis(walk, func.value), func.attr.value)
+    asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
+    if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
+        return _told(axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
     what = _getter(walk, node)
     if what:
         return _of_getter(walk, node, what)
@@ -189,12 +221,12 @@ def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
     if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", code(node)):
         return Term(parse(repr(name_of_operation(node.attr.value))), STATIC)
     attr = node.attr.value
-    if attr in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES and isinstance(node.value, cst.Call):
-        if _getter(walk, node.value) in {"group", "process_group"}:
-            if attr in _GROUP_ATTRIBUTES:
-                return walk.expr(node.value)
-            return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
-    return None
+    of = _getter(walk, node.value) if isinstance(node.value, cst.Call) else ""
+    if of not in {"group", "process_group"} or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
+        return None
+    if attr in _GROUP_ATTRIBUTES:
+        return walk.expr(node.value)
+    return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
 @expression(cst.Name)

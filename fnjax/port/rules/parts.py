@@ -89,7 +89,7 @@ def set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     known = walk.state.variables.get(target.value.value)
     if known is None or not isinstance(index, cst.Index) or known.kind != "static":
         return None
-    if known.parts is None and known.element is None or not walk.expr(index.value).value.is_tensor:
+    if (known.parts is None and known.element is None) or not walk.expr(index.value).value.is_tensor:
         return None
     new = walk.expr(node.value)
     walk.sink.imports.add("collectives")

@@ -1,7 +1,7 @@
 """Which Functions sum a gradient over the devices, and over which mesh axis.
 
-PyTorch's processes have copies of their own of everything. A backward that sums gradients over them needs a forward that
-says so: `x = collectives.vary(x, axis)`. The axis is the group of the sum, as it is called where forward begins.
+PyTorch's processes have copies of their own of everything. A backward that sums gradients over them needs a forward
+that says so: `x = collectives.vary(x, axis)`. The axis is the group of the sum, as it is called where forward begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SUMS = frozenset({"all_reduce", "reduce", "inference_all_reduce"})
 
 
 def summed_axes(program: Program, owner: Class) -> list[str]:
-    """The texts of the mesh axes over which the backward of a class sums, as its forward can say them when it begins."""
+    """The texts of the mesh axes over which the backward of a class sums, as its forward says them when it begins."""
     found: list[str] = []
     if not program.collective:
         return found
