@@ -50,14 +50,14 @@ def xor_sum(input, axis=None, keep_dims=False):
 def _extreme(largest):
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
-        if input.dtype.kind == "f" and input.dtype.primitive_bitwidth < 32:
-            input = values.cast(input, types.float32)
-        elif input.dtype.kind in "iub":
-            input = _widened(input)
+        if input.dtype.primitive_bitwidth < 32 and (not return_indices or input.dtype is types.bfloat16):
+            input = values.cast(input, types.float32 if input.dtype.kind == "f" else types.int32)
         if return_indices:
-            value = operate(input, axis, keep_dims=keep_dims)
             where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
-            return value, where
+            return extreme(input, axis, keep_dims), where
+        return extreme(input, axis, keep_dims)
+
+    def extreme(input, axis, keep_dims):
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":  # NaN loses, as in tl.maximum

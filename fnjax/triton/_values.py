@@ -207,11 +207,20 @@ def as_tensor(value, kind=None):
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
-def meet(a, b, division=False):
-    """Both operands in the type that they meet in, and that type."""
+def meet(a, b, division=False, weak=True):
+    """Both operands in the type that they meet in, and that type.
+
+    A number of Python's takes the type of the tensor, unless it is not `weak`: comparisons, `minimum` and `maximum` make
+    it a tensor of int32 or float32 first (core.py of Triton 3.5).
+    """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
     kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
-    kind = types.promote(*kinds, *numbers, division=division)
+    kind = types.promote(*kinds, *(n and weak for n in numbers), division=division)
+    if weak and kind.kind in "iu" and kind is not types.int1:
+        limits = np.iinfo(kind.array)
+        for x, n in zip((a, b), numbers, strict=True):
+            if n and not limits.min <= _plain(x) <= limits.max:
+                raise ValueError(f"the number {_plain(x)} is out of the range of {kind}: convert the tensor with .to()")
     return as_tensor(a, kind), as_tensor(b, kind), kind
 
 
@@ -376,7 +385,7 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 def compare(name, a, b):
     """A comparison: of forms, a list of forms that must not be negative."""
-    a, b, kind = meet(a, b)
+    a, b, kind = meet(a, b, weak=False)
     if kind.kind in "iu" and a.form is not None and b.form is not None and name in ("less", "less_equal", "greater", "greater_equal", "equal"):
         difference = a.form.plus(b.form.negated())
         found = {

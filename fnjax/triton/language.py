@@ -203,7 +203,7 @@ def _pairwise(name):
     def operate(x, y, propagate_nan=None):
         if not isinstance(x, tensor) and not isinstance(y, tensor):
             return getattr(builtins, name[:3])(x, y)
-        x, y, kind = values.meet(x, y)
+        x, y, kind = values.meet(x, y, weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
             use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
