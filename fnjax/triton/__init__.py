@@ -5,12 +5,14 @@ from fnjax.triton._state import KernelError as KernelError
 from fnjax.triton._tuning import Config as Config
 from fnjax.triton._tuning import autotune as autotune
 from fnjax.triton._tuning import heuristics as heuristics
+from fnjax.triton.language import extra as extra
+from fnjax.triton.language import math as math
 from fnjax.triton.launch import JITFunction as JITFunction
 from fnjax.triton.launch import jit as jit
 
 
 def cdiv(x: int, y: int) -> int:
-    """x / y, rounded up."""
+    """X / y, rounded up."""
     return -(-x // y)
 
 
