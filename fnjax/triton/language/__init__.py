@@ -1,6 +1,7 @@
 """triton.language for kernels that JAX runs: `import fnjax.triton.language as tl`."""
 
 import builtins
+import importlib
 import operator
 
 import jax
@@ -488,4 +489,6 @@ setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 
 
 
 def __getattr__(name):
+    if name in ("math", "extra"):  # they are made of this module
+        return importlib.import_module(f"fnjax.triton.language.{name}")
     raise AttributeError(f"fnjax.triton.language has no {name}")
