@@ -14,7 +14,9 @@ from fnjax.triton._source import Source
 
 MAKING = frozenset({"fnjax.triton.jit", "fnjax.triton.autotune", "fnjax.triton.heuristics"})
 # What wrappers of kernels ask Triton for; all else of it is a finding.
-PROVIDED = frozenset({*MAKING, *(f"fnjax.triton.{n}" for n in ("Config", "cdiv", "next_power_of_2", "processor_count"))})
+PROVIDED = frozenset(
+    {*MAKING, *(f"fnjax.triton.{n}" for n in ("Config", "cdiv", "next_power_of_2", "processor_count"))}
+)
 LANGUAGE = "fnjax.triton.language"
 
 

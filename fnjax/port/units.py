@@ -128,9 +128,7 @@ def is_import(node: cst.CSTNode) -> bool:
 def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
     """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return statement in program.kernel_nodes or (
-        isinstance(small, cst.Assign) and small.value in program.kernel_nodes
-    )
+    return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
 
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:

@@ -30,7 +30,9 @@ def launched(walk: Walk, node: cst.Call) -> Term | None:
     if kernel is None:
         if name.startswith("file:") or not walk.program.kernels:
             return None
-        message = f"{code(node.func.value)} is launched, and is no kernel of the file by that name: launch it by its name"
+        message = (
+            f"{code(node.func.value)} is launched, and is no kernel of the file by that name: launch it by its name"
+        )
         raise Stop(node, "unknown", message)
     walk.called.add(name)
     taken: dict[str, cst.Arg] = {}
@@ -46,7 +48,9 @@ def launched(walk: Walk, node: cst.Call) -> Term | None:
     made = node.with_changes(func=node.func.with_changes(slice=grid), args=args)
     stored = tuple(kernel.stored)
     if any(n not in taken for n in stored) and any(a.star for a in node.args):
-        message = f"the kernel {kernel.name} stores to {', '.join(stored)}, which * or ** may give: name them in the launch"
+        message = (
+            f"the kernel {kernel.name} stores to {', '.join(stored)}, which * or ** may give: name them in the launch"
+        )
         raise Stop(node, "alias", message)
     if not stored:
         return Term(made, UNKNOWN)
