@@ -41,8 +41,7 @@ if _typing.TYPE_CHECKING:
     from fnjax.triton.launch import JITFunction as JITFunction
     from fnjax.triton.launch import jit as jit
 else:
-    __all__ = [*_HOMES]
-    __all__ += ["cdiv", "language", "next_power_of_2", "processor_count"]
+    __all__ = sorted({*_HOMES, "cdiv", "language", "next_power_of_2", "processor_count"})
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 
     def __getattr__(name):

@@ -5,7 +5,7 @@ and the wrapper's variables take it. Strides are those of a row-major array, whi
 Before: `scale_kernel[grid](x, out, x.numel(), BLOCK=128)`
 After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
 Safety: which parameters a kernel may write through is read from its text, helpers included; the order is fnjax.triton's.
-Limits: a kernel that is no name of the file, and arguments that `*` or `**` give to what is stored to, are findings.
+Limits: a kernel that is no name of the file, and what is stored to and given by `*` or `**`, are findings.
 """
 
 from __future__ import annotations
