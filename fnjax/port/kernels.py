@@ -54,7 +54,7 @@ def collect_kernels(program: Program) -> None:
         found = program.source.last(inner) if inner else None
         if found is not None and found.function is not None and name not in program.kernels:
             program.kernels[name] = Kernel(program, found.function)
-            program.kernel_nodes |= {found.function, definitions[-1].value}
+            program.kernel_nodes.update(n for n in (found.function, definitions[-1].value) if n is not None)
 
 
 def _makes(program: Program, node: cst.BaseExpression) -> bool:

@@ -41,7 +41,8 @@ if _typing.TYPE_CHECKING:
     from fnjax.triton.launch import JITFunction as JITFunction
     from fnjax.triton.launch import jit as jit
 else:
-    __all__ = sorted({*_HOMES, "cdiv", "language", "next_power_of_2", "processor_count"})
+    __all__ = ["Config", "JITFunction", "KernelError", "autotune", "cdiv", "heuristics", "jit", "language"]
+    __all__ += ["next_power_of_2", "processor_count"]
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 
     def __getattr__(name):

@@ -4,7 +4,7 @@ What: a kernel keeps its text, and its imports become fnjax.triton's. A launch g
 and the wrapper's variables take it. Strides are those of a row-major array, which all of JAX's are to a kernel.
 Before: `scale_kernel[grid](x, out, x.numel(), BLOCK=128)`
 After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
-Safety: which parameters a kernel may write through is read from its text, helpers included; the order is fnjax.triton's.
+Safety: which parameters a kernel may write through is read from its text, helpers included.
 Limits: a kernel that is no name of the file, and what is stored to and given by `*` or `**`, are findings.
 """
 
