@@ -1,4 +1,4 @@
-"""Seconds that Triton's interpreter takes for the launches of benchmarks.triton, as JSON by name.
+"""Seconds that Triton's interpreter takes for the launches of benchmarks.triton_speed, as JSON by name.
 
 python -m benchmarks.triton_interpreter [NAME ...]
 

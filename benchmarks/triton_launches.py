@@ -1,4 +1,4 @@
-"""The launches that benchmarks.triton times, in terms that Triton's interpreter and fnjax.triton both take.
+"""The launches that benchmarks.triton_speed times, in terms that Triton's interpreter and fnjax.triton both take.
 
 The kernels are those of the tests. Nothing here imports JAX or Triton.
 """

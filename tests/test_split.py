@@ -228,6 +228,24 @@ def test_one_second_half_for_all():
     assert len(compiled) == 1
 
 
+def test_compiled_apart():
+    """What split_vjp returns leaves jit: forward and both halves are three programs, each compiled once."""
+    compiled = []
+
+    def counted(name, f):
+        return jax.jit(lambda *args: (compiled.append(name), f(*args))[1])
+
+    forward = counted("forward", lambda w, x: fnjax.split_vjp(block, w, x))
+    first, second = (counted(name, lambda half, given: half(given)) for name in ("input", "weight"))
+    for scale in (1.0, 2.0, 3.0):
+        x = BATCH * scale
+        out, backward_input, backward_weight = forward(W, x)
+        grad_inputs, pending = first(backward_input, x)
+        got = out, second(backward_weight, pending), grad_inputs
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), got, by_vjp(block, W, x, x))
+    assert compiled == ["forward", "input", "weight"]
+
+
 def test_captured():
     """What f closes over is pending, too: another scale or mask per microbatch is not that of the first."""
     seconds = []

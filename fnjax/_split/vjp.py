@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,9 +22,6 @@ from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, n
 from fnjax._jax.versions import open_jaxpr, varying
 from fnjax._messages import split as messages
 
-BackwardInput = Callable[[Any], tuple[Any, Any]]
-BackwardWeight = Callable[[Any], Any]
-
 
 def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
     """`jax.vjp` whose backward pass is cut in two: gradients for the inputs now, those for the weights later.
@@ -33,8 +31,9 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     halves need, the first computes and hands on. A scan in `f` becomes a scan in each half; a Function is split as
     the operations of its `backward` allow.
 
-    `f` is traced, as under `jax.jit`. `backward_weight` holds no arrays: that of one call of `split_vjp` serves all
-    calls with the same function and shapes, so one `jax.jit(backward_weight)` is compiled once.
+    `f` is traced, as under `jax.jit`. All that comes back is a pytree: `jax.jit(partial(split_vjp, f))` is a forward
+    pass, and a compiled function may take `backward_input` and a cotangent. `backward_weight` holds no arrays: that of
+    one call serves all calls with the same function and shapes, so one `jax.jit(backward_weight)` is compiled once.
 
     Args:
         f: (weights, inputs) → any pytree of arrays.
@@ -102,44 +101,71 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
 
     traced = trace("split_vjp", forward, *values)
     leaves, residuals = traced(traced.captured, *values)
-    (structure, types), (first, second, pending_types) = outputs[0], halves[0]
-    n = sum(moving[n_weights:])
+    (structure, types), (first, second, pending) = outputs[0], halves[0]
     key = _read_key((traced.jaxpr, first, second), form[0], moving[:n_weights])
-
-    def backward_input(cotangent: Any) -> tuple[Any, Any]:
-        cotangents = _check_cotangent(cotangent, structure, types)
-        results = jaxpr_as_fun(first)(*residuals, *cotangents)
-        return _spread(form[1], moving[n_weights:], results[:n]), Pending(results[n:], key)
-
-    def backward_weight(pending: Any) -> Any:
-        if not isinstance(pending, Pending) or pending.key != key:
-            raise messages.pending(f"what backward_input returned ({key})", describe(pending))
-        for at, (x, expected) in enumerate(zip(pending.arrays, pending_types, strict=True)):
-            if x.shape != expected.shape or x.dtype != expected.dtype:
-                raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
-        return _spread(form[0], moving[:n_weights], jaxpr_as_fun(second)(*pending.arrays))
-
-    return structure.unflatten(leaves), backward_input, backward_weight
+    program = _Program(key, first, second, structure, types, pending, form, (moving[:n_weights], moving[n_weights:]))
+    return structure.unflatten(leaves), BackwardInput(residuals, program), BackwardWeight((), program)
 
 
-@jax.tree_util.register_pytree_node_class
-class Pending:
-    """What the gradients of the weights are made of: arrays, and the name of the program that makes them."""
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """Both halves of a backward pass, equal to any other of its name."""
 
-    def __init__(self, arrays: Sequence[Any], key: str) -> None:
-        self.arrays, self.key = list(arrays), key
+    key: str
+    first: Any
+    second: Any
+    structure: Any  # of the output
+    types: Sequence[Any]  # of its leaves
+    pending: Sequence[Any]  # the types of what the first half hands on
+    form: Sequence[Split]  # of weights and inputs
+    moving: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
-    def tree_flatten(self) -> tuple[list[Any], str]:
-        """The arrays, and the name."""
-        return self.arrays, self.key
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and self.key == other.key
 
-    @classmethod
-    def tree_unflatten(cls, key: str, arrays: Sequence[Any]) -> Pending:
-        """The reverse."""
-        return cls(arrays, key)
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class _Arrays:
+    """A pytree of some arrays, and of the program that they belong to."""
+
+    def __init__(self, arrays: Sequence[Any], program: _Program) -> None:
+        self.arrays, self.program = list(arrays), program
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_node(cls, lambda self: (self.arrays, self.program), lambda p, xs: cls(xs, p))
 
     def __repr__(self) -> str:
-        return f"Pending({len(self.arrays)} arrays of {self.key})"
+        return f"{type(self).__name__}({len(self.arrays)} arrays of {self.program.key})"
+
+
+class BackwardInput(_Arrays):
+    """The first half, with what `f` saved."""
+
+    def __call__(self, cotangent: Any) -> tuple[Any, Pending]:
+        program = self.program
+        cotangents = _check_cotangent(cotangent, program.structure, program.types)
+        results = jaxpr_as_fun(program.first)(*self.arrays, *cotangents)
+        n = sum(program.moving[1])
+        return _spread(program.form[1], program.moving[1], results[:n]), Pending(results[n:], program)
+
+
+class Pending(_Arrays):
+    """What the gradients of the weights are made of."""
+
+
+class BackwardWeight(_Arrays):
+    """The second half, which holds no arrays."""
+
+    def __call__(self, pending: Any) -> Any:
+        program = self.program
+        if not isinstance(pending, Pending) or pending.program != program:
+            raise messages.pending(f"what backward_input returned ({program.key})", describe(pending))
+        for at, (x, expected) in enumerate(zip(pending.arrays, program.pending, strict=True)):
+            if x.shape != expected.shape or x.dtype != expected.dtype:
+                raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
+        return _spread(program.form[0], program.moving[0], jaxpr_as_fun(program.second)(*pending.arrays))
 
 
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:

@@ -16,12 +16,14 @@ from fnjax.port.operations import support
 from fnjax.port.program import Program
 
 _LIBRARIES = {"numpy", "scipy"}  # what the source imports of them stays where the output reads it
+_MODULES = {"fnjax.triton", "fnjax.triton.language"}
 _OURS = {
     "fnjax": "import fnjax",
     "collectives": "from fnjax import collectives",
     "jax": "import jax",
     "jnp": "import jax.numpy as jnp",
     "np": "import numpy as np",
+    "triton": "import fnjax.triton as triton",
     "math": "import math",
 }
 
@@ -120,6 +122,12 @@ def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: 
                     future.append(f"from __future__ import {name}")
                 elif name in read and name not in bound and (root in sys.stdlib_module_names or root in _LIBRARIES):
                     (third if root in _LIBRARIES else standard).add(_line(small, name, full))
+    for name in read - bound:
+        found = program.source.last(name)
+        if found is not None and found.imported.startswith("fnjax.triton"):
+            module, _, last = found.imported.rpartition(".")
+            whole = found.imported in _MODULES
+            third.add(f"import {found.imported} as {name}" if whole else _from(module, last, name))
     have = {line.rpartition(" ")[2] for line in standard | third}
     for name, line in _OURS.items():
         if name in read and name not in have:
@@ -149,6 +157,10 @@ def _line(node: cst.Import | cst.ImportFrom, name: str, full: str) -> str:
             if (alias.asname is None and alias.evaluated_name.split(".")[0] == name) or alias.evaluated_alias == name:
                 return f"import {alias.evaluated_name}" + (f" as {name}" if alias.asname else "")
     module, _, last = full.rpartition(".")
+    return _from(module, last, name)
+
+
+def _from(module: str, last: str, name: str) -> str:
     return f"from {module} import {last}" + (f" as {name}" if last != name else "")
 
 

@@ -12,6 +12,7 @@ import libcst as cst
 
 from fnjax.port.assembly import assembled
 from fnjax.port.depth import too_deep
+from fnjax.port.kernels import collect_kernels
 from fnjax.port.located import children
 from fnjax.port.naming import Source, bindings, bound_names, read_names
 from fnjax.port.operations import code, support
@@ -51,6 +52,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     returns,
     statements,
     trees,
+    triton_launches,
     versions,
 )
 from fnjax.port.rules.places import places_of_mask
@@ -189,6 +191,7 @@ def port_parsed(
     program = Program(source, _patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: evaluate(program, node)
+    collect_kernels(program)
     collect(program)
     _without_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]

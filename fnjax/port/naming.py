@@ -33,6 +33,7 @@ _CANONICAL = (
     ("torch._VariableFunctions.", "torch."),
     ("torch.ops.aten.", "torch."),
     ("numba.prange", "builtins.range"),
+    ("triton.", "fnjax.triton."),
 )
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
 _CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
@@ -42,6 +43,8 @@ _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "di
 
 def canonical(name: str) -> str:
     """The one name of something that torch shows under several."""
+    if name == "triton":
+        return "fnjax.triton"
     if name.startswith("torch.cuda.") and name.endswith("Tensor"):
         return "torch." + name.removeprefix("torch.cuda.")
     head, _, overload = name.rpartition(".")
@@ -61,7 +64,7 @@ def imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]
             if alias.asname:
                 yield code(alias.asname.name), canonical(full)
             else:
-                yield full.split(".")[0], full.split(".")[0]
+                yield full.split(".")[0], canonical(full.split(".")[0])
         return
     module = "." * len(statement.relative) + (code(statement.module) if statement.module else "")
     if isinstance(statement.names, cst.ImportStar):

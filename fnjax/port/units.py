@@ -125,7 +125,15 @@ def is_import(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
 
 
+def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
+    """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
+
+
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:
+    if is_kernel(program, statement):
+        return Unit(statement, [statement], Sink(), set())
     if only_compiles(program, statement):
         return Unit(statement, [], Sink(), set())
     walk = Walk(program, _module(statement), _changing(program, statement))

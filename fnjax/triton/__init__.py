@@ -1,19 +1,50 @@
 """Triton kernels as JAX functions: paste a kernel, change its imports, launch it, jit and differentiate it."""
 
-from fnjax.triton import language as language
-from fnjax.triton._state import KernelError as KernelError
-from fnjax.triton._tuning import Config as Config
-from fnjax.triton._tuning import autotune as autotune
-from fnjax.triton._tuning import heuristics as heuristics
-from fnjax.triton.launch import JITFunction as JITFunction
-from fnjax.triton.launch import jit as jit
+import importlib as _importlib
+import typing as _typing
+
+from fnjax._lazy import lazy as _lazy
+
+_HOMES = {
+    "Config": "fnjax.triton._tuning",
+    "JITFunction": "fnjax.triton.launch",
+    "KernelError": "fnjax.triton._state",
+    "autotune": "fnjax.triton._tuning",
+    "heuristics": "fnjax.triton._tuning",
+    "jit": "fnjax.triton.launch",
+}
 
 
 def cdiv(x: int, y: int) -> int:
-    """x / y, rounded up."""
+    """X / y, rounded up."""
     return -(-x // y)
 
 
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is not below n."""
     return 1 << (int(n) - 1).bit_length() if n > 0 else 1
+
+
+def processor_count() -> int:
+    """How many multiprocessors JAX's first device has, as wrappers ask it to size a grid; 64 where it has none."""
+    import jax
+
+    return getattr(jax.devices()[0], "core_count", None) or 64
+
+
+if _typing.TYPE_CHECKING:
+    from fnjax.triton import language as language
+    from fnjax.triton._state import KernelError as KernelError
+    from fnjax.triton._tuning import Config as Config
+    from fnjax.triton._tuning import autotune as autotune
+    from fnjax.triton._tuning import heuristics as heuristics
+    from fnjax.triton.launch import JITFunction as JITFunction
+    from fnjax.triton.launch import jit as jit
+else:
+    __all__ = ["Config", "JITFunction", "KernelError", "autotune", "cdiv", "heuristics", "jit", "language"]
+    __all__ += ["next_power_of_2", "processor_count"]
+    _attribute, __dir__ = _lazy(__name__, _HOMES)
+
+    def __getattr__(name):
+        """The rest, imported when it is asked for: the porter reads kernels without JAX."""
+        return _importlib.import_module("fnjax.triton.language") if name == "language" else _attribute(name)

@@ -75,10 +75,7 @@ def _in_turn(combine, memory, index, data):
 
 
 def _one_by_one(combine, pointer, memory, index, data):
-    if index.shape[0] == 1:
-        old = memory.at[index].get(mode="fill", fill_value=0)
-        new = memory.at[index].set(combine(old, data), mode="drop")
-    elif pointer.offset.form is not None and _distinct(pointer.offset.form):
+    if index.shape[0] == 1 or (pointer.offset.form is not None and _distinct(pointer.offset.form)):
         old = memory.at[index].get(mode="fill", fill_value=0)
         new = memory.at[index].set(combine(old, data), mode="drop")
     else:

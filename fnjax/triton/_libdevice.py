@@ -1,7 +1,5 @@
 """`tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`: functions of floats, by JAX's names."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +9,6 @@ from fnjax.triton import _values as values
 from fnjax.triton import language as _language
 from fnjax.triton._types import float32, int32
 from fnjax.triton._values import Tensor, as_tensor
-
-cuda = hip = libdevice = intrin = sys.modules[__name__]
 
 _ONE = {
     "exp": jnp.exp, "exp2": jnp.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": jnp.log2, "log10": jnp.log10,
@@ -28,7 +24,8 @@ _ONE = {
 _FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
 _FAST |= {"fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh"}
 _TWO = {"pow": jnp.power, "atan2": jnp.arctan2, "fmod": lax.rem, "hypot": jnp.hypot, "copysign": jnp.copysign}
-_TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "fdim": lambda a, b: jnp.maximum(a - b, 0), "nextafter": jnp.nextafter}
+_TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "nextafter": jnp.nextafter}
+_TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0)}
 _SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
 
 

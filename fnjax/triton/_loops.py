@@ -11,10 +11,19 @@ from jax import lax
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form, Sym, number
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._run import Undefined, block, evaluate, known_truth
+from fnjax.triton._run import LOOPS, Undefined, bind, block, evaluate, known_truth
 from fnjax.triton._state import current
 from fnjax.triton._values import (
-    Tensor, as_tensor, both, broadcast, canonical, cast, of_form, subtract, truth, where,
+    Tensor,
+    as_tensor,
+    both,
+    broadcast,
+    canonical,
+    cast,
+    of_form,
+    subtract,
+    truth,
+    where,
 )  # fmt: skip
 
 
@@ -120,10 +129,8 @@ def run_for(frame, node):
 
 
 def _unrolled(frame, node, items):
-    from fnjax.triton._run import _bind
-
     for item in items:
-        _bind(frame, node.target, item)
+        bind(frame, node.target, item)
         block(frame, node.body)
     return False
 
@@ -220,7 +227,14 @@ class _Loop:
                 elif isinstance(spec.step, str):
                     probe = Sym(jnp.zeros((), jnp.int32), 0, 0)
                     self.probes[name, len(parts)] = probe
-                    parts.append(Tensor(None, leaf.dtype, leaf.shape, form=dataclasses.replace(leaf.form, syms=(*leaf.form.syms, (probe, 1)))))
+                    parts.append(
+                        Tensor(
+                            None,
+                            leaf.dtype,
+                            leaf.shape,
+                            form=dataclasses.replace(leaf.form, syms=(*leaf.form.syms, (probe, 1))),
+                        )
+                    )
                 else:
                     parts.append(_advanced(leaf, spec, count))
             names[name] = rebuilt(self.initial[name], iter(parts))
@@ -323,7 +337,9 @@ class _Loop:
                     if leaf is None:
                         out.append(jnp.zeros(spec.data, canonical(spec.dtype)))
                     else:
-                        out.append(jnp.broadcast_to(_ranked(cast(leaf, spec.dtype).array(), len(spec.shape)), spec.data))
+                        out.append(
+                            jnp.broadcast_to(_ranked(cast(leaf, spec.dtype).array(), len(spec.shape)), spec.data)
+                        )
         return out
 
     def _restore(self):
@@ -357,7 +373,9 @@ class _Loop:
         def going_of(count):
             if distance is None:
                 return None
-            return distance > (of_form(_of_sym(count, stride), types.int32) if turns is not None else _counted(count, stride))
+            return distance > (
+                of_form(_of_sym(count, stride), types.int32) if turns is not None else _counted(count, stride)
+            )
 
         def attempt():
             def turn(k, carry):
@@ -391,7 +409,11 @@ class _Loop:
 
     def run_while(self, test):
         """Turns while the condition, which each turn asks anew, holds."""
-        first_names, first_buffers, first_written = dict(self.frame.names), list(self.state.buffers), set(self.state.written)
+        first_names, first_buffers, first_written = (
+            dict(self.frame.names),
+            list(self.state.buffers),
+            set(self.state.written),
+        )
         self.before, self.buffers, self.written = first_names, first_buffers, first_written
         for name, specs in self.specs.items():  # the number of turns is nobody's to know
             for leaf, spec in zip(leaves(self.initial[name]), specs, strict=True):
@@ -494,3 +516,6 @@ def _full(leaf):
         form = leaf.form
         return form.base.shape + tuple(n if s else 1 for n, s in zip(form.shape, form.strides, strict=True))
     return tuple(leaf.data.shape)
+
+
+LOOPS |= {ast.For: run_for, ast.While: run_while}

@@ -85,11 +85,12 @@ def pointer_to(buffer, element):
 def _truth_of(mask, shape):
     """The mask and the predicate that holds, as one truth, or None."""
     active = current().active
-    if mask is not None:
-        mask = broadcast(as_tensor(mask), shape) if np.broadcast_shapes(as_tensor(mask).shape, shape) == shape else as_tensor(mask)
-        mask = mask if active is None else both(mask, active)
-        return mask
-    return active
+    if mask is None:
+        return active
+    mask = as_tensor(mask)
+    if np.broadcast_shapes(mask.shape, shape) == shape:
+        mask = broadcast(mask, shape)
+    return mask if active is None else both(mask, active)
 
 
 def _plan(pointer, truth, length):
@@ -132,7 +133,11 @@ def load(pointer, mask=None, other=None):
             left = truth
     else:
         offsets = pointer.offset.array()
-        data = memory[jnp.clip(offsets, 0, memory.shape[0] - 1)] if memory.shape[0] else jnp.zeros(offsets.shape, memory.dtype)
+        data = (
+            memory[jnp.clip(offsets, 0, memory.shape[0] - 1)]
+            if memory.shape[0]
+            else jnp.zeros(offsets.shape, memory.dtype)
+        )
         value, left = Tensor(data, element, pointer.shape), truth
     if left is None:
         return broadcast(value, shape)

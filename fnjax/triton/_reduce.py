@@ -50,14 +50,14 @@ def xor_sum(input, axis=None, keep_dims=False):
 def _extreme(largest):
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
-        if input.dtype.kind == "f" and input.dtype.primitive_bitwidth < 32:
-            input = values.cast(input, types.float32)
-        elif input.dtype.kind in "iub":
-            input = _widened(input)
+        if input.dtype.primitive_bitwidth < 32 and (not return_indices or input.dtype is types.bfloat16):
+            input = values.cast(input, types.float32 if input.dtype.kind == "f" else types.int32)
         if return_indices:
-            value = operate(input, axis, keep_dims=keep_dims)
             where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
-            return value, where
+            return extreme(input, axis, keep_dims), where
+        return extreme(input, axis, keep_dims)
+
+    def extreme(input, axis, keep_dims):
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":  # NaN loses, as in tl.maximum
@@ -109,7 +109,9 @@ def _combined(combine_fn, kinds, shape):
         given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
         found = combine_fn(*given)
         found = found if isinstance(found, tuple) else (found,)
-        return tuple(jnp.broadcast_to(values.cast(f, k).array(), x.shape) for f, k, x in zip(found, kinds, a, strict=True))
+        return tuple(
+            jnp.broadcast_to(values.cast(f, k).array(), x.shape) for f, k, x in zip(found, kinds, a, strict=True)
+        )
 
     return combine
 
@@ -128,7 +130,7 @@ def reduce(input, axis, combine_fn, keep_dims=False):
     """What a combining function makes of the elements along an axis, halves first."""
     arrays, kinds, shape, several = _together(input)
     if axis is None:
-        arrays = [a.reshape(a.shape[:LEAD] + (-1,)) for a in arrays]
+        arrays = [a.reshape((*a.shape[:LEAD], -1)) for a in arrays]
         out, axis = ((1,) * len(shape) if keep_dims else ()), 0
     else:
         axis = axis % len(shape)
@@ -140,9 +142,14 @@ def reduce(input, axis, combine_fn, keep_dims=False):
         b = [lax.slice_in_dim(x, 1, 2 * half, 2, at) for x in arrays]
         joined = combine(tuple(a), tuple(b))
         if arrays[0].shape[at] % 2:
-            joined = [jnp.concatenate([j, lax.slice_in_dim(x, 2 * half, None, axis=at)], at) for j, x in zip(joined, arrays, strict=True)]
+            joined = [
+                jnp.concatenate([j, lax.slice_in_dim(x, 2 * half, None, axis=at)], at)
+                for j, x in zip(joined, arrays, strict=True)
+            ]
         arrays = list(joined)
-    found = tuple(_result(x.reshape(x.shape[:at] + x.shape[at + 1 :]), k, tuple(out)) for x, k in zip(arrays, kinds, strict=True))
+    found = tuple(
+        _result(x.reshape(x.shape[:at] + x.shape[at + 1 :]), k, tuple(out)) for x, k in zip(arrays, kinds, strict=True)
+    )
     return found if several else found[0]
 
 
@@ -170,5 +177,3 @@ def topk(x, k, dim=None):
     """The k largest along the last axis, largest first."""
     data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
     return Tensor(data, x.dtype, (*x.shape[:-1], k))
-
-

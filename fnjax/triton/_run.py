@@ -1,6 +1,7 @@
 """A kernel's body, run statement by statement: ifs on values become predicates, early returns end lanes."""
 
 import ast
+import contextlib
 import functools
 import operator
 from typing import Any
@@ -24,8 +25,10 @@ COMPARE = {
     ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
-UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+UNARY: dict = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 RETURN = "what is returned"
+LOOPS: dict = {}  # how a `for` and a `while` are run; filled by what knows how
+BUILTINS: dict = {}  # what stands for a function of Python's; filled by the language
 
 
 class Undefined:
@@ -53,9 +56,7 @@ class Frame:
 
 def plain(value):
     """A constexpr's value, or the value itself."""
-    from fnjax.triton.language import constexpr
-
-    return value.value if isinstance(value, constexpr) else value
+    return value.value if isinstance(value, types.constexpr) else value
 
 
 def call(source, names):
@@ -92,23 +93,17 @@ def _statement(frame, node, after):
     elif kind is ast.Assign:
         value = evaluate(frame, node.value)
         for target in node.targets:
-            _bind(frame, target, value)
+            bind(frame, target, value)
     elif kind is ast.AnnAssign:
         if node.value is not None:
-            _bind(frame, node.target, evaluate(frame, node.value))
+            bind(frame, node.target, evaluate(frame, node.value))
     elif kind is ast.AugAssign:
         old = evaluate(frame, ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
-        _bind(frame, node.target, binary(node.op, old, evaluate(frame, node.value)))
+        bind(frame, node.target, binary(node.op, old, evaluate(frame, node.value)))
     elif kind is ast.If:
         return _if(frame, node, after)
-    elif kind is ast.For:
-        from fnjax.triton._loops import run_for
-
-        return run_for(frame, node)
-    elif kind is ast.While:
-        from fnjax.triton._loops import run_while
-
-        return run_while(frame, node)
+    elif kind in LOOPS:
+        return LOOPS[kind](frame, node)
     elif kind is ast.Return:
         _return(frame, None if node.value is None else evaluate(frame, node.value))
         return True
@@ -132,7 +127,7 @@ def _return(frame, value):
     frame.returned = alive if frame.returned is None else either(frame.returned, alive)
 
 
-def _bind(frame, target, value):
+def bind(frame, target, value):
     if isinstance(target, ast.Name):
         frame.names[target.id] = plain(value)
     elif isinstance(target, ast.Tuple | ast.List):
@@ -140,7 +135,7 @@ def _bind(frame, target, value):
         if len(values) != len(target.elts):
             raise ValueError(f"{len(values)} values for {len(target.elts)} names")
         for one, given in zip(target.elts, values, strict=True):
-            _bind(frame, one, given)
+            bind(frame, one, given)
     else:
         raise SyntaxError("kernels assign to names only")
 
@@ -264,7 +259,7 @@ def _comprehension(frame, node):
         raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
     before, out = dict(frame.names), []
     for item in evaluate(frame, node.generators[0].iter):
-        _bind(frame, node.generators[0].target, item)
+        bind(frame, node.generators[0].target, item)
         if all(evaluate(frame, test) for test in node.generators[0].ifs):
             out.append(evaluate(frame, node.elt))
     frame.names = before
@@ -294,8 +289,8 @@ def attribute(frame, node):
 
 def _comparison(frame, node):
     left, found = evaluate(frame, node.left), None
-    for op, right in zip(node.ops, node.comparators, strict=True):
-        right = evaluate(frame, right)
+    for op, operand in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(frame, operand)
         result = COMPARE[type(op)](left, right)
         found = result if found is None else _and(found, result)
         left = right
@@ -307,7 +302,7 @@ def _and(a, b):
 
 
 def _logic(frame, node):
-    """`and` and `or`: of values a truth for each program, of constexprs Python's own, which may not look at the rest."""
+    """`and` and `or`: of values a truth for each program, of constexprs Python's own, which may skip the rest."""
     is_and, found = isinstance(node.op, ast.And), None
     for part in node.values:
         value = evaluate(frame, part)
@@ -341,8 +336,6 @@ def _ternary(frame, node):
 
 
 def _call(frame, node):
-    from fnjax.triton.language import BUILTINS
-
     function = evaluate(frame, node.func)
     args: list = []
     for argument in node.args:
@@ -354,10 +347,8 @@ def _call(frame, node):
     for keyword in node.keywords:
         value = evaluate(frame, keyword.value)
         named |= value if keyword.arg is None else {keyword.arg: value}
-    try:
+    with contextlib.suppress(TypeError):  # what has no hash is no builtin
         function = BUILTINS.get(function, function)
-    except TypeError:
-        pass
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno

@@ -31,7 +31,11 @@ def reshape(input, *shape, can_reorder=False):
             strides = iter([s for s, n in zip(form.strides, form.shape, strict=True) if n > 1])
             return form.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
 
-        return input.rearranged(shape, moved, lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + input.shape).reshape(data.shape[:LEAD] + shape))
+        return input.rearranged(
+            shape,
+            moved,
+            lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + input.shape).reshape(data.shape[:LEAD] + shape),
+        )
     if input.known and input.dtype.kind in "iu" and input.numel <= values.KNOWN_LIMIT:
         data = np.broadcast_to(values._aligned(input.data, input.ndim), input.data.shape[:LEAD] + input.shape)
         return values.of_data(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
@@ -67,13 +71,15 @@ def permute(input, *dims):
         raise ValueError(f"{tuple(dims)} is no order of the axes of a block of shape {input.shape}")
     shape = [input.shape[d] for d in dims]
     order = [*range(LEAD), *(LEAD + d for d in dims)]
-    return input.rearranged(shape, lambda form: form.reshaped(shape, [form.strides[d] for d in dims]), lambda data: data.transpose(order))
+    return input.rearranged(
+        shape, lambda form: form.reshaped(shape, [form.strides[d] for d in dims]), lambda data: data.transpose(order)
+    )
 
 
 def expand_dims(input, axis):
     """A new axis of size 1, or several."""
-    for one in sorted(axis if isinstance(axis, list | tuple) else [axis]):
-        one = one % (input.ndim + 1)
+    for given in sorted(axis if isinstance(axis, list | tuple) else [axis]):
+        one = given % (input.ndim + 1)
         input = input[tuple([slice(None)] * one + [None] + [slice(None)] * (input.ndim - one))]
     return input
 

@@ -6,8 +6,8 @@ import functools
 import inspect
 import textwrap
 
-WRITES = ("store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg")
-WRITES += ("atomic_cas",)
+ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
+WRITES = ("store", *(f"atomic_{name}" for name in ATOMICS))
 
 
 class Source:
@@ -65,8 +65,8 @@ def _is_constexpr(annotation):
 
 
 # Functions whose result points to where their first argument points.
-MOVED = ("make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "max_contiguous", "max_constancy", "cast")
-MOVED += ("broadcast_to", "expand_dims", "reshape", "view", "to")
+MOVED = {"make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "max_contiguous", "max_constancy"}
+MOVED |= {"cast", "broadcast_to", "expand_dims", "reshape", "view", "to"}
 
 
 def _roots(node, origins, source):
@@ -89,14 +89,12 @@ def _roots(node, origins, source):
 
 
 def _roots_of_call(node, origins, source):
-    from fnjax.triton.launch import JITFunction
-
-    called = _callee(source, node.func)
-    if isinstance(called, JITFunction):
-        if called.source is source:
-            return set()
-        names = dict(zip(called.source.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
-        given = [names[p] for p in called.source.returned if p in names]
+    called = _helper(source, node.func)
+    if called is source:
+        return set()
+    if called is not None:
+        names = dict(zip(called.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+        given = [names[p] for p in called.returned if p in names]
     else:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "where":
@@ -125,19 +123,16 @@ def _origins(source):
 
 
 def _stored(source, words=WRITES):
-    from fnjax.triton.launch import JITFunction
-
     origins = _origins(source)
     found = set()
     for node in ast.walk(source.node):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        called = _callee(source, node.func)
-        if isinstance(called, JITFunction) and called.source is not source:
-            names = dict(zip(called.source.parameters, node.args, strict=False))
-            names |= {k.arg: k.value for k in node.keywords}
-            for parameter in (called.source.stored if words is WRITES else called.source.pointed):
+        called = _helper(source, node.func)
+        if called is not None and called is not source:
+            names = dict(zip(called.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+            for parameter in called.stored if words is WRITES else called.pointed:
                 if parameter in names:
                     found |= _roots(names[parameter], origins, source)
         elif name in words:
@@ -146,7 +141,9 @@ def _stored(source, words=WRITES):
             elif node.args:
                 found |= _roots(node.args[0], origins, source)
             else:
-                found |= set().union(*(_roots(k.value, origins, source) for k in node.keywords if k.arg in ("pointer", "desc", "base")))
+                found |= set().union(
+                    *(_roots(k.value, origins, source) for k in node.keywords if k.arg in ("pointer", "desc", "base"))
+                )
     return [name for name in source.parameters if name in found]
 
 
@@ -168,6 +165,12 @@ def _callee(source, node):
     except (NameError, ValueError):
         return None
     return None
+
+
+def _helper(source, node):
+    """The source of the kernel or helper that is called, None of anything else."""
+    found = getattr(_callee(source, node), "source", None)
+    return found if isinstance(found, Source) else None
 
 
 def _is_module(source, node):

@@ -38,6 +38,11 @@ class State:
 _LOCAL = threading.local()
 
 
+def is_running():
+    """Whether a launch is being traced."""
+    return getattr(_LOCAL, "state", None) is not None
+
+
 def current():
     """The launch that is being traced."""
     found = getattr(_LOCAL, "state", None)

@@ -11,7 +11,9 @@ from fnjax.triton.launch import Kernel, grid_of
 class Config:
     """One choice of meta-parameters."""
 
-    def __init__(self, kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=None, ir_override=None, **rest):
+    def __init__(
+        self, kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=None, ir_override=None, **rest
+    ):
         self.kwargs, self.pre_hook = dict(kwargs), pre_hook
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
 
@@ -92,7 +94,9 @@ class Autotuner(Kernel):
         self.best_config = config
         clash = sorted(set(config.kwargs) & (set(named) | set(by_name)))
         if clash:
-            raise KernelError(f"kernel {self.source.name}: {', '.join(clash)} is given by the launch and by its autotuner")
+            raise KernelError(
+                f"kernel {self.source.name}: {', '.join(clash)} is given by the launch and by its autotuner"
+            )
         full = {**by_name, **named, **config.kwargs}
         changed = {}
         for name in self.reset_to_zero:
@@ -100,7 +104,9 @@ class Autotuner(Kernel):
                 changed[name] = jnp.zeros_like(full[name])
         hooks = [h for h in (self.pre_hook, config.pre_hook) if h is not None]
         if hooks:
-            held = {k: _Held(v) if hasattr(v, "shape") and hasattr(v, "dtype") else v for k, v in (full | changed).items()}
+            held = {
+                k: _Held(v) if hasattr(v, "shape") and hasattr(v, "dtype") else v for k, v in (full | changed).items()
+            }
             for hook in hooks:
                 hook(*([held, False] if len(inspect.signature(hook).parameters) > 1 else [held]))
             for k, v in held.items():

@@ -1,5 +1,7 @@
 """The types of triton.language, and how they promote each other: Triton's rules, which are not NumPy's."""
 
+import operator
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -31,6 +33,9 @@ class dtype:
     def is_ptr(self):
         return False
 
+    def is_bf16(self):
+        return self.name == "bfloat16"
+
     def is_block(self):
         return False
 
@@ -46,18 +51,12 @@ class dtype:
     def __repr__(self):
         return self.name
 
-    def __call__(self, value):
-        from fnjax.triton.language import cast
-
-        return cast(value, self)
-
 
 for _bits in (16, 32, 64):
     setattr(dtype, f"is_fp{_bits}", lambda self, bits=_bits: self.kind == "f" and self.name == f"float{bits}")
 for _bits in (1, 8, 16, 32, 64):
     setattr(dtype, f"is_int{_bits}", lambda self, bits=_bits: self.name == f"int{bits}")
     setattr(dtype, f"is_uint{_bits}", lambda self, bits=_bits: self.name == f"uint{bits}")
-dtype.is_bf16 = lambda self: self.name == "bfloat16"
 
 int1 = dtype("int1", "b", 1, bool)
 int8, int16, int32, int64 = (dtype(f"int{b}", "i", b, f"int{b}") for b in (8, 16, 32, 64))
@@ -163,3 +162,52 @@ def promote(a, b, a_is_number=False, b_is_number=False, division=False):
         return a if a.primitive_bitwidth > b.primitive_bitwidth else b
     unsigned, signed = (a, b) if a.is_int_unsigned() else (b, a)
     return unsigned if unsigned.primitive_bitwidth >= signed.primitive_bitwidth else signed
+
+
+class constexpr:
+    """A number, type or text that is known before the kernel runs; as an annotation, a parameter that is one."""
+
+    def __init__(self, value):
+        self.value = value.value if isinstance(value, constexpr) else value
+
+    def __repr__(self):
+        return f"constexpr[{self.value}]"
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __bool__(self):
+        return bool(self.value)
+
+    def __index__(self):
+        return operator.index(self.value)
+
+    def __int__(self):
+        return int(self.value)
+
+    def __float__(self):
+        return float(self.value)
+
+    def __getitem__(self, index):
+        return self.value[index]
+
+    def __call__(self, *args, **named):
+        """Of a type or a function that is a constexpr."""
+        return self.value(*args, **named)
+
+
+def _lifted(op, swapped):
+    def operate(self, other):
+        pair = (self.value, getattr(other, "value", other))
+        return constexpr(op(*(pair[::-1] if swapped else pair)))
+
+    return operate
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"):
+    setattr(constexpr, f"__{_name.strip('_')}__", _lifted(getattr(operator, _name), False))
+    setattr(constexpr, f"__r{_name.strip('_')}__", _lifted(getattr(operator, _name), True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(constexpr, f"__{_name}__", _lifted(getattr(operator, _name), False))
+for _name, _op in (("neg", operator.neg), ("invert", operator.invert)):
+    setattr(constexpr, f"__{_name}__", lambda self, op=_op: constexpr(op(self.value)))

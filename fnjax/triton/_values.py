@@ -86,7 +86,9 @@ class Tensor:
     def __bool__(self):
         value = self.uniform()
         if value is None:
-            raise TypeError("a value that differs between programs, or is traced, is asked for its truth in plain Python")
+            raise TypeError(
+                "a value that differs between programs, or is traced, is asked for its truth in plain Python"
+            )
         return bool(value)
 
     def __index__(self):
@@ -103,7 +105,7 @@ class Tensor:
             raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
         return float(value)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
         return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
@@ -128,7 +130,9 @@ class Tensor:
             raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
 
         def moved(form):
-            return form.reshaped(shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)])
+            return form.reshaped(
+                shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
+            )
 
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
 
@@ -207,11 +211,20 @@ def as_tensor(value, kind=None):
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
-def meet(a, b, division=False):
-    """Both operands in the type that they meet in, and that type."""
+def meet(a, b, division=False, weak=True):
+    """Both operands in the type that they meet in, and that type.
+
+    A number of Python's takes the type of the tensor, unless it is not `weak`: comparisons, `minimum` and `maximum`
+    make it a tensor of int32 or float32 first (core.py of Triton 3.5).
+    """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
     kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
-    kind = types.promote(*kinds, *numbers, division=division)
+    kind = types.promote(*kinds, *(n and weak for n in numbers), division=division)
+    if weak and kind.kind in "iu" and kind is not types.int1:
+        limits = np.iinfo(kind.array)
+        for x, n in zip((a, b), numbers, strict=True):
+            if n and not limits.min <= _plain(x) <= limits.max:
+                raise ValueError(f"the number {_plain(x)} is out of the range of {kind}: convert the tensor with .to()")
     return as_tensor(a, kind), as_tensor(b, kind), kind
 
 
@@ -302,7 +315,7 @@ def remainder(a, b):
     divisor = b.uniform() if kind.is_int() else None
     if a.form is not None and divisor and divisor > 0:
         low, high = a.form.limits()
-        if 0 <= low and high < divisor:
+        if low >= 0 and high < divisor:
             return of_form(a.form, kind)
     return compute(_remainder, kind, a, b)
 
@@ -376,8 +389,13 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 def compare(name, a, b):
     """A comparison: of forms, a list of forms that must not be negative."""
-    a, b, kind = meet(a, b)
-    if kind.kind in "iu" and a.form is not None and b.form is not None and name in ("less", "less_equal", "greater", "greater_equal", "equal"):
+    a, b, kind = meet(a, b, weak=False)
+    if (
+        kind.kind in "iu"
+        and a.form is not None
+        and b.form is not None
+        and name in ("less", "less_equal", "greater", "greater_equal", "equal")
+    ):
         difference = a.form.plus(b.form.negated())
         found = {
             "greater_equal": lambda: (difference,),
@@ -495,11 +513,22 @@ for _name, _function in {
     "lshift": lambda a, b: shift(a, b, True),
     "rshift": lambda a, b: shift(a, b, False),
 }.items():
-    setattr(Tensor, f"__{_name}__", lambda self, other, f=_function: f(self, other) if _operand(other) else NotImplemented)
+    setattr(
+        Tensor, f"__{_name}__", lambda self, other, f=_function: f(self, other) if _operand(other) else NotImplemented
+    )
     setattr(Tensor, f"__r{_name}__", _reflected(_function))
-for _name, _full in zip(("lt", "le", "gt", "ge", "eq", "ne"), ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"), strict=True):
-    setattr(Tensor, f"__{_name}__", lambda self, other, f=_full: compare(f, self, other) if _operand(other) else NotImplemented)
-Tensor.__neg__, Tensor.__invert__, Tensor.__pos__ = _negative, _invert, lambda self: self
+for _name, _full in zip(
+    ("lt", "le", "gt", "ge", "eq", "ne"),
+    ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    strict=True,
+):
+    setattr(
+        Tensor,
+        f"__{_name}__",
+        lambda self, other, f=_full: compare(f, self, other) if _operand(other) else NotImplemented,
+    )
+for _name, _function in (("neg", _negative), ("invert", _invert), ("pos", lambda self: self)):
+    setattr(Tensor, f"__{_name}__", _function)
 
 
 def _operand(value):

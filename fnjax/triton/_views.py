@@ -154,7 +154,7 @@ def _merged(axes):
 
 
 def _place(axes, at, offset, syms, limit, facts, outermost):
-    """The cuts from axis `at` on, how far into a row they reach, what they grant; None where rows run into each other."""
+    """The cuts from axis `at` on, how far into a row they reach, what they grant; None where rows overlap."""
     axis = axes[at]
     stride = axis.stride
     own = tuple((s, c // stride) for s, c in syms if c % stride == 0)

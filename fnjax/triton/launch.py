@@ -1,4 +1,4 @@
-"""`kernel[grid](*args, **meta)`: arguments are bound, memory is made of arrays, the kernel is run, what it wrote comes back."""
+"""`kernel[grid](*args, **meta)`: arguments are bound, the kernel is run on arrays, and what it wrote comes back."""
 
 import functools
 import inspect
@@ -13,17 +13,18 @@ from jax import lax
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import pointer_to
-from fnjax.triton._run import call
+from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
-from fnjax.triton._state import KernelError, NeedsSequence, State, entered
+from fnjax.triton._state import KernelError, NeedsSequence, State, entered, is_running
 from fnjax.triton._values import Tensor, as_tensor
 
 # Options of Triton's compiler: how fast, not what.
 OPTIONS = {
-    "num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "maxnreg",
-    "allow_fp8e4nv", "launch_cooperative_grid", "launch_pdl", "warmup", "device", "stream", "debug", "instrumentation_mode",
-    "cluster_dims", "extern_libs", "ptx_version", "sanitize_overflow", "device_type", "max_num_imprecise_acc_default",
-    "warp_size", "schedule_hint", "grid", "num_buffers_warp_spec", "num_consumer_groups", "reg_dec_producer", "reg_inc_consumer",
+    "num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim", "kpack",
+    "maxnreg", "allow_fp8e4nv", "launch_cooperative_grid", "launch_pdl", "warmup", "device", "stream", "debug",
+    "instrumentation_mode", "cluster_dims", "extern_libs", "ptx_version", "sanitize_overflow", "device_type",
+    "max_num_imprecise_acc_default", "warp_size", "schedule_hint", "grid", "num_buffers_warp_spec",
+    "num_consumer_groups", "reg_dec_producer", "reg_inc_consumer",
 }  # fmt: skip
 
 
@@ -34,6 +35,7 @@ class Launcher:
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args, **named):
+        """Launch the kernel."""
         return self.kernel.run(*args, grid=self.grid, **named)
 
 
@@ -71,17 +73,16 @@ class JITFunction(Kernel):
         return Source(self.fn)
 
     def __call__(self, *args, **named):
-        from fnjax.triton import _state
-
-        if getattr(_state._LOCAL, "state", None) is None:
+        """A call in the body of another kernel."""
+        if not is_running():
             raise KernelError(f"kernel {self.fn.__name__} is launched as {self.fn.__name__}[grid](...), not called")
         try:
-            bound = self.source.signature.bind(*args, **{k: v for k, v in named.items() if k not in OPTIONS or k in self.source.parameters})
+            bound = self.source.signature.bind(
+                *args, **{k: v for k, v in named.items() if k not in OPTIONS or k in self.source.parameters}
+            )
         except TypeError as error:
             raise TypeError(f"{self.fn.__name__}: {error}") from error
         bound.apply_defaults()
-        from fnjax.triton._run import plain
-
         names = {k: plain(v) for k, v in bound.arguments.items()}
         for name, value in names.items():
             if name in self.source.constants and isinstance(value, Tensor) and value.uniform() is not None:
@@ -113,7 +114,8 @@ def _launch(source, grid, given):
     for parameter in source.parameters:
         given[parameter] = _checked(name, parameter, given[parameter], parameter in source.constants)
     sizes = grid_of(name, grid, given)
-    arrays, names = [], {}
+    arrays: list = []
+    names: dict = {}
     seen: dict[int, int] = {}
     for parameter in source.parameters:
         value = given[parameter]
@@ -155,7 +157,9 @@ def _is_number(value):
 def _checked(kernel, parameter, value, constant):
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "numpy"):
-        raise KernelError(f"kernel {kernel} got a torch tensor as {parameter}: pass a JAX array (jnp.asarray(x.numpy()))")
+        raise KernelError(
+            f"kernel {kernel} got a torch tensor as {parameter}: pass a JAX array (jnp.asarray(x.numpy()))"
+        )
     if constant and isinstance(value, jax.core.Tracer):
         raise KernelError(
             f"kernel {kernel}: {parameter} is a tl.constexpr, but a traced value was given: pass a number of Python's, "
@@ -177,7 +181,9 @@ def grid_of(kernel, grid, given):
     except (TypeError, jax.errors.JAXTypeError):
         raise KernelError(f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's") from None
     if min(found) <= 0:
-        raise KernelError(f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do")
+        raise KernelError(
+            f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do"
+        )
     return found + (1,) * (LEAD - len(found))
 
 

@@ -56,16 +56,21 @@ def assert_as_expected(case, found):
         np.testing.assert_allclose(got, golden, rtol=0, atol=case.tolerance * largest, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [c if i % 4 == 0 else pytest.param(c, marks=pytest.mark.slow) for i, c in enumerate(CASES)],
+    ids=lambda case: case.name,
+)
 def test_a_launch_gives_what_tritons_interpreter_gives(case):
     """Under jit: whole numbers, comparisons, casts and Philox bit for bit, other floats within rounding."""
     arrays = {name: jnp.asarray(array) for name, array in case.arrays().items()}
     assert_as_expected(case, jax.jit(functools.partial(launch, case))(arrays))
 
 
-@pytest.mark.parametrize("case", FIRST.values(), ids=lambda case: case.name)
+@pytest.mark.slow  # operation by operation each is compiled
+@pytest.mark.parametrize("case", list(FIRST.values())[::8], ids=lambda case: case.name)
 def test_a_launch_outside_of_jit(case):
-    """The same with arrays that have values: one launch of each kernel."""
+    """The same with arrays that have values: one launch of every eighth kernel."""
     arrays = {name: jnp.asarray(array) for name, array in case.arrays().items()}
     assert_as_expected(case, launch(case, arrays))
 
@@ -89,7 +94,8 @@ def test_numbers_may_be_traced():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_source_tells_what_is_stored_to(case):
     """`kernel.stores` names the parameters that stores and atomics of any branch and helper may write."""
-    stored = [name for name in kernel_of(case).stores if not isinstance(case.arguments[name], Same)]
+    given = case.arguments
+    stored = [n for n in kernel_of(case).stores if given[n] is not None and not isinstance(given[n], Same)]
     assert stored == case.outs
 
 

@@ -105,7 +105,7 @@ def test_derivative_of_attention_is_its_backward_kernel(causal):
         own = pullback((do, jnp.zeros_like(lse)))
         rows = heads * length
         delta = attention.delta_kernel[(-(-rows // 16),)](out, do, empty(heads, length), rows, BLOCK_M=16, D=d)
-        outs = [jnp.empty_like(q)] * 3
+        outs = [jnp.empty_like(q) for _ in range(3)]  # one array thrice would be one buffer
         options = {"CAUSAL": causal, "BLOCK_M": 16, "BLOCK_N": 16, "D": d}
         by_hand = attention.backward_kernel[(3, heads)](q, k, v, do, lse, delta, *outs, *last, **options)
         return own, by_hand

@@ -111,3 +111,8 @@ def _rearrange(tensor, pattern, reduction=None, **sizes):
             x = jnp.broadcast_to(x[..., None], (*x.shape, sizes[name]))
             names.append(name)
     return x.transpose([names.index(name) for name in kept]).reshape([math.prod(sizes[n] for n in g) for g in right])
+
+
+def _strides(x):
+    """How far apart the entries of each axis lie in a row-major array, in entries."""
+    return tuple(math.prod(x.shape[axis + 1 :]) for axis in range(x.ndim))

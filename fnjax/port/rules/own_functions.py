@@ -203,7 +203,7 @@ def _returned(
         raise Stop(node, "alias", message)
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
-        return _given_back(walk, node, made, routine.gives, taken)
+        return give_back(walk, node, made, routine.gives, taken)
     star = routine.node.params.star_arg
     if isinstance(star, cst.Param) and star.name.value in writes:
         others = [p for a in node.args if a not in taken.values() for p in places(walk.expr(a.value).value)]
@@ -271,7 +271,7 @@ def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
     return shared and walk.live(name) and not unpacked(walk, name, value, place)
 
 
-def _given_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
+def give_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
     """The call of a function that returns what it wrote to: the caller's variables take it."""
     new: dict[str, cst.BaseExpression] = {gives[0]: made}
     if len(gives) > 1:

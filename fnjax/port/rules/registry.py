@@ -24,6 +24,7 @@ ORDER = (
     "trees",
     "numpy_calls",
     "python_calls",
+    "triton_launches",
     "own_functions",
     "custom_operators",
     "numbers",

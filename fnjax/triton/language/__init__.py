@@ -1,6 +1,7 @@
 """triton.language for kernels that JAX runs: `import fnjax.triton.language as tl`."""
 
 import builtins
+import importlib
 import operator
 
 import jax
@@ -15,68 +16,66 @@ from fnjax.triton import _values as values
 from fnjax.triton._blocks import advance, load_block, make_block_ptr, make_tensor_descriptor, store_block
 from fnjax.triton._forms import LEAD, Form, Sym
 from fnjax.triton._loops import Range
-from fnjax.triton._reduce import argmax, argmin, associative_scan, cumprod, cumsum, max, min, reduce, sort, sum, topk, xor_sum
-from fnjax.triton._state import current
-from fnjax.triton._types import (
-    bfloat16, dtype, float16, float32, float64, float8e4b8, float8e4b15, float8e4nv, float8e5, float8e5b16, int1, int8,
-    int16, int32, int64, pointer_type, uint8, uint16, uint32, uint64,
+from fnjax.triton._reduce import (
+    argmax,
+    argmin,
+    associative_scan,
+    cumprod,
+    cumsum,
+    max,
+    min,
+    reduce,
+    sort,
+    sum,
+    topk,
+    xor_sum,
+)
+from fnjax.triton._run import BUILTINS
+from fnjax.triton._shapes import (
+    broadcast,
+    broadcast_to,
+    cat,
+    expand_dims,
+    flip,
+    gather,
+    histogram,
+    interleave,
+    join,
+    permute,
+    ravel,
+    reshape,
+    split,
+    trans,
+    view,
 )  # fmt: skip
+from fnjax.triton._state import current
 from fnjax.triton._types import as_type as _as_type
+from fnjax.triton._types import (
+    bfloat16,
+    constexpr,
+    dtype,
+    float8e4b8,
+    float8e4b15,
+    float8e4nv,
+    float8e5,
+    float8e5b16,
+    float16,
+    float32,
+    float64,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    pointer_type,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)  # fmt: skip
 from fnjax.triton._types import promote as _promote
 from fnjax.triton._values import Tensor as tensor
 from fnjax.triton._values import as_tensor as _as_tensor
-
-from fnjax.triton._shapes import (
-    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape, split, trans, view,
-)  # fmt: skip
-
-
-class constexpr:
-    """A number, type or text that is known before the kernel runs; as an annotation, a parameter that is one."""
-
-    def __init__(self, value):
-        self.value = value.value if isinstance(value, constexpr) else value
-
-    def __repr__(self):
-        return f"constexpr[{self.value}]"
-
-    def __hash__(self):
-        return hash(self.value)
-
-    def __bool__(self):
-        return bool(self.value)
-
-    def __index__(self):
-        return operator.index(self.value)
-
-    def __int__(self):
-        return int(self.value)
-
-    def __float__(self):
-        return float(self.value)
-
-    def __getitem__(self, index):
-        return self.value[index]
-
-    def __call__(self, *args, **named):
-        return self.value(*args, **named)
-
-
-def _lifted(op, swapped):
-    def operate(self, other):
-        pair = (self.value, getattr(other, "value", other))
-        return constexpr(op(*(pair[::-1] if swapped else pair)))
-
-    return operate
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"):
-    setattr(constexpr, f"__{_name.strip('_')}__", _lifted(getattr(operator, _name), False))
-    setattr(constexpr, f"__r{_name.strip('_')}__", _lifted(getattr(operator, _name), True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(constexpr, f"__{_name}__", _lifted(getattr(operator, _name), False))
-for _name in ("neg", "invert"):
-    setattr(constexpr, f"__{_name}__", lambda self, op=getattr(operator, _name): constexpr(op(self.value)))
 
 const = pointer_type
 
@@ -151,7 +150,16 @@ def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
 # ------------------------------------------------------------------------------------------------------ memory
 
 
-def load(pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="", eviction_policy="", volatile=False):
+def load(
+    pointer,
+    mask=None,
+    other=None,
+    boundary_check=(),
+    padding_option="",
+    cache_modifier="",
+    eviction_policy="",
+    volatile=False,
+):
     """What is at an address; where the mask does not hold, `other`."""
     if hasattr(pointer, "block_shape"):
         return load_block(pointer, boundary_check, padding_option)
@@ -193,7 +201,7 @@ def atomic_cas(pointer, cmp, val, sem=None, scope=None):
 
 
 def where(condition, x, y):
-    """x where the condition holds, else y."""
+    """X where the condition holds, else y."""
     if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
         return memory.Choice(values.truth(condition), x, y)
     return values.where(condition, x, y)
@@ -203,7 +211,7 @@ def _pairwise(name):
     def operate(x, y, propagate_nan=None):
         if not isinstance(x, tensor) and not isinstance(y, tensor):
             return getattr(builtins, name[:3])(x, y)
-        x, y, kind = values.meet(x, y)
+        x, y, kind = values.meet(x, y, weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
             use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
@@ -243,7 +251,7 @@ def abs(x):
 
 
 def fma(x, y, z):
-    """x * y + z."""
+    """X * y + z."""
     return x * y + z
 
 
@@ -268,7 +276,7 @@ def sigmoid(x):
 
 
 def fdiv(x, y, ieee_rounding=False):
-    """x / y."""
+    """X / y."""
     return values.true_divide(x, y)
 
 
@@ -281,7 +289,7 @@ def umulhi(x, y):
 
 
 def cdiv(x, div):
-    """x / div, rounded up."""
+    """X / div, rounded up."""
     return (x + (div - 1)) // div
 
 
@@ -306,7 +314,17 @@ def swizzle2d(i, j, size_i, size_j, size_g):
 # ----------------------------------------------------------------------------------------------------- products
 
 
-def dot(input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=float32, trans_a=False, trans_b=False):
+def dot(
+    input,
+    other,
+    acc=None,
+    input_precision=None,
+    allow_tf32=None,
+    max_num_imprecise_acc=None,
+    out_dtype=float32,
+    trans_a=False,
+    trans_b=False,
+):
     """The matrix product of two blocks, summed in float32 (whole numbers in int32), plus `acc`."""
     a, b = (trans(x) if t else x for x, t in ((input, trans_a), (other, trans_b)))
     if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
@@ -332,7 +350,9 @@ def dot(input, other, acc=None, input_precision=None, allow_tf32=None, max_num_i
         (*(x_lead.index(d) for d in both), *builtins.range(nx, nx + batch)),
         (*(y_lead.index(d) for d in both), *builtins.range(ny, ny + batch)),
     )
-    found = lax.dot_general(x, y, (contract, batched), precision="highest", preferred_element_type=values.canonical(summed))
+    found = lax.dot_general(
+        x, y, (contract, batched), precision="highest", preferred_element_type=values.canonical(summed)
+    )
     # Now: both, batch, only_x, m, only_y, n.
     order = {("lead", d): i for i, d in enumerate(both)}
     at = len(both) + batch
@@ -345,8 +365,7 @@ def dot(input, other, acc=None, input_precision=None, allow_tf32=None, max_num_i
     sizes = [found.shape[leads.index(d)] if d in leads else 1 for d in builtins.range(LEAD)]
     result = tensor(found.reshape(*sizes, *shape), summed, shape)
     if acc is not None:
-        result = result + acc if acc.dtype == summed else values.cast(result, acc.dtype) + acc
-        return result
+        return (result if acc.dtype == summed else values.cast(result, acc.dtype)) + acc
     out = _as_type(out_dtype)
     return values.cast(result, out) if out in (float16, bfloat16) else result
 
@@ -436,7 +455,7 @@ def _number(kind, python):
 
 
 # What Python's own names mean in a kernel.
-BUILTINS = {
+BUILTINS |= {
     builtins.range: Range,
     builtins.min: _least,
     builtins.max: _largest,
@@ -451,22 +470,25 @@ def _convert(self, dtype, fp_downcast_rounding=None, bitcast=False):
     return values.cast(self, _as_type(dtype), bitcast, fp_downcast_rounding)
 
 
-tensor.to = tensor.cast = _convert
-tensor.T = property(lambda self: trans(self))
 for _function_ in (
     sum, max, min, argmax, argmin, cumsum, cumprod, reduce, associative_scan, reshape, permute, trans, split, view,
     ravel, expand_dims, broadcast_to, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, erf, floor, ceil, sigmoid, abs,
     gather, flip, histogram, sort, xor_sum,
 ):  # fmt: skip
-
     setattr(tensor, _function_.__name__, _function_)
-tensor.logical_and = lambda self, other: values.both(self, other)
-tensor.logical_or = lambda self, other: values.either(self, other)
+_MORE = {
+    "to": _convert,
+    "cast": _convert,
+    "T": property(trans),
+    "logical_and": values.both,
+    "logical_or": values.either,
+}
+for _name, _function_ in _MORE.items():
+    setattr(tensor, _name, _function_)
+setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
 
 
 def __getattr__(name):
-    if name in ("math", "extra", "libdevice"):
-        from fnjax.triton import _libdevice
-
-        return _libdevice
+    if name in ("math", "extra"):  # they are made of this module
+        return importlib.import_module(f"fnjax.triton.language.{name}")
     raise AttributeError(f"fnjax.triton.language has no {name}")

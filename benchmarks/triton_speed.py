@@ -1,6 +1,6 @@
 """Triton kernels on the CPU: fnjax.triton beside hand-written jnp twins and Triton's interpreter.
 
-python -m benchmarks.triton [--rounds 31]
+python -m benchmarks.triton_speed [--rounds 31]
 
 Twelve kernels that real packages launch, and one that gathers, float32, under jit: values, gradients (JAX's own,
 through the translated kernel and through the twin), compile time and the memory of the compiled program. Triton's
@@ -134,6 +134,6 @@ def set_goals(report, found, *, with_interpreter):
 
 if __name__ == "__main__":
     if HEAP.items() - os.environ.items():  # read when a process starts
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.triton", *sys.argv[1:]], os.environ | HEAP)
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.triton_speed", *sys.argv[1:]], os.environ | HEAP)
     harness.use_two_cores()
     sys.exit(harness.run(measure, __doc__, rounds=31))

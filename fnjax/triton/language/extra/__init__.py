@@ -1,0 +1,6 @@
+"""`tl.extra`: the functions of floats under the names of each platform."""
+
+from fnjax.triton.language.extra import cuda as cuda
+from fnjax.triton.language.extra import libdevice as libdevice
+
+hip = intel = cuda

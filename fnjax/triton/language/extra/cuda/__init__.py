@@ -1,0 +1,3 @@
+"""`tl.extra.cuda`: functions of floats."""
+
+from fnjax.triton.language.extra.cuda import libdevice as libdevice
