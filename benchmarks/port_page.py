@@ -74,6 +74,12 @@ to its argument, say, or draws random numbers), and the import points at its por
 classes the port has what other files' classes need. Many files are ported in several processes, with the count on a terminal.
 A single file is ported by itself: what it imports of its package is a finding there.
 
+## Collectives
+
+`torch.distributed` becomes `fnjax.collectives`, and a process group the name of a mesh axis: see
+[Several devices](devices.md#collectives), with what the caller sets where the source asks a getter for its group, and how
+`fnjax compare --devices 4` runs both sides.
+
 ## Verifying
 
 ```sh
@@ -187,7 +193,7 @@ A finding is an error (the class is partial: something is missing, or it runs un
 | `untraced` | the value of a tensor decides a shape, a branch or a Python number: it runs un-jitted only |
 | `alias` | a write to memory that several variables may share, where it cannot be told which of them see it; a note where a flat view is one of contiguous inputs only |
 | `in-place` | forward writes to an input: a note if it returns it or its gradient is taken, else an error |
-| `absent` | torch has the operation and JAX code cannot stand for it: kernels, collectives, devices |
+| `absent` | torch has the operation and JAX code cannot stand for it: kernels, groups of some processes, devices |
 | `operation` | a call that does not fit torch's signature, or an option without counterpart |
 | `unknown` | a name that the porter does not know |
 | `supply` | a name of another module: put a JAX function in its place |

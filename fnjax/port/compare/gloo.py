@@ -54,13 +54,13 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
     given = case["args"][rank if mode == "own" else 0]
 
     def called() -> tuple[list[Any], list[Any]]:
-        leaves = {
+        leaves: dict[int, Any] = {
             i: torch.tensor(a, requires_grad=i in case["chosen"])
             for i, a in enumerate(given)
             if isinstance(a, np.ndarray)
         }
         # What it is given may be written to: a leaf may not.
-        args = [
+        args: list[Any] = [
             leaves.get(i, dist.group.WORLD if isinstance(a, str) and a == GROUP else a) for i, a in enumerate(given)
         ]
         args = [a * 1 if i in case["chosen"] else a for i, a in enumerate(args)]
