@@ -71,6 +71,8 @@ STRATA = [
     "triton._values",
     "triton._state",
     "triton._source",
+    "triton._original",
+    "triton._choice",
     "triton._views",
     "triton._memory",
     "triton._shapes",
@@ -260,7 +262,7 @@ STRATA = [
     "__main__",
 ]
 # What is installed only for those who ask for it, and the one file that imports it.
-EXTRAS = {"graph.picture": {"graphviz"}}
+EXTRAS = {"graph.picture": {"graphviz"}, "triton._original": {"jax_triton", "triton"}}
 
 
 # Arrows that run back up, each by name: the porter's rules call each other in a circle.
