@@ -31,6 +31,7 @@ STRATA = [
     "_jax.mesh",
     "_jax.derivative",
     "_jax.call",
+    "_jax.either",
     "_messages.arguments",
     "_messages.outputs",
     "_messages.definitions",

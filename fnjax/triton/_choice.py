@@ -1,30 +1,20 @@
-"""Which program a launch becomes: on a GPU the original kernel, where jax-triton is there to run it, else JAX's.
-
-That is known when JAX lowers for a platform, not before. So a launch that may become either is one equation; what it
-lowers to, its derivative and its batching stand here. `jax.lax.platform_dependent` would trace both programs
-everywhere, and jax-triton can be imported on a machine with a GPU only.
-"""
+"""Which program a launch becomes: on a GPU the original kernel, where jax-triton is there to run it, else JAX's."""
 
 import dataclasses
 import functools
 import importlib.util
 import sys
 import warnings
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
-from fnjax._jax.derivative import jvp_of_moving
-from fnjax._jax.trees import is_inexact
-from fnjax._jax.versions import varying
+from fnjax._jax.either import run_either
 from fnjax.triton import _original as original
 from fnjax.triton._state import KernelError
 
-GPUS = ("cuda", "rocm")
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
+DEMANDED = "fnjax.triton.backend('triton')"
 _CHOSEN = jax.make_user_context("auto")  # a part of the keys of jax.jit's caches
 
 
@@ -78,29 +68,20 @@ class backend:
 
 
 def run(launch, operands):
-    """What a launch stores: `launch.stored` says into which operands, and so the types of what comes back.
+    """What a launch stores.
 
     Args:
-        launch: has `translated` and `original`, functions of the operands, and `name`. It is compared and hashed.
-        operands: arrays.
+        launch: a `fnjax.triton.launch.Launch`.
+        operands: its arrays, then the numbers that are being traced.
     """
     chosen = backend()
     if chosen == "jax" or not launch.stored:
         return launch.translated(*operands)
-    if not _is_installed():
-        if chosen == "triton":
-            raise KernelError(f"kernel {launch.name}: {_demanded()} needs jax-triton: {INSTALL}")
-        return launch.translated(*operands)
-    on = frozenset().union(*(varying(jax.typeof(x)) for x in operands))
-    operands = [
-        lax.pcast(x, tuple(on - varying(jax.typeof(x))), to="varying") if on - varying(jax.typeof(x)) else x
-        for x in operands
-    ]
-    return launch_p.bind(*operands, launch=launch, must=chosen == "triton")
-
-
-def _demanded():
-    return "fnjax.triton.backend('triton')"
+    if _is_installed():
+        return run_either(Choice(launch, chosen == "triton"), operands)
+    if chosen == "triton":
+        raise KernelError(f"kernel {launch.name}: {DEMANDED} needs jax-triton: {INSTALL}")
+    return launch.translated(*operands)
 
 
 def _is_installed():
@@ -112,102 +93,40 @@ def _is_found():
     return importlib.util.find_spec("jax_triton") is not None
 
 
-launch_p = Primitive("fnjax_triton_launch")
-launch_p.multiple_results = True
-
-
-def _translated(*operands, launch, must):
-    if must:
-        raise KernelError(
-            f"kernel {launch.name}: {_demanded()} runs the original kernel, on a GPU only; this is for another "
-            "platform: leave it out, or choose 'jax'"
-        )
-    return launch.translated(*operands)
-
-
-@functools.partial(jax.jit, static_argnames=("launch", "must"))
-def _jitted(*operands, launch, must):
-    return launch_p.bind(*operands, launch=launch, must=must)
-
-
-@launch_p.def_impl
-def _impl(*operands, launch, must):
-    on_gpu = next(iter(operands[0].devices())).platform in ("gpu", *GPUS)
-    return (_jitted if on_gpu else _translated)(*operands, launch=launch, must=must)
-
-
-@launch_p.def_abstract_eval
-def _types(*operands, launch, must):
-    return [operands[i] for i in launch.stored]
-
-
-def _jvp(primals, tangents, *, launch, must):
-    if must:
-        raise KernelError(
-            f"kernel {launch.name}: {_demanded()} cannot be differentiated by JAX: launch it in the forward of a "
-            "fnjax.Function that has a backward, or choose 'auto'"
-        )
-    outputs, dots = jvp_of_moving(launch.translated, primals, tangents)
-    return outputs, [
-        t if is_inexact(x) else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, t in zip(outputs, dots, strict=True)
-    ]
-
-
-ad.primitive_jvps[launch_p] = _jvp
-
-
 @dataclasses.dataclass(frozen=True)
-class _Batched:
-    """A launch for each example of a batch: those operands have it as their first axis."""
+class Choice:
+    """The programs of a launch; `demanded` if it must be the original."""
 
-    one: object
-    which: tuple[bool, ...]
+    launch: Any
+    demanded: bool
 
-    name = property(lambda self: self.one.name)
-    stored = property(lambda self: self.one.stored)
+    outputs = property(lambda self: self.launch.stored)
 
-    def translated(self, *operands):
-        return jax.vmap(self.one.translated, [0 if b else None for b in self.which])(*operands)
+    def everywhere(self, *operands):
+        """The translation."""
+        if self.demanded:
+            raise KernelError(
+                f"kernel {self.launch.name}: {DEMANDED} runs the original kernel, on a GPU only; this is for another "
+                "platform: leave it out, or choose 'jax'"
+            )
+        return self.launch.translated(*operands)
 
-    def original(self, *operands):
-        """One after the other: the grid of a kernel is the user's."""
+    def differentiated(self, *operands):
+        """The translation: jax-triton has no derivatives."""
+        if self.demanded:
+            raise KernelError(
+                f"kernel {self.launch.name}: {DEMANDED} cannot be differentiated by JAX: launch it in the forward of a "
+                "fnjax.Function that has a backward, or choose 'auto'"
+            )
+        return self.launch.translated(*operands)
 
-        def launch(examples):
-            given = iter(examples)
-            return self.one.original(*(next(given) if b else x for x, b in zip(operands, self.which, strict=True)))
-
-        return lax.map(launch, [x for x, b in zip(operands, self.which, strict=True) if b])
-
-
-@functools.partial(batching.primitive_batchers.__setitem__, launch_p)
-def _batch(operands, dims, *, launch, must):
-    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    which = tuple(d is not None or i in launch.stored for i, d in enumerate(dims))
-    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
-    moved = [
-        jnp.broadcast_to(x, (size, *x.shape)) if b and d is None else x
-        for x, d, b in zip(moved, dims, which, strict=True)
-    ]
-    results = launch_p.bind(*moved, launch=_Batched(launch, which), must=must)
-    return results, [0] * len(results)
-
-
-def _original(*operands, launch, must):
-    return launch.original(*operands)
-
-
-def _lower_on_gpu(ctx, *operands, launch, must):
-    """The original kernel, unless what runs it cannot be loaded: here is the first place to import it."""
-    problem = original.why_not()
-    if problem is None:
-        return mlir.lower_fun(_original, multiple_results=True)(ctx, *operands, launch=launch, must=must)
-    if must:
-        raise KernelError(f"kernel {launch.name}: {_demanded()} cannot run it: {problem}")
-    text = f"Triton kernels run as JAX operations on this GPU, and more slowly: {problem}"
-    warnings.warn(f"{text} (fnjax.triton.backend('jax') says that this is meant)", RuntimeWarning, stacklevel=2)
-    return mlir.lower_fun(_translated, multiple_results=True)(ctx, *operands, launch=launch, must=must)
-
-
-mlir.register_lowering(launch_p, mlir.lower_fun(_translated, multiple_results=True))
-for _platform in GPUS:
-    mlir.register_lowering(launch_p, _lower_on_gpu, platform=_platform)
+    def on_gpu(self, *operands):
+        """The original, unless what runs it cannot be loaded: this is the first place that imports it."""
+        problem = original.why_not()
+        if problem is None:
+            return self.launch.original(*operands)
+        if self.demanded:
+            raise KernelError(f"kernel {self.launch.name}: {DEMANDED} cannot run it: {problem}")
+        text = f"Triton kernels run as JAX operations on this GPU, and more slowly: {problem}"
+        warnings.warn(f"{text} (fnjax.triton.backend('jax') says that this is meant)", RuntimeWarning, stacklevel=2)
+        return self.launch.translated(*operands)

@@ -5,6 +5,7 @@ calls the user's function with its parameters in their order; Triton inlines it.
 it is looked up in `fnjax.triton` there; here each of these names is given the meaning that Triton has for it.
 """
 
+import ast
 import builtins
 import functools
 import importlib
@@ -127,7 +128,8 @@ def kernel_of(source):
     code, outside = function.__code__, function.__globals__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     inside = {name: cell.cell_contents for name, cell in cells}
-    found = {name: outside[name] for name in _names(code) & outside.keys()} | inside
+    names = {node.id for node in ast.walk(source.node) if isinstance(node, ast.Name)}  # those of annotations too
+    found = {name: outside[name] for name in sorted(names & outside.keys())} | inside
     space = {name: _known(swapped(value)) for name, value in found.items()}
     seen = [*found.values(), *(value for value in space.values() if isinstance(value, triton.JITFunction))]
     before, kernel = _KERNELS.get(function, ((), None))
@@ -146,11 +148,6 @@ def kernel_of(source):
     kernel = triton.jit(real)
     _KERNELS[function] = seen, kernel
     return kernel
-
-
-def _names(code):
-    inner = [_names(c) for c in code.co_consts if isinstance(c, python.CodeType)]
-    return set(code.co_names).union(*inner)
 
 
 def _known(value):
@@ -180,7 +177,7 @@ def swapped(value):
         return _module(value)
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return swapped(types.as_type(value))
-    if getattr(value, "dtype", None) is not None and callable(value):  # jnp.float32
+    if isinstance(getattr(value, "dtype", None), np.dtype) and callable(value):  # jnp.float32
         return swapped(types.as_type(value.dtype))
     try:
         place = _places().get(value)
