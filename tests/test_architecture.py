@@ -31,6 +31,7 @@ STRATA = [
     "_jax.mesh",
     "_jax.derivative",
     "_jax.call",
+    "_jax.either",
     "_messages.arguments",
     "_messages.outputs",
     "_messages.definitions",
@@ -71,6 +72,8 @@ STRATA = [
     "triton._values",
     "triton._state",
     "triton._source",
+    "triton._original",
+    "triton._choice",
     "triton._views",
     "triton._memory",
     "triton._shapes",
@@ -260,7 +263,7 @@ STRATA = [
     "__main__",
 ]
 # What is installed only for those who ask for it, and the one file that imports it.
-EXTRAS = {"graph.picture": {"graphviz"}}
+EXTRAS = {"graph.picture": {"graphviz"}, "triton._original": {"jax_triton", "triton"}}
 
 
 # Arrows that run back up, each by name: the porter's rules call each other in a circle.
