@@ -11,14 +11,16 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
+from fnjax.triton._checker import Check
 from fnjax.triton._choice import run
+from fnjax.triton._drawing import Draw
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import pointer_to
 from fnjax.triton._original import OPTIONS as COMPILED
 from fnjax.triton._original import call as call_original
 from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
-from fnjax.triton._state import KernelError, NeedsSequence, State, entered, is_running
+from fnjax.triton._state import KernelError, NeedsSequence, State, entered, instead, is_running
 from fnjax.triton._values import Tensor, as_tensor
 
 # Options of Triton's compiler: how fast, not what.
@@ -59,6 +61,16 @@ class Kernel:
     def arg_names(self):
         """Names of the parameters."""
         return list(self.source.parameters)
+
+    @property
+    def check(self):
+        """Run a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
+        return Check(self)
+
+    @property
+    def draw(self):
+        """Draw which program reads and writes which element: `kernel.draw[grid](*args, **meta)`."""
+        return Draw(self)
 
     __name__ = property(lambda self: self.source.name)
 
@@ -139,7 +151,11 @@ def _launch(source, grid, given, options):
     stored = tuple(sorted({i for _, i in outs}))
     parameters = {p: (k, v + len(arrays) if k == "traced" else v) for p, (k, v) in parameters.items()}
     launch = Launch(source, sizes, parameters, len(arrays), stored, options)
-    flat = run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
+    how = instead()
+    if how is None:
+        flat = run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
+    else:
+        flat = how(launch, arrays, traced)
     results = tuple(flat[stored.index(i)].reshape(np.shape(arrays[i])) for _, i in outs)
     results = results if len(outs) == len(source.stored) else _with_none(source, given, outs, results)
     return results[0] if len(results) == 1 else results
@@ -176,6 +192,16 @@ class Launch:
 
     def translated(self, *operands):
         """What is stored, by JAX's operations."""
+        names = self.named(operands)
+        flat = list(operands[: self.arrays])
+        try:
+            flat = _at_once(self.source, self.grid, names, flat)
+        except NeedsSequence:
+            flat = _in_sequence(self.source, self.grid, names, flat)
+        return [flat[i] for i in self.stored]
+
+    def named(self, operands):
+        """The parameters' values, as the body of the kernel finds them."""
         names: dict = {}
         for parameter, (kind, value) in self.parameters.items():
             if kind == "array":
@@ -186,12 +212,7 @@ class Launch:
             else:
                 plain_ = parameter in self.source.constants or not _is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
-        flat = list(operands[: self.arrays])
-        try:
-            flat = _at_once(self.source, self.grid, names, flat)
-        except NeedsSequence:
-            flat = _in_sequence(self.source, self.grid, names, flat)
-        return [flat[i] for i in self.stored]
+        return names
 
     def original(self, *operands):
         """The same by the kernel itself, on a GPU."""

@@ -1,0 +1,3 @@
+"""stub"""
+class Draw:
+    def __init__(self, k): pass
