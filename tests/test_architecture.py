@@ -251,6 +251,8 @@ STRATA = [
     "port.compare.__init__",
     "port.verify.record",
     "port.verify.taking",
+    "port.verify.names",
+    "port.verify.operators",
     "port.verify.hints",
     "port.verify.calls",
     "port.verify.candidates",
