@@ -194,7 +194,7 @@ class Watcher:
             if access.volatile or (kind == "atomic" and not access.changed):
                 kind = "look"
             self.logs[buffer].add(self.clocks.event(kind, place), index, access.values if kind == "write" else None)
-            if access.kind != "read":
+            if access.kind != "read" and access.changed:
                 self.writer[buffer][index] = len(self.ids) - 1
                 self.line[buffer][index] = self.places.setdefault(place, len(self.places))
         if access.kind == "atomic" and access.releases:
