@@ -450,7 +450,9 @@ class _Loop:
                 memory = [self.state.buffers[i] for i in sorted(self.moved)]
                 again = jnp.broadcast_to(again.array(), shape)
                 if waiting is not None:
-                    stuck = unchanged(buffers, memory) & unchanged(self._some(arrays, waiting), self._some(out, waiting))
+                    stuck = unchanged(buffers, memory) & unchanged(
+                        self._some(arrays, waiting), self._some(out, waiting)
+                    )
                     stuck = stuck & jnp.any(again)
                 return out, memory, again, stuck
 

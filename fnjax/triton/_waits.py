@@ -73,7 +73,10 @@ def _reaches(name, goal, sources):
 
 def unchanged(before, after):
     """Whether lists of arrays hold the same."""
-    same = [jnp.all((a == b) | ((a != a) & (b != b))) for a, b in zip(before, after, strict=True)]
+    same = [
+        jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
+        for a, b in zip(before, after, strict=True)
+    ]
     return jnp.all(jnp.stack(same)) if same else jnp.asarray(True)
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fnjax.triton as triton
 import fnjax.triton.language as tl
+from fnjax import triton
 from tests.triton import faulty
 from tests.triton.test_goldens import CASES, FIRST, assert_as_expected, kernel_of
 
@@ -186,7 +186,9 @@ def test_a_wait_for_a_later_program(way):
 
 def test_a_barrier():
     """Programs that wait for all others, of which each but the last waits for later ones."""
-    finding = only(faulty.barrier_kernel.check[(4,)](X[:4], empty(4), zeros(1, dtype=jnp.int32), BLOCK=8), "endless wait")
+    finding = only(
+        faulty.barrier_kernel.check[(4,)](X[:4], empty(4), zeros(1, dtype=jnp.int32), BLOCK=8), "endless wait"
+    )
     assert (finding.line, finding.programs) == (line_of(faulty.barrier_kernel, "waits"), 3)
     assert "the later program 3" in finding.message
 
@@ -220,7 +222,9 @@ def check(case):
 def test_no_false_alarm(case):
     """Kernels of all kinds, locks and tickets among them: nothing is found, and the numbers are the interpreter's."""
     report, outputs = check(case)
-    assert {finding.kind for finding in report.findings} == {FAULTY[case.name]} if case.name in FAULTY else report.ok, report
+    assert {finding.kind for finding in report.findings} == {FAULTY[case.name]} if case.name in FAULTY else report.ok, (
+        report
+    )
     assert_as_expected(case, outputs)
 
 
@@ -231,7 +235,9 @@ def test_a_clean_report():
     """It says so, and passes an assertion; one with findings raises them."""
     report = faulty.reread_kernel.check[(4,)](X, empty(32), BLOCK=8)
     assert (report.ok, report.findings, str(report)) == (True, [], "reread_kernel[4]: nothing found")
-    with pytest.raises(AssertionError, match=r"before_kernel\[4\]: 1 finding\nout of bounds: program 0 reads x_ptr\[-1\]"):
+    with pytest.raises(
+        AssertionError, match=r"before_kernel\[4\]: 1 finding\nout of bounds: program 0 reads x_ptr\[-1\]"
+    ):
         faulty.before_kernel.check[(4,)](X, empty(32), BLOCK=8).assert_clean()
 
 
@@ -247,7 +253,7 @@ def test_what_was_passed_twice_is_one_buffer():
 
 def test_arrays_must_be_concrete():
     """Under jit there is nothing to look at: an error that says so."""
-    with pytest.raises(triton.KernelError, match=r"before_kernel: check and draw .* outside of jax\.jit"):
+    with pytest.raises(triton.KernelError, match=r"before_kernel: check and draw look at .* outside of jax\.jit"):
         jax.jit(lambda x: faulty.before_kernel.check[(4,)](x, x, BLOCK=8))(X)
 
 
