@@ -109,6 +109,7 @@ STRATA = [
     "_check.gradcheck",
     "_check.gradgradcheck",
     "_check.operators",
+    "_check.against_forward",
     "_check.opcheck",
     "graph.calls",
     "graph.program",

@@ -28,6 +28,7 @@ RESERVED = {  # parameters of jax_triton.triton_call, and tl: a kernel's own of 
 }  # fmt: skip
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
 OURS = "fnjax.triton"
+VERSION = "0.3.1"  # of jax-triton
 _KERNELS: dict = {}  # by function: what it found around it, and Triton's form of it
 _AROUND: dict = {}  # kernels that jax-triton calls
 
@@ -36,9 +37,11 @@ def why_not():
     """Why jax-triton cannot run kernels here; None where it can."""
     try:
         importlib.import_module("triton")
-        importlib.import_module("jax_triton")
+        found = importlib.import_module("jax_triton").__version__
     except ImportError as error:
         return f"jax-triton cannot be imported ({type(error).__name__}: {error})"
+    if found != VERSION:  # 0.4 takes outputs in another way
+        return f"jax-triton {found} is installed, but fnjax calls {VERSION}: pip install 'fnjax[triton]'"
     return None
 
 

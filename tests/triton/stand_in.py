@@ -60,5 +60,5 @@ def modules(calls):
         return [found] if len(outs) == 1 else list(found)
 
     jax_triton = types.ModuleType("jax_triton")
-    jax_triton.triton_call = triton_call
+    jax_triton.triton_call, jax_triton.__version__ = triton_call, "0.3.1"
     return {"triton": triton, "triton.language": language, "jax_triton": jax_triton}

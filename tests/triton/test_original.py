@@ -4,6 +4,7 @@ import functools
 import importlib
 import sys
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from fnjax.triton import _original
 from fnjax.triton.language import load as read
 from tests.triton import stand_in
 
+ROOT = Path(__file__).parents[2]
 SHIFT = 2.5
 TWICE = tl.constexpr(2)
 
@@ -125,7 +127,7 @@ def test_the_kernel_is_the_users_function_under_the_real_jit(calls):
 def test_elsewhere_it_is_the_translation(calls, platform):
     """Lowered for another platform, a launch is JAX's operations."""
     text = lowered(scale, X, platform=platform)
-    assert "custom_call" not in text
+    assert "triton_kernel_call" not in text
     assert "multiply" in text
     assert calls == []
 
@@ -281,7 +283,7 @@ def test_the_original_that_is_demanded_and_cannot_run_is_an_error(calls):
 def test_without_jax_triton(monkeypatch):
     """The translation, with nothing said; demanded, the error says what to install."""
     monkeypatch.setitem(sys.modules, "jax_triton", None)
-    assert "custom_call" not in lowered(scale, X)
+    assert "triton_kernel_call" not in lowered(scale, X)
     assert not [e for e in jax.make_jaxpr(functools.partial(scale))(X).eqns if e.primitive.name == "fnjax_either"]
     with triton.backend("triton"), pytest.raises(triton.KernelError, match=r"pip install 'fnjax\[triton\]'"):
         scale(X)
@@ -301,9 +303,17 @@ def test_where_jax_triton_cannot_be_imported(calls, monkeypatch):
         warnings.simplefilter("error")
         assert "multiply" in lowered(scale, X, platform="cpu")
     with pytest.warns(RuntimeWarning, match=r"more slowly: jax-triton cannot be imported .*GPU support"):
-        assert "custom_call" not in lowered(scale, X)
+        assert "triton_kernel_call" not in lowered(scale, X)
     with triton.backend("triton"), pytest.raises(triton.KernelError, match="cannot run it: jax-triton cannot be"):
         lowered(scale, X)
+
+
+def test_another_version_of_jax_triton(calls, monkeypatch):
+    """It is not called: its outputs go another way."""
+    monkeypatch.setattr(sys.modules["jax_triton"], "__version__", "0.4.1")
+    with pytest.warns(RuntimeWarning, match=r"jax-triton 0\.4\.1 is installed, but fnjax calls 0\.3\.1"):
+        assert "triton_kernel_call" not in lowered(scale, X)
+    assert f'"jax-triton=={_original.VERSION}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_an_error_of_the_original_says_what_else_there_is(calls, monkeypatch):

@@ -10,22 +10,24 @@ Limits: a size that depends on the rank is a finding; lists of different shapes 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import libcst as cst
 
 from fnjax.port.facts import LIST, Value
-from fnjax.port.operations import code, fit
+from fnjax.port.operations import MISSING, code, fit
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.walk import Statements, Term, Walk, assign, parse
 
+_RANK = re.compile(r"(^|_)rank$")
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
 
 @expression(cst.Subscript)
 def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[start:stop]` and `parts[rank]`."""
-    if not walk.program.collective or walk.name_of(node.value):
+    if not walk.program.collective or walk.name_of(node.value) not in {"", LIST}:
         return None
     base = walk.expr(node.value)
     if base.value.mask:
@@ -60,7 +62,7 @@ def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
 def _entry(walk: Walk, node: cst.Subscript, base: Term, index: cst.BaseExpression) -> Term | None:
     value = base.value
     several = value.kind == "static" and (value.parts is not None or value.element is not None)
-    if not (several or _made_of_parts(walk, node.value)) or not walk.expr(index).value.is_tensor:
+    if not (several or _made_of_parts(walk, node.value)) or not _is_ranked(walk, index):
         return None
     one = value.element or (value.parts[0] if value.parts else None)
     walk.sink.imports.add("collectives")
@@ -89,7 +91,7 @@ def set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     known = walk.state.variables.get(target.value.value)
     if known is None or not isinstance(index, cst.Index) or known.kind != "static":
         return None
-    if (known.parts is None and known.element is None) or not walk.expr(index.value).value.is_tensor:
+    if (known.parts is None and known.element is None) or not _is_ranked(walk, index.value):
         return None
     new = walk.expr(node.value)
     walk.sink.imports.add("collectives")
@@ -103,7 +105,26 @@ def set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
 
 def _moves(walk: Walk, bounds: cst.Slice) -> bool:
     ends = [b for b in (bounds.lower, bounds.upper) if b is not None]
-    return bounds.step is None and any(walk.expr(b).value.is_tensor for b in ends)
+    return bounds.step is None and any(_is_ranked(walk, b) for b in ends)
+
+
+def _is_ranked(walk: Walk, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether a number differs between devices: a traced one, or made of a rank that the caller passes."""
+    value = walk.expr(node).value
+    if value.is_tensor:
+        return True
+    if value.literal is not MISSING:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        return _is_ranked(walk, node.left, depth) or _is_ranked(walk, node.right, depth)
+    if isinstance(node, cst.Attribute):
+        return bool(_RANK.search(node.attr.value)) and isinstance(node.value, cst.Name)
+    if not isinstance(node, cst.Name) or depth > 8:
+        return False
+    given = walk.routine.given.get(node.value, ())
+    if not given:
+        return bool(_RANK.search(node.value)) and any(p.name.value == node.value for p in walk.routine.parameters)
+    return len(given) == 1 and not isinstance(given[0], cst.Call) and _is_ranked(walk, given[0], depth + 1)
 
 
 def _size(walk: Walk, bounds: cst.Slice) -> cst.BaseExpression | None:
@@ -146,7 +167,7 @@ def _sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
             return found
     if isinstance(node, cst.Integer):
         return Counter({(): int(node.value)})
-    if isinstance(node, cst.Name) and depth < 8 and walk.expr(node).value.is_tensor:
+    if isinstance(node, cst.Name) and depth < 8 and _is_ranked(walk, node):
         given = walk.routine.given.get(node.value, ())
         if len(given) == 1 and not isinstance(given[0], cst.Call):
             return _sum(walk, given[0], depth + 1)
