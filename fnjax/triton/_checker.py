@@ -2,7 +2,7 @@
 
 import dataclasses
 import linecache
-import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ class Finding:
     def __str__(self):
         often = f" ({_counted(self.elements, 'element')} in {_counted(self.programs, 'program')})"
         text = linecache.getline(self.file, self.line).strip()
-        where = f"{os.path.basename(self.file)}:{self.line}, in {self.function}"
+        where = f"{Path(self.file).name}:{self.line}, in {self.function}"
         return f"{self.kind}: {self.message}{often if self.kind != WAIT else ''}\n    {where}: {text}"
 
 
@@ -169,7 +169,7 @@ class Watcher:
 
     def access(self, access: Access, place):
         """Hold one access against what was done before."""
-        buffer, index = access.buffer, access.index
+        buffer, index = access.buffer, access.elements
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[access.kind]
         if len(access.outside):
             size = int(np.prod(self.shapes[buffer], dtype=int))
@@ -194,7 +194,7 @@ class Watcher:
             if access.volatile or (kind == "atomic" and not access.changed):
                 kind = "look"
             self.logs[buffer].add(self.clocks.event(kind, place), index, access.values if kind == "write" else None)
-            if access.kind != "read":
+            if access.kind != "read" and access.changed:
                 self.writer[buffer][index] = len(self.ids) - 1
                 self.line[buffer][index] = self.places.setdefault(place, len(self.places))
         if access.kind == "atomic" and access.releases:
@@ -272,7 +272,9 @@ class Watcher:
         elif by >= 0:
             line = self._line(buffer, element)
             who_ = "it" if by == number else self._who(by)
-            message = f"{who} waits for {name}, which {who_} changed last, in line {line}, and which nobody changes again"
+            message = (
+                f"{who} waits for {name}, which {who_} changed last, in line {line}, and which nobody changes again"
+            )
         else:
             message = f"{who} waits for {name}, which nobody changes"
         self._find(WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, key, number)

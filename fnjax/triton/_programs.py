@@ -50,7 +50,7 @@ class Access(NamedTuple):
     Attributes:
         kind: "read", "write" or "atomic".
         buffer: which array.
-        index: elements, in the order of lanes.
+        elements: which, in the order of lanes.
         outside: addresses outside of the array.
         values: what is there afterwards, of a write or an atomic.
         changed: whether an atomic has changed anything.
@@ -61,7 +61,7 @@ class Access(NamedTuple):
 
     kind: str
     buffer: int
-    index: np.ndarray
+    elements: np.ndarray
     outside: np.ndarray
     values: np.ndarray | None = None
     changed: bool = True
@@ -110,7 +110,7 @@ class Run:
         for array in (*arrays, *traced):
             if isinstance(array, jax.core.Tracer):
                 raise KernelError(
-                    f"kernel {launch.name}: check and draw run programs on concrete arrays: call them outside of jax.jit"
+                    f"kernel {launch.name}: check and draw look at concrete arrays: call them outside of jax.jit"
                 )
         self.launch, self.watcher = launch, watcher
         self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
@@ -159,7 +159,7 @@ class Run:
     def _tell(self, *args, **named):
         access = Access(*args, **named)
         if access.kind != "write":
-            self.seen.append((access.buffer, access.index))
+            self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
     def load(self, pointer, shape, truth, other, volatile):

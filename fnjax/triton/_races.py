@@ -1,4 +1,4 @@
-"""Which accesses of two programs nothing orders: vector clocks that atomics hand on, and a walk through what was logged.
+"""Which accesses of two programs nothing orders: vector clocks that atomics hand on, and a walk through a log.
 
 A program's clock is the number of atomics by which it has released what it did before. Who looks at the old value of an
 atomic, or reads with `volatile=True`, has done so after all that was released there. (An atomic whose old value nobody
@@ -132,7 +132,9 @@ def _walk(events, values):
             before += atomics
         if event.kind in ("write", "atomic"):
             silent = event.kind == "write" and write is not None and new == value
-            before += [r for r, own in reads if not (silent and own) and not (event.kind == "atomic" and r.kind == "look")]
+            before += [
+                r for r, own in reads if not (silent and own) and not (event.kind == "atomic" and r.kind == "look")
+            ]
         found = next((b for b in before if not event.follows(b)), None)
         if found is not None:
             yield found, event

@@ -28,6 +28,7 @@ class State:
         self.active = None  # a truth of the lanes that are alive, or None for all
         self.written = set()
         self.frames = []  # calls that have not returned, the innermost last
+        self.marks = None  # where programs that wait for ever are noted (`_waits`), when they run in sequence
         self.watch = None  # what runs one program after the other on NumPy arrays (`_programs`), where something does
 
     @contextlib.contextmanager

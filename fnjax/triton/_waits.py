@@ -1,7 +1,12 @@
-"""Which `while` waits for memory: what decides about its next turn is read from the loop itself."""
+"""Which `while` waits for memory, as its source tells; and what becomes of programs that wait for ever."""
 
 import ast
 import functools
+
+import jax
+import jax.numpy as jnp
+
+from fnjax.triton._state import KernelError
 
 
 @functools.cache
@@ -64,3 +69,60 @@ def _reaches(name, goal, sources):
             seen.add(one)
             todo |= sources.get(one, set())
     return False
+
+
+def unchanged(before, after):
+    """Whether lists of arrays hold the same."""
+    same = [
+        jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
+        for a, b in zip(before, after, strict=True)
+    ]
+    return jnp.all(jnp.stack(same)) if same else jnp.asarray(True)
+
+
+class Marks:
+    """The first endless wait of a launch, in a buffer of its own: the loop's number from 1 on, and the program's."""
+
+    def __init__(self, kernel, buffer):
+        self.kernel, self.buffer = kernel, buffer
+        self.loops: list = []  # source and line, by number
+
+    def set(self, state, stuck, source, line):
+        """Note that a loop of the program that runs would not end, where `stuck` holds."""
+        if (source, line) not in self.loops:
+            self.loops.append((source, line))
+        mark, program = state.buffers[self.buffer], 0
+        for number, size in zip(state.programs, state.grid, strict=True):
+            program = program * size + number
+        new = jnp.stack([jnp.int32(self.loops.index((source, line)) + 1), jnp.asarray(program, jnp.int32)])
+        state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
+        state.written.add(self.buffer)
+
+    def refuse(self, mark, grid):
+        """Raise where a program waited: at once, or under jit when the program runs."""
+        if not self.loops:
+            return
+
+        def look(mark):
+            number, program = map(int, mark)
+            if number:
+                raise KernelError(self._message(*self.loops[number - 1], program, grid))
+
+        if isinstance(mark, jax.core.Tracer):
+            jax.debug.callback(look, mark)
+        else:
+            look(mark)
+
+    def _message(self, source, line, program, grid):
+        ids: list = []
+        for size in reversed(grid):
+            ids.insert(0, program % size)
+            program //= size
+        while len(ids) > 1 and grid[len(ids) - 1] == 1:
+            ids.pop()
+        where = f"{source.name}, line {line} of {source.file}"
+        return (
+            f"kernel {self.kernel}: program {ids[0] if len(ids) == 1 else tuple(ids)} would wait for ever in {where}: "
+            "programs run one after the other, and none before it changes what it waits for (a lock that is not "
+            f"released, or a wait for a later program); {self.kernel}.check[grid](...) tells which"
+        )

@@ -22,6 +22,7 @@ from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
 from fnjax.triton._state import KernelError, NeedsSequence, State, entered, instead, is_running
 from fnjax.triton._values import Tensor, as_tensor
+from fnjax.triton._waits import Marks
 
 # Options of Triton's compiler: how fast, not what.
 OPTIONS = {
@@ -276,6 +277,7 @@ def _at_once(source, sizes, names, flat):
 def _in_sequence(source, sizes, names, flat):
     """Program after program, in the order of Triton's interpreter: the last axis of the grid runs fastest."""
     written: set[int] = set()
+    marks = Marks(source.name, len(flat))
 
     def program(k, memory):
         rest, programs = k, []
@@ -283,12 +285,14 @@ def _in_sequence(source, sizes, names, flat):
             programs.insert(0, rest % size)
             rest = rest // size
         with entered(State(sizes, True, programs)) as state:
-            state.buffers = list(memory)
+            state.buffers, state.marks = list(memory), marks
             call(source, names)
             written.update(state.written)
             return tuple(state.buffers)
 
-    return list(lax.fori_loop(0, math.prod(sizes), program, tuple(flat)))
+    *flat, mark = lax.fori_loop(0, math.prod(sizes), program, (*flat, jnp.zeros(2, jnp.int32)))
+    marks.refuse(mark, sizes)
+    return flat
 
 
 def jit(fn=None, **options):
