@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.facts import STATIC, UNKNOWN, Value
+from fnjax.port.facts import STATIC, UNKNOWN, Place, Value
 from fnjax.port.kernels import LANGUAGE, PROVIDED
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.rules.own_functions import give_back
 from fnjax.port.rules.registry import expression
-from fnjax.port.walk import Stop, Term, Walk, parse
+from fnjax.port.walk import Statements, Stop, Term, Walk, assign, parse
 
 
 @expression(cst.Call)
@@ -55,7 +55,63 @@ def launched(walk: Walk, node: cst.Call) -> Term | None:
     if not stored:
         return Term(made, UNKNOWN)
     given = {n: taken[n] for n in stored if n in taken and literal(taken[n].value) is not None}
-    return give_back(walk, node, made, stored, given)
+    if not given:
+        return Term(made, UNKNOWN)
+    _apart(walk, node, kernel.name, [a.value for a in node.args], given)
+    walk.taking_back, known = _taking_back(walk, given), len(walk.before)
+    try:
+        term: Term = give_back(walk, node, made, stored, given)
+    finally:
+        walk.taking_back = set()
+    walk.before[known:] = _at_once(walk.before[known:])
+    return term
+
+
+def _taking_back(walk: Walk, given: dict[str, cst.Arg]) -> set[str]:
+    """The variables that a launch gives back, each whole: it does not matter whether two of them are one array."""
+    terms = {code(a.value): walk.expr(a.value).value.place for a in given.values() if isinstance(a.value, cst.Name)}
+    known = {n: p for n, p in terms.items() if p is not None}
+    return {n for n, p in known.items() if all(_whole(p, q) for q in known.values() if p.storage & q.storage)}
+
+
+def _whole(one: Place, other: Place) -> bool:
+    """Whether two places, where they share memory, are one array."""
+    if one.certain and other.certain:
+        return one.same(other)
+    return all(p.whole and not p.steps for p in (one, other))
+
+
+def _apart(walk: Walk, node: cst.Call, name: str, args: list[cst.BaseExpression], given: dict[str, cst.Arg]) -> None:
+    """Two arrays in a launch that are views of one memory are two arrays in JAX: a kernel would not see its stores."""
+    stored = [(a.value, p) for a in given.values() if (p := walk.expr(a.value).value.place) is not None]
+    for arg in args:
+        place = walk.expr(arg).value.place
+        for target, own in stored:
+            if place is None or arg is target or not place.storage & own.storage:
+                continue
+            if not _whole(place, own) and not place.apart(own) and place.tells_of(own):
+                message = f"{name} stores to {code(target)}, and {code(arg)} is another view of that memory: copy one"
+                raise Stop(node, "alias", message)
+
+
+def _at_once(made: Statements) -> Statements:
+    """`a, b = launch` for `new_p, new_q = launch`, `a = new_p` and `b = new_q`."""
+    first = made[0].body[0] if made and isinstance(made[0], cst.SimpleStatementLine) else None
+    if not isinstance(first, cst.Assign) or not isinstance(first.targets[0].target, cst.Tuple):
+        return made
+    names_ = [code(e.value) for e in first.targets[0].target.elements]
+    taking: dict[str, str] = {}
+    for statement in made[1:]:
+        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+        target = small.targets[0].target if isinstance(small, cst.Assign) else None
+        if not isinstance(target, cst.Name) or code(small.value) not in names_:  # type: ignore[union-attr] # as target says
+            return made
+        if target.value in taking.values() or code(small.value) in taking:  # type: ignore[union-attr] # as above
+            return made
+        taking[code(small.value)] = target.value  # type: ignore[union-attr] # as above
+    if set(taking) != set(names_) - {"_"}:
+        return made
+    return [assign(", ".join(taking.get(n, "_") for n in names_), first.value)]
 
 
 def _index(walk: Walk, node: cst.BaseSlice) -> cst.BaseSlice:
@@ -93,11 +149,3 @@ def stride(walk: Walk, node: cst.Call) -> Term | None:
     walk.sink.needs.add("_strides")
     return Term(parse(f"_strides({owner})[{code(walk.expr(node.args[0].value).node)}]"), Value("static", "int"))
 
-
-@expression(cst.Attribute)
-def processors(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`torch.cuda.get_device_properties(x.device).multi_processor_count`."""
-    if node.attr.value != "multi_processor_count" or not walk.program.kernels:
-        return None
-    walk.sink.imports.add("triton")
-    return Term(parse("triton.processor_count()"), Value("static", "int"))
