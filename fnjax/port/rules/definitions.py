@@ -24,7 +24,7 @@ from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.shares import summed_axes
 from fnjax.port.terms import EQUAL
-from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
+from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of, parse
 
 
 def _own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
@@ -42,7 +42,12 @@ def _own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSu
         return body
     walk.sink.imports.add("collectives")
     walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
-    made = [line(f"{n} = collectives.vary({n}, {a})") for n in names_ for a in axes]
+    perhaps = "is_initialized" in program.source.tree.code  # without a mesh it runs on one device
+    made: list[Any] = []
+    for axis in axes:
+        lines = [line(f"{n} = collectives.vary({n}, {axis})") for n in names_]
+        asked = perhaps and axis == "AXIS_NAME"
+        made += [cst.If(parse("AXIS_NAME is not None"), cst.IndentedBlock(lines))] if asked else lines
     first = 1 if routine.node.get_docstring() is not None else 0
     return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
 
