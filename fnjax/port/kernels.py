@@ -29,7 +29,9 @@ class Kernel(Source):
         assert isinstance(function, ast.FunctionDef)
         self.node = function
         given = function.args
-        self.parameters = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        plain = [a.arg for a in (*given.posonlyargs, *given.args)]
+        self.parameters = [*plain, *(a.arg for a in given.kwonlyargs)]
+        self.optional = {*plain[len(plain) - len(given.defaults) :], *(a.arg for a in given.kwonlyargs)}
 
     def lookup(self, name: str) -> Any:
         """What a name of the file means: a kernel, a module of the language; nothing else is needed."""
