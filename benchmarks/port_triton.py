@@ -27,6 +27,7 @@ import numpy as np
 # Alternatives for other devices and in other languages than Triton, which have the same classes once more.
 LEFT_OUT = ("backends", "cute", "cutedsl", "cutile")
 LIMIT = 1e-5
+ROOT = Path(__file__).parents[1]
 
 
 def floats(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -137,7 +138,7 @@ def main() -> int:
         jobs, answers = Path(place, "jobs.pickle"), Path(place, "answers.pickle")
         jobs.write_bytes(pickle.dumps(wanted))
         witness = [options.witness, str(Path(__file__).with_name("triton_witness.py"))]
-        env = {**os.environ, "TRITON_INTERPRET": "1"}
+        env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
         subprocess.run([*witness, str(options.folder), str(jobs), str(answers)], env=env, check=True)
         theirs = pickle.loads(answers.read_bytes())
         sys.path.insert(0, str(ports))

@@ -6,65 +6,24 @@ import importlib
 import pickle
 import sys
 import traceback
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
-from triton.runtime import interpreter
+
+from fnjax.port.compare.interpreter import prepare_interpreter
 
 
 def main(folder: str, jobs: str, answers: str) -> None:
     """Run the cases, and write down their outputs, cotangents and gradients."""
     sys.path.insert(0, folder)
-    _with_libdevice()
+    prepare_interpreter()
     import liger_kernel.ops  # noqa: F401 - its modules look for their alternatives through it
 
-    _with_numbers_of_python()
-    _with_one_gpu()
+    importlib.import_module("liger_kernel.ops.dyt").infer_device = lambda: "cuda"  # it knows no other
     found = [run(*case) for case in pickle.loads(Path(jobs).read_bytes())]
     Path(answers).write_bytes(pickle.dumps(found))
-
-
-def _with_numbers_of_python() -> None:
-    """A Python float that is passed to a kernel is float32 there; the interpreter leaves it, without methods."""
-    plain = interpreter._implicit_cvt
-
-    def converted(arg: Any) -> Any:
-        if isinstance(arg, float):
-            handle = interpreter.TensorHandle(np.array([arg], np.float32), tl.float32)
-            return tl.tensor(handle, tl.float32)
-        return plain(arg)
-
-    interpreter._implicit_cvt = converted
-
-
-def _with_libdevice() -> None:
-    """The functions of libdevice, which the interpreter has not."""
-
-    def entrywise(function: Any) -> Any:
-        def of(x: Any) -> Any:
-            data = np.asarray(function(x.handle.data), x.handle.data.dtype)
-            return tl.tensor(interpreter.TensorHandle(data, x.handle.dtype), x.type)
-
-        return of
-
-    for name, function in {"rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "exp": np.exp}.items():
-        for module in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "triton.language.math"):
-            setattr(importlib.import_module(module), name, entrywise(function))
-
-
-def _with_one_gpu() -> None:
-    """What wrappers ask of the device, and the first configuration of each kernel instead of the fastest."""
-    torch.cuda.get_device_properties = lambda _: types.SimpleNamespace(multi_processor_count=4)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("liger_kernel.ops"):
-            for kernel in vars(module).values():
-                if type(kernel).__name__ == "Autotuner":
-                    kernel.configs = kernel.configs[:1]
-    importlib.import_module("liger_kernel.ops.dyt").infer_device = lambda: "cuda"
 
 
 def run(module: str, name: str, args: tuple[Any, ...], argnums: tuple[int, ...]) -> dict[str, Any] | str:

@@ -158,3 +158,13 @@ def kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
     if value is None or value.kind != "static" or value.literal is not None or value.optional:
         return None
     return Term(parse(str(isinstance(target.operator, cst.Is))), Value("static", "bool"))
+
+
+@expression(cst.BinaryOperation)
+def alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
+    """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
+    call = node.left if isinstance(node.operator, cst.Modulo) else None
+    if not walk.program.kernels or not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.name_of(call.func)
+    return Term(parse("0"), Value("static", "int", literal=0)) if asked else None

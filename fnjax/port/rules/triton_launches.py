@@ -17,8 +17,8 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import STATIC, UNKNOWN, Place, Value
-from fnjax.port.kernels import LANGUAGE, PROVIDED
 from fnjax.port.located import nodes
+from fnjax.port.naming import is_provided
 from fnjax.port.operations import code, fit, literal
 from fnjax.port.rules.arguments import opened, spelled_out
 from fnjax.port.rules.own_functions import give_back
@@ -199,7 +199,7 @@ def provided(walk: Walk, node: cst.BaseExpression) -> Term | None:
     name = walk.name_of(node.func if isinstance(node, cst.Call) else node)
     if not name.startswith("fnjax.triton"):
         return None
-    if name not in PROVIDED and not name.startswith(LANGUAGE):
+    if not is_provided(name):
         raise Stop(node, "supply", f"fnjax.triton has no {name.removeprefix('fnjax.triton.')}; leave it out")
     made = node
     if isinstance(node, cst.Call):

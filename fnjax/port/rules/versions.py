@@ -1,7 +1,7 @@
 """Questions about PyTorch's version.
 
-What: torch.__version__ is that of the PyTorch whose names the porter knows, triton.__version__ that of the Triton; parsed versions are tuples of numbers, and
-what is asked of two of them is answered.
+What: torch.__version__ is that of the PyTorch whose names the porter knows, triton.__version__ that of its Triton;
+parsed versions are tuples of numbers, and what is asked of two of them is answered.
 Before: `if version.parse(torch.__version__) >= version.parse("1.13"): y = new(x)`
 After: `y = new(x)`
 Safety: only versions that are written out; a port needs no other PyTorch than the one that it was ported from.
