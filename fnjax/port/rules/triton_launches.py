@@ -75,9 +75,9 @@ def _kernel(walk: Walk, node: cst.BaseExpression) -> Any:
     """The kernel that an expression is; of several, among which a branch chooses, the first if they store alike."""
     if isinstance(node, cst.IfExp):
         found = [_kernel(walk, n) for n in (node.body, node.orelse)]
-    elif (name := walk.name_of(node)).startswith("file:"):
-        walk.called.add(name)
-        return walk.program.kernels.get(name.removeprefix("file:"))
+    elif (name := _of_file(walk, node)) is not None:
+        walk.called.add(f"file:{name}")
+        return walk.program.kernels.get(name)
     else:
         given = walk.routine.given.get(node.value, []) if isinstance(node, cst.Name) else []
         if isinstance(node, cst.Name) and node.value in {p.name.value for p in walk.routine.parameters}:
@@ -87,6 +87,15 @@ def _kernel(walk: Walk, node: cst.BaseExpression) -> Any:
         return None
     places = [[k.parameters.index(n) for n in k.stored] for k in found]
     return found[0] if all(p == places[0] for p in places) else None
+
+
+def _of_file(walk: Walk, node: cst.BaseExpression) -> str | None:
+    """The name of the top level that an expression is."""
+    name = walk.name_of(node)
+    if name.startswith("file:"):
+        return name.removeprefix("file:")
+    tuned = isinstance(node, cst.Name) and node.value in walk.program.kernels and node.value not in walk.state.variables
+    return node.value if tuned else None  # type: ignore[attr-defined] # a name
 
 
 def _taken(walk: Walk, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
