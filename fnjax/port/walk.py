@@ -70,6 +70,7 @@ class Walk:
         self.stop_gradients = False  # inside `with torch.no_grad()` in backward
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
+        self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
         self.traces = Traces()
         self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`

@@ -386,6 +386,8 @@ def _viewed(returns: list[Value]) -> str:
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
+    if node in walk.program.kernel_nodes:
+        return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
     routine.differentiated |= walk.differentiated

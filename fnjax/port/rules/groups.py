@@ -18,6 +18,7 @@ import re
 import libcst as cst
 
 from fnjax.port.facts import STATIC, Value
+from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import GROUP, Program
 from fnjax.port.rules.registry import expression
@@ -173,6 +174,9 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
             return _told(axis(walk, group), "size")
         case "get_rank":
             return _told(axis(walk, group), "rank")
+        case "is_initialized" if _default_only(walk):
+            walk.sink.imports |= {"collectives", "AXIS_NAME"}
+            return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
             return Term(parse("True"), Value("static", "bool", literal=True))
         case "get_backend":
@@ -187,6 +191,13 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
             message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
             raise Stop(node, "absent", f"{last}: {message}")
     return None
+
+
+def _default_only(walk: Walk) -> bool:
+    """Whether a function speaks of the default group alone: without an axis it runs on one device, as in PyTorch."""
+    inside = list(nodes(walk.routine.node))
+    named = any(isinstance(n, cst.Name) and n.value in walk.program.groups for n in inside)
+    return not named and not any(isinstance(n, cst.Call) and _getter(walk, n) for n in inside)
 
 
 def _told(text: str, what: str) -> Term:
