@@ -16,6 +16,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import LIST, Value
+from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.rules.writing import never_owned, write
@@ -183,6 +184,38 @@ def _sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
         return Counter({(): int(node.value)})
     if isinstance(node, cst.Name) and depth < 8 and walk.expr(node).value.is_tensor:
         given = walk.routine.given.get(node.value, ())
-        if len(given) == 1 and not isinstance(given[0], cst.Call):
-            return _sum(walk, given[0], depth + 1)
+        latest = given[0] if len(given) == 1 and _stays(walk, given[0]) else _latest(walk, node.value)
+        if latest is not None and not isinstance(latest, cst.Call):
+            return _sum(walk, latest, depth + 1)
     return Counter({(f"({code(node)})" if isinstance(node, cst.BinaryOperation) else code(node),): 1})
+
+
+def _stays(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether the variables of an expression are given once in the function."""
+    parameters = {p.name.value for p in walk.routine.parameters}
+    read = {n.value for n in nodes(node) if isinstance(n, cst.Name)}
+    return all(len(walk.routine.given.get(n, ())) + (n in parameters) <= 1 for n in read)
+
+
+def _latest(walk: Walk, name: str) -> cst.BaseExpression | None:
+    """What a line above in the same block gives a variable, if nothing in it has changed since."""
+    changed: set[str] = set()
+    for line in _above(walk):
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        if isinstance(small, cst.Assign) and [code(t.target) for t in small.targets] == [name]:
+            read = {n.value for n in nodes(small.value) if isinstance(n, cst.Name)}
+            return small.value if not read & (changed | {name}) else None
+        changed |= walk.program.bound_in(line)
+        if name in changed:
+            return None
+    return None
+
+
+def _above(walk: Walk) -> list[cst.CSTNode]:
+    """The statements before the present one in its block, the nearest first."""
+    found: list[cst.CSTNode] = []
+    for block in nodes(walk.routine.node):
+        if isinstance(block, cst.IndentedBlock):
+            at = [i for i, s in enumerate(block.body) if any(n is walk.current for n in nodes(s))]
+            found = list(reversed(block.body[: at[0]])) if at else found
+    return found
