@@ -187,7 +187,7 @@ def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
     terms = []
     outer = walk.unrolled
     for name in written:
-        one = node.elt.deep_clone().visit(Fill({node.for_in.target.value: cst.Name(name)}, frozenset()))
+        one = Fill({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
         assert isinstance(one, cst.BaseExpression)
         for new, old in zip(nodes(one), nodes(node.elt), strict=False):
             walk.program.source.positions[new] = walk.program.source.position(old)

@@ -19,6 +19,7 @@ from fnjax.port.evidence import annotated as meant
 from fnjax.port.evidence import parameter
 from fnjax.port.facts import UNKNOWN, Value, iterated
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.operations.expressions import same_code
 from fnjax.port.program import nodes
 from fnjax.port.rules.arguments import only_meaning
 from fnjax.port.rules.called import part_of
@@ -127,9 +128,10 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     targets = [_retarget(walk, t) for t in node.targets]
     if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
         targets = [_with_key(walk, node, t) for t in targets]
-    if len(targets) == 1 and code(targets[0].target) == code(term.node) and term.node is not node.value:
+    changed = term.node is not node.value
+    if changed and len(targets) == 1 and same_code(targets[0].target, term.node):
         return []
-    if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
+    if not changed and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
 
@@ -137,12 +139,14 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
 def _known_by_use(walk: Walk, node: cst.Assign) -> None:
     """What is unpacked from `*inputs` is known by its use, as a parameter is."""
     star = walk.routine.node.params.star_arg
+    if not isinstance(star, cst.Param):
+        return
     parts = _elements(node.value) or [node.value]
     roots = {code(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
-    if not isinstance(star, cst.Param) or roots != {star.name.value}:
+    if roots != {star.name.value}:
         return
     for name in walk.program.bound_in(node):
-        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.resolve).kind
+        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.evidence).kind
         value = walk.state.variables.get(name)
         if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
             walk.state.variables[name] = replace(value, kind=kind)
