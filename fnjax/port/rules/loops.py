@@ -21,10 +21,10 @@ from fnjax.port.facts import STATIC, State, Value
 from fnjax.port.located import children, nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
+from fnjax.port.rules.binding import bind_target, element_of
 from fnjax.port.rules.carried_loops import carried_loop
 from fnjax.port.rules.conditions import blocked, parted
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import bind_target, element_of
 from fnjax.port.rules.views import Views, counted, views_of
 from fnjax.port.walk import Statements, Term, Walk, line, names, parse, placed
 

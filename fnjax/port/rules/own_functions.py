@@ -20,7 +20,7 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import PUTTING
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import Class, Routine
-from fnjax.port.rules.containers import held_by
+from fnjax.port.rules.binding import held_by
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
