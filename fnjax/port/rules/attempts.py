@@ -19,8 +19,8 @@ from fnjax.port.facts import Value, merged
 from fnjax.port.located import nodes
 from fnjax.port.naming import imported, is_provided, succeeds
 from fnjax.port.operations import code
+from fnjax.port.rules.binding import bind_target
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import bind_target
 from fnjax.port.rules.traced_branches import DROPPED, is_message, only_raises
 from fnjax.port.walk import Statements, Walk, leaves, lines_of, names, placed
 

@@ -28,6 +28,7 @@ from fnjax.port.operations import (
     fit,
     literal,
 )
+from fnjax.port.operations.expressions import same_code
 from fnjax.port.operations.record import VANISH
 from fnjax.port.rules.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rules.indexing import compressed, same_shape
@@ -249,7 +250,7 @@ def operate(
     if bound.overwrites:
         assert first is not None
         target = terms.get(id(first)) or walk.expr(first)
-        if code(expression_) == code(target.node):
+        if same_code(expression_, target.node):
             return target
         never_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):

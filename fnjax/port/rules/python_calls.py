@@ -18,7 +18,7 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.operations import MISSING, code, find, fit, literal
-from fnjax.port.rules.containers import entries, held_by
+from fnjax.port.rules.binding import entries, held_by
 from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, names, parse

@@ -30,6 +30,8 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     """
     program = walk.program
     axes = _summed_axes(program, routine.owner) if routine.owner is not None else []
+    if not axes or not isinstance(body, cst.IndentedBlock):
+        return body
     start = program.start(routine).variables
     backward = program.method(routine.owner, "backward") if routine.owner is not None else None
     without = _never_given(backward.node) if backward is not None else set()
@@ -37,7 +39,7 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     names_ = [n for n in inputs if start[n].kind != "static"]
     star = routine.node.params.star_arg
     names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
-    if not axes or not names_ or not isinstance(body, cst.IndentedBlock):
+    if not names_:
         return body
     walk.sink.imports.add("collectives")
     walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from fnjax.port.facts import SAVED, Place, Value, places
-from fnjax.port.located import nodes
+from fnjax.port.located import children, nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
 from fnjax.port.walk import Stop, Walk
@@ -149,7 +149,7 @@ def _reads(walk: Walk, node: cst.CSTNode) -> set[str]:
         return {node.value}
     if isinstance(node, (cst.Call, cst.Attribute)) and walk.expr(node).value.kind == "static":
         return set()
-    parts = list(node.children)
+    parts = list(reversed(children(node)))
     if isinstance(node, cst.Call):
         func = node.func.value if isinstance(node.func, cst.Attribute) else node.func
         parts = [func, *(a.value for a in node.args)]

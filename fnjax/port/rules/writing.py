@@ -209,7 +209,7 @@ def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression,
 
 
 def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
-    if code(new) != name:
+    if not (isinstance(new, cst.Name) and new.value == name):
         walk.before.append(assign(name, new))
     old = walk.state.variables[name]
     walk.bind(
@@ -232,7 +232,7 @@ def writes_to(walk: Walk, place: Place) -> None:
     flag = next((code(n.test) for n in asked if any(inner is current for inner in nodes(n.body))), "")
     for name in names_:
         routine.flags[name] = flag if routine.flags.get(name, flag) == flag else ""
-    routine.writes |= names_
+    routine.overwrites(names_)
 
 
 def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
@@ -326,7 +326,7 @@ def _still_there(walk: Walk, step: Step) -> None:
 
 def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
     """The view that a step takes of an expression."""
-    made = step.expression.visit(Fill({HOLE: node}, frozenset()))
+    made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
     assert isinstance(made, cst.BaseExpression)
     return made
 
