@@ -86,7 +86,7 @@ class Walk:
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """A finding at the node."""
         if kind == "untraced" and self.routine.concrete:
-            return self.note(node, "callback", _CALLBACK)
+            kind, message, severity = "callback", _CALLBACK, "note"
         finding = Finding(*self.program.source.position(node), kind, message, severity)
         self.sink.report(finding)
 
