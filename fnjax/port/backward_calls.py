@@ -14,15 +14,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.located import Located, Positions, nodes
+from fnjax.port.located import Located, Positions, nodes, rewrite_where
 from fnjax.port.operations import code
 
 
 def without_backward_calls(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with gradients that are taken by torch.autograd.grad."""
-    made = tree.visit(_Functions(positions))
-    assert isinstance(made, cst.Module)
-    return made
+    return rewrite_where(
+        tree, lambda n: type(n) is cst.Expr and _backward(n) is not None, lambda s: s.visit(_Functions(positions))
+    )
 
 
 class _Functions(Located):

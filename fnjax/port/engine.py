@@ -36,6 +36,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     einops_calls,
     filling,
     foreign,
+    gpu,
     groups,
     indexing,
     layers,
@@ -240,7 +241,7 @@ def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> N
     """A name that a statement reads and the port does not have is a finding, unless another says why."""
     bound = {*dir(builtins), *_OF_MODULES, *bound_names(code)}
     for unit in units.values():
-        missing = read_names(unit.made) - bound
+        missing = unit.read() - bound
         if missing and not any(f.severity == "error" for f in unit.sink.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
             unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
@@ -297,8 +298,9 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
     found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
     seen.update(cls.beside)
-    waiting = sorted({n for s in cls.beside if s in units for n in read_names(units[s].made)})
-    waiting += sorted(read_names([ported] if ported is not None and cls.top is cls.node else top.made))
+    waiting = sorted({n for s in cls.beside if s in units for n in units[s].read()})
+    alone = ported is None or cls.top is not cls.node or len(top.made) == 1
+    waiting += sorted(top.read() if alone else read_names([ported]))
     done: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -310,7 +312,7 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
                 continue
             seen.add(provider)
             found += units[provider].sink.findings
-            waiting += sorted(read_names(units[provider].made))
+            waiting += sorted(units[provider].read())
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
         found.append(Finding(*program.source.position(cls.node), "unknown", message))

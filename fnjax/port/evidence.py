@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.facts import LIST, ROW, STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, Operation, code, find, literal
 from fnjax.port.operations.expressions import names
@@ -103,11 +105,10 @@ def _has_other_keywords(attr: str, call: cst.Call) -> bool:
     return bool(given - known - {"out"})
 
 
-class _Uses(cst.CSTVisitor):
-    """What is done with one name."""
+class _Uses:
+    """What is done with one name in a function's body."""
 
-    def __init__(self, name: str, resolve: Resolve) -> None:
-        super().__init__()
+    def __init__(self, name: str, seen: list[cst.CSTNode], resolve: Resolve) -> None:
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
@@ -117,16 +118,18 @@ class _Uses(cst.CSTVisitor):
         self.context = False  # has what only ctx has
         self.called: set[cst.CSTNode] = set()
         self.methods: set[cst.CSTNode] = set()  # of an object that is no tensor
+        for node in seen:
+            _LOOKS[type(node)](self, node)
 
     def _is(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Name) and node.value == self.name
 
-    def visit_Assign(self, node: cst.Assign) -> None:
+    def assign(self, node: cst.Assign) -> None:
         arithmetic = isinstance(node.value, (cst.BinaryOperation, cst.UnaryOperation))
         if arithmetic and names(node.value) == {self.name}:
             self.derived |= {n for t in node.targets for n in targets(t.target)}
 
-    def visit_Attribute(self, node: cst.Attribute) -> None:
+    def attribute(self, node: cst.Attribute) -> None:
         attr = node.attr.value
         self.context = self.context or (self._is(node.value) and attr in _CONTEXT)
         if node in self.methods or not self._is(node.value):
@@ -138,7 +141,7 @@ class _Uses(cst.CSTVisitor):
             self.tensor = True
             self.own = self.own or attr not in _SHARED
 
-    def visit_Call(self, node: cst.Call) -> None:
+    def call(self, node: cst.Call) -> None:
         self.called.add(node.func)
         name = self.qualified(node.func)
         plain = [a for a in node.args if a.keyword is None and not a.star]
@@ -168,7 +171,7 @@ class _Uses(cst.CSTVisitor):
             ):
                 self.static = True
 
-    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
+    def binary(self, node: cst.BinaryOperation) -> None:
         for operand in (node.left, node.right):  # a tensor's size is a tuple: this is how many a group has
             call = operand if isinstance(operand, cst.Call) and not operand.args else None
             of = call.func if call is not None and isinstance(call.func, cst.Attribute) else None
@@ -184,23 +187,20 @@ class _Uses(cst.CSTVisitor):
         if isinstance(node.operator, (cst.Subtract, cst.Divide, cst.Power, cst.Multiply)) and not repeats:
             self.computed = True
 
-    def visit_Subscript(self, node: cst.Subscript) -> None:
+    def subscript(self, node: cst.Subscript) -> None:
         if not self._is(node.value):
             return
         self.entries = True
         cut = (isinstance(e.slice, cst.Slice) or code(e.slice) == "..." for e in node.slice)
         self.tensor = self.tensor or (len(node.slice) > 1 and any(cut))  # no list has x[:, 0]
 
-    def visit_Comparison(self, node: cst.Comparison) -> None:
+    def comparison(self, node: cst.Comparison) -> None:
         others = [literal(t.comparator) for t in node.comparisons]
         self.asked = self.asked or (self._is(node.left) and None in others)
         if self._is(node.left) and any(isinstance(o, (str, bool)) for o in others):
             self.static = True
 
-    def visit_If(self, node: cst.If) -> None:
-        self._test(node.test)
-
-    def visit_IfExp(self, node: cst.IfExp) -> None:
+    def branch(self, node: cst.If | cst.IfExp) -> None:
         self._test(node.test)
 
     def _test(self, node: cst.BaseExpression) -> None:
@@ -211,6 +211,36 @@ class _Uses(cst.CSTVisitor):
         elif isinstance(node, cst.BooleanOperation):
             self._test(node.left)
             self._test(node.right)
+
+
+_LOOKS: dict[type[cst.CSTNode], Callable[[_Uses, Any], None]] = {
+    cst.Assign: _Uses.assign,
+    cst.Attribute: _Uses.attribute,
+    cst.Call: _Uses.call,
+    cst.BinaryOperation: _Uses.binary,
+    cst.Subscript: _Uses.subscript,
+    cst.Comparison: _Uses.comparison,
+    cst.If: _Uses.branch,
+    cst.IfExp: _Uses.branch,
+}
+
+
+class Evidence:
+    """What the functions of a file do with their variables: each body is read once, and looked at once for a name."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self.resolve = resolve
+        self._seen: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
+        self._uses: dict[tuple[cst.FunctionDef, str], _Uses] = {}
+
+    def uses(self, name: str, function: cst.FunctionDef) -> _Uses:
+        """What a function does with one name."""
+        if function not in self._seen:
+            self._seen[function] = [n for n in nodes(function.body) if type(n) in _LOOKS]
+        key = function, name
+        if key not in self._uses:
+            self._uses[key] = _Uses(name, self._seen[function], self.resolve)
+        return self._uses[key]
 
 
 def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
@@ -225,10 +255,9 @@ def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
         yield params.star_kwarg
 
 
-def left_out(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, given: bool) -> bool:
+def left_out(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, given: bool) -> bool:
     """Whether a parameter that is taken for a tensor may be None; `given` where backward always has its gradient."""
-    uses = _Uses(param.name.value, resolve)
-    function.body.visit(uses)
+    uses = evidence.uses(param.name.value, function)
     said = code(param.annotation.annotation) if param.annotation else ""
     default = param.default is not None and literal(param.default) is None
     open_ = default or uses.asked or "Optional" in said or "None" in said
@@ -237,65 +266,48 @@ def left_out(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, give
 
 def gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
     """The places at which a backward surely returns something else than None; or always does, on all its ways."""
-    found = _Returned()
-    function.body.visit(found)
+    returned, tensors, nothing = _returned(function.body)
     star = function.params.star_arg.name.value if isinstance(function.params.star_arg, cst.Param) else ""
-    for value in found.values:
+    for value in returned:
         items = value.elements if isinstance(value, cst.Tuple) else [cst.Element(value)]
         for i, item in enumerate(items):
             if isinstance(item, cst.StarredElement):
                 if code(item.value) == star:  # the gradients for the outputs, of which there is one at least
                     yield i
                 break
-            known = isinstance(item.value, cst.Name) and item.value.value not in found.tensors
-            if always and (isinstance(item.value, cst.IfExp) or code(item.value) in found.nothing):
+            known = isinstance(item.value, cst.Name) and item.value.value not in tensors
+            if always and (isinstance(item.value, cst.IfExp) or code(item.value) in nothing):
                 continue
             if code(item.value) != "None" and not known and (len(items) > 1 or not isinstance(item.value, cst.Call)):
                 yield i
 
 
-class _Returned(cst.CSTVisitor):
-    """What a function returns, and the variables to which it gives something else than None."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: list[cst.BaseExpression] = []
-        self.tensors: set[str] = set()
-        self.nothing: set[str] = set()
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_Return(self, node: cst.Return) -> None:
-        if node.value is not None:
-            self.values.append(node.value)
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
+def _returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], set[str], set[str]]:
+    """What a function returns, and the variables to which it gives something else than None, and perhaps None."""
+    values: list[cst.BaseExpression] = []
+    tensors: set[str] = set()
+    nothing: set[str] = set()
+    for node in nodes(body, but=(cst.FunctionDef,)):
+        if isinstance(node, cst.Return) and node.value is not None:
+            values.append(node.value)
+        for target in node.targets if isinstance(node, cst.Assign) else ():
+            assert isinstance(node, cst.Assign)
             if "None" in code(node.value):
-                self.nothing |= set(targets(target.target))
+                nothing |= set(targets(target.target))
             if isinstance(node.value, cst.Attribute) and node.value.attr.value == "saved_tensors":
-                self.tensors |= set(targets(target.target))
-            known = isinstance(node.value, cst.Name) and node.value.value in self.tensors
-            if isinstance(target.target, cst.Name) and (
-                known or isinstance(node.value, (cst.BinaryOperation, cst.Call))
-            ):
-                self.tensors.add(target.target.value)
+                tensors |= set(targets(target.target))
+            known = isinstance(node.value, cst.Name) and node.value.value in tensors
+            made = known or isinstance(node.value, (cst.BinaryOperation, cst.Call))
+            if isinstance(target.target, cst.Name) and made:
+                tensors.add(target.target.value)
+    return values, tensors, nothing
 
 
-def _has_methods(name: str, function: cst.FunctionDef, resolve: Resolve) -> bool:
-    """Whether a variable is used with what only tensors have."""
-    uses = _Uses(name, resolve)
-    function.body.visit(uses)
-    return uses.own
-
-
-def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, graded: bool = False) -> Value:
+def parameter(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, graded: bool = False) -> Value:
     """What a parameter is; `graded` where backward returns a gradient for it."""
     name = param.name.value
-    uses = _Uses(name, resolve)
-    function.body.visit(uses)
-    said = annotated(param.annotation.annotation, resolve) if param.annotation else None
+    uses = evidence.uses(name, function)
+    said = annotated(param.annotation.annotation, evidence.resolve) if param.annotation else None
     if uses.tested:
         return UNKNOWN
     if said is not None and said is not UNKNOWN:
@@ -311,7 +323,7 @@ def parameter(param: cst.Param, function: cst.FunctionDef, resolve: Resolve, gra
         return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
-    if any(_has_methods(n, function, resolve) for n in uses.derived - {name}):
+    if any(evidence.uses(n, function).own for n in uses.derived - {name}):
         return TENSOR
     if graded or (uses.entries and uses.computed):
         return TENSOR

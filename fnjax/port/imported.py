@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fnjax.port.located import children, nodes
-from fnjax.port.naming import read_names
 from fnjax.port.operations import code
 from fnjax.port.program import Program
 from fnjax.port.result import Finding
@@ -48,7 +47,7 @@ def without_left(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
             elif isinstance(unit.origin, cst.ClassDef) or not bound or _is_left(unit):
                 continue
             else:
-                read = {n for s in unit.made for n in _read_on_import(s)} & read_names(unit.made)
+                read = {n for s in unit.made for n in _read_on_import(s)} & unit.read()
                 found = sorted(read & set(left) - bound)
             if not found:
                 continue

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from fnjax.port.located import Located, Positions, nodes
+from fnjax.port.located import Located, Positions, nodes, rewrite_where
 from fnjax.port.operations import code
 
 _SAVED = frozenset({"saved_tensors", "saved_variables"})
@@ -25,38 +25,50 @@ _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 def without_kept_numbers(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with such numbers as attributes of ctx."""
-    made = tree.visit(_Classes(positions))
-    assert isinstance(made, cst.Module)
-    return made
+    classes = [n for n in nodes(tree, but=(cst.SimpleStatementLine,)) if isinstance(n, cst.ClassDef)]
+    found = {n: made for n in classes if (made := _kept_in(n, positions)) is not None}
+    return rewrite_where(tree, lambda n: n in found, lambda s: s.visit(_Classes(positions, found))) if found else tree
+
+
+def _kept_in(node: cst.ClassDef, positions: Positions) -> _Rewrite | None:
+    """What makes attributes of the numbers that a class saves."""
+    inside = list(nodes(node))
+    statements = [n for n in inside if isinstance(n, cst.SimpleStatementLine)]
+    saves = [s for s in statements if _saved(s) is not None]
+    reads = [n for n in inside if isinstance(n, cst.Attribute) and n.attr.value in _SAVED]
+    unpacked = [s for s in statements if _unpacked(s)]
+    if len(saves) != 1 or len(reads) != 1 or len(unpacked) != 1:
+        return None
+    given, names = _saved(saves[0]) or (), _unpacked(unpacked[0])
+    forward, backward = (
+        next((f for f in node.body.body if isinstance(f, cst.FunctionDef) and _in(line, f)), None)
+        for line in (saves[0], unpacked[0])
+    )
+    if len(given) != len(names) or forward is None or backward is None:
+        return None
+    pairs = list(zip(given, names, strict=True))
+    kept = {name: text for value, name in pairs if (text := _kept(forward, backward, value, name))}
+    owners = {code(saves[0].body[0].value.func.value), code(reads[0].value)}  # type: ignore[attr-defined] # a call
+    taken = {n.attr.value for n in inside if isinstance(n, cst.Attribute) and code(n.value) in owners}
+    if not kept or taken & kept.keys():
+        return None
+    unread = {code(v) for v, name in pairs if name in kept and isinstance(v, cst.Name) and kept[name] != code(v)}
+    return _Rewrite(positions, saves[0], unpacked[0], names, kept, unread)
 
 
 class _Classes(Located):
+    def __init__(self, positions: Positions, found: Mapping[cst.ClassDef, _Rewrite]) -> None:
+        super().__init__(positions)
+        self.found = found
+
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         """No class stands in a line."""
         return False
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        statements = [n for n in nodes(original_node) if isinstance(n, cst.SimpleStatementLine)]
-        saves = [s for s in statements if _saved(s) is not None]
-        reads = [n for n in nodes(original_node) if isinstance(n, cst.Attribute) and n.attr.value in _SAVED]
-        unpacked = [s for s in statements if _unpacked(s)]
-        if len(saves) != 1 or len(reads) != 1 or len(unpacked) != 1:
+        if original_node not in self.found:
             return updated_node
-        given, names = _saved(saves[0]) or (), _unpacked(unpacked[0])
-        forward, backward = (
-            next((f for f in original_node.body.body if isinstance(f, cst.FunctionDef) and _in(line, f)), None)
-            for line in (saves[0], unpacked[0])
-        )
-        if len(given) != len(names) or forward is None or backward is None:
-            return updated_node
-        pairs = list(zip(given, names, strict=True))
-        kept = {name: text for value, name in pairs if (text := _kept(forward, backward, value, name))}
-        owners = {code(saves[0].body[0].value.func.value), code(reads[0].value)}  # type: ignore[attr-defined] # a call
-        taken = {n.attr.value for n in nodes(original_node) if isinstance(n, cst.Attribute) and code(n.value) in owners}
-        if not kept or taken & kept.keys():
-            return updated_node
-        unread = {code(v) for v, name in pairs if name in kept and isinstance(v, cst.Name) and kept[name] != code(v)}
-        made = original_node.visit(_Rewrite(self.positions, saves[0], unpacked[0], names, kept, unread))
+        made = original_node.visit(self.found[original_node])
         assert isinstance(made, cst.ClassDef)
         return made
 

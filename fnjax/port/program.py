@@ -13,7 +13,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.annotations import Annotation
-from fnjax.port.evidence import gradients, left_out, parameter
+from fnjax.port.evidence import Evidence, gradients, left_out, parameter
 from fnjax.port.facts import STATIC, TENSOR, UNKNOWN, Place, State, Value, join_values, places
 from fnjax.port.located import nodes
 from fnjax.port.naming import Definition, Source, canonical, imported, targets
@@ -48,11 +48,11 @@ class Program:
         self.orphans: list[cst.EmptyLine] = []
         self.values: dict[str, Value] = {}
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
-        self.reached: set[cst.CSTNode] = set()
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
         self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
+        self.evidence = Evidence(self.resolve)
         self._resolving: set[str] = set()
         declared = [n for n in nodes(source.tree) if isinstance(n, cst.Global)]
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
@@ -259,23 +259,27 @@ class Program:
         return {name for n in nodes(node) if isinstance(n, kinds) for name in targets(n.target)}
 
     @functools.cached_property
+    def text(self) -> str:
+        """The text of the file, as the walks see it."""
+        return self.source.tree.code
+
+    @functools.cached_property
     def rounding(self) -> bool:
         """Whether the file rounds numbers down or up."""
         return (
-            re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.source.tree.code)
-            is not None
+            re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.text) is not None
         )
 
     @functools.cached_property
     def complex(self) -> bool:
         """Whether the file computes with complex numbers."""
         words = r"complex|cfloat|cdouble|\bfft\b|\bconj\b|view_as_real|\bpolar\b|\bangle\b|\.imag\b|\b[\d.]+[jJ]\b"
-        return re.search(words, self.source.tree.code) is not None
+        return re.search(words, self.text) is not None
 
     @functools.cached_property
     def collective(self) -> bool:
         """Whether the file speaks of torch.distributed."""
-        return _COLLECTIVE.search(self.source.tree.code) is not None
+        return _COLLECTIVE.search(self.text) is not None
 
     @functools.cached_property
     def groups(self) -> frozenset[str]:
@@ -335,10 +339,11 @@ class Program:
                     place = Place(frozenset({f"arg:{name}"}), certain=False)
                     value = Value("static", element=replace(TENSOR, place=place))
             else:
-                value = parameter(param, routine.node, resolve, i - routine.first in graded and param.default is None)
+                has_one = i - routine.first in graded and param.default is None
+                value = parameter(param, routine.node, self.evidence, has_one)
                 if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in self.classes:
                     value = Value("object")
-                said = (routine.said or routine.arguments).get(name)
+                said = routine.argument(name)
                 if said is not None and (
                     value.kind == "unknown"
                     or (
@@ -360,7 +365,7 @@ class Program:
                     )
                 if said is None or routine.role == "forward":
                     has_gradient = i - routine.first in always
-                    value = replace(value, left_out=left_out(param, routine.node, resolve, has_gradient))
+                    value = replace(value, left_out=left_out(param, routine.node, self.evidence, has_gradient))
                 else:
                     value = replace(value, left_out=said.left_out)
                 if param is star or param is routine.node.params.star_kwarg:
@@ -462,7 +467,7 @@ class Program:
         """What forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
         for cls in self.related(owner):
-            for key, value in cls.facts.items():
+            for key, value in cls.told().items():
                 found[key] = join_values(found[key], value) if key in found else value
         return found
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import libcst as cst
 
 from fnjax.port.evidence import parameters
-from fnjax.port.facts import State, Value
+from fnjax.port.facts import State, Value, join_values
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
 
+T = TypeVar("T")
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
@@ -37,9 +39,38 @@ class Class:
     beside: list[cst.CSTNode] = field(default_factory=list)
     left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
+    heard: list[dict[str, Value]] = field(default_factory=list)  # what others have heard of them
+
+    def told(self) -> dict[str, Value]:
+        """The facts, for somebody who works with them."""
+        if self.facts not in self.heard:
+            self.heard.append(dict(self.facts))
+        return self.facts
+
+    def settled(self) -> bool:
+        """Whether all that was heard of it is what is known of it now."""
+        return all(h == self.facts for h in self.heard)
 
 
-@dataclass(slots=True)
+class Told(Generic[T]):
+    """Something that functions say of each other: each answer is kept, as it may be another one in the end."""
+
+    def __init__(self, at_first: T) -> None:
+        self.at_first = at_first
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, routine: Routine, owner: type) -> T:
+        answer: T = routine.told.get(self.name, self.at_first)
+        routine.hear(self.name, answer)
+        return answer
+
+    def __set__(self, routine: Routine, value: T) -> None:
+        routine.told[self.name] = value
+
+
+@dataclass
 class Routine:
     """A function of the file: a method of a class, or a helper.
 
@@ -47,6 +78,7 @@ class Routine:
         role: the method's name for the methods that PyTorch calls, else `helper`.
         arguments: what call sites say of its parameters.
         said: what they have said of them in the round before.
+        told: what it and its callers say of it; `answers` are what others have heard of that.
         result: what it returns.
         views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
@@ -61,21 +93,24 @@ class Routine:
     owner: Class | None = None
     arguments: dict[str, Value] = field(default_factory=dict)
     said: dict[str, Value] = field(default_factory=dict)
-    result: Value | None = None
-    views: str = ""
-    draws: bool = False
-    draws_often: bool = False
-    writes: frozenset[str] = frozenset()
+    told: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, list[Any]] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
-    gives: tuple[str, ...] = ()
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
-    differentiated: bool = False  # called by code that jax.vjp differentiates
-    derived: bool = False  # called by code that JAX may differentiate, as a backward
     captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
+
+    result = Told[Value | None](None)
+    views = Told("")
+    draws = Told(False)
+    draws_often = Told(False)
+    writes = Told[frozenset[str]](frozenset())
+    gives = Told[tuple[str, ...]](())
+    differentiated = Told(False)  # called by code that jax.vjp differentiates
+    derived = Told(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
         forgotten = {id(n) for d in nodes(self.node.body) if isinstance(d, cst.Del) for n in nodes(d)}
@@ -94,6 +129,45 @@ class Routine:
                         self.given.setdefault(name, []).append(value)
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
                 self.written_at |= {code(e) for e in node.target.slice}
+
+    def argument(self, name: str) -> Value | None:
+        """What call sites say of a parameter, in the round before if there was one."""
+        answer = (self.said or self.arguments).get(name)
+        self.hear(f"argument {name}", answer)
+        return answer
+
+    def hear(self, name: str, answer: object) -> None:
+        """An answer that somebody works with."""
+        heard = self.answers.setdefault(name, [])
+        if not heard or heard[-1] is not answer:
+            heard.append(answer)
+
+    def begin_round(self, forget: bool) -> None:
+        """Nothing has been heard, and nothing said of its parameters but what was said in the round before."""
+        self.answers.clear()
+        self.said = dict(self.arguments)
+        if forget:
+            self.arguments.clear()
+
+    def returns(self, value: Value) -> None:
+        """One more thing that it may return."""
+        known = self.told.get("result")
+        self.result = value if known is None else join_values(known, value)
+
+    def is_called(self, differentiated: bool, derived: bool = False) -> None:
+        """One more call, perhaps in code that is differentiated."""
+        self.differentiated = self.told.get("differentiated", False) or differentiated
+        self.derived = self.told.get("derived", False) or derived
+
+    def overwrites(self, names: frozenset[str] | set[str]) -> None:
+        """More parameters to whose memory it writes."""
+        self.writes = self.told.get("writes", frozenset()) | names
+
+    def settled(self) -> bool:
+        """Whether all that was heard of it is what is known of it now."""
+        now = {**self.told, **{f"argument {n}": v for n, v in self.arguments.items()}}
+        none = {name: told.at_first for name, told in vars(Routine).items() if isinstance(told, Told)}
+        return all(a == now.get(name, none.get(name)) for name, heard in self.answers.items() for a in heard)
 
     def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
         """The identities of the names inside a node."""

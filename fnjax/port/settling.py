@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import libcst as cst
 
 from fnjax.port.located import nodes
@@ -55,45 +53,41 @@ def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
 
 
 def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
-    """The units of a part, when its functions say nothing new of each other; what they still do is a finding."""
+    """The units of a part, when its functions say nothing new of each other; what they still do is a finding.
+
+    A round is walked again only if somebody has worked with an answer that is another one by now: what a forward
+    leaves on ctx is known before its backward is walked, so that one round is enough for most classes.
+    """
     number = 0
     inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
+    classes = [program.by_node[n] for n in inside if n in program.by_node]
     while True:
-        before = _known(program, inside)
         routines = [program.routines[n] for n in inside if n in program.routines]
-        for known in routines:
-            known.said = dict(known.arguments)
-            if number < _ROUNDS + len(routines):  # in later rounds they are joined, to settle
-                known.arguments.clear()
+        for routine in routines:
+            routine.begin_round(forget=number < _ROUNDS + len(routines))  # in later rounds they are joined, to settle
+        for cls in classes:
+            cls.heard.clear()
         units = translate_units(program, functions, part)
         for name in sorted({n for u in units.values() for n in u.called}):
-            routine = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if routine is not None and routine.result is None and routine.node not in units:
-                definitions.port_routine(program, routine)
-        after = _known(program, inside)
-        if after == before:
-            return units
-        if number > 2 * (_ROUNDS + len(routines)):
-            _unsettled(program, units, before, after)
-            return units
-        number += 1
+            called = program.called(name)  # where its call could not be translated yet, no statement reads it
+            if called is not None and called.result is None and called.node not in units:
+                definitions.port_routine(program, called)
         program.values.clear()
+        routines = [program.routines[n] for n in inside if n in program.routines]
+        changing = {r.name for r in routines if not r.settled()} | {c.name for c in classes if not c.settled()}
+        if changing and number > 2 * (_ROUNDS + len(routines)):
+            _unsettled(program, units, changing)
+        elif changing:
+            number += 1
+            continue
+        return units
 
 
-def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], before: Any, after: Any) -> None:
+def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
     """A finding for each function, or class, of which the last round has still told something new."""
-    changing = {name for old, new in zip(before, after, strict=True) for name in new if new[name] != old.get(name)}
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
     for unit in units.values():
         for n in nodes(unit.origin):
             named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
             if named and any(name == named or name.endswith(f".{named}") for name in changing):
                 unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))
-
-
-def _known(program: Program, inside: list[Any]) -> Any:
-    routines = [r for n in inside if (r := program.routines.get(n)) is not None]
-    return {
-        r.name: (dict(r.arguments), r.result, r.draws, r.draws_often, r.writes, r.differentiated, r.derived)
-        for r in routines
-    }, {c.name: dict(c.facts) for n in inside if (c := program.by_node.get(n)) is not None}

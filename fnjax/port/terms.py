@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.located import children
+from fnjax.port.naming import read_names
 from fnjax.port.operations import fit
 from fnjax.port.result import Finding
 
@@ -69,6 +71,13 @@ class Unit:
     made: list[Any]
     sink: Sink
     called: set[str] = field(default_factory=set)
+    known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
+
+    def read(self) -> set[str]:
+        """The names of the top level that it reads."""
+        if self.known is None or len(self.made) != len(self.known[0]) or any(map(is_not, self.made, self.known[0])):
+            self.known = [*self.made], read_names(self.made)
+        return self.known[1]
 
 
 # The sign in `f(key=None)`, without the blanks that libcst puts around it.

@@ -10,9 +10,10 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Place, State, Value
+from fnjax.port.guards import only_imports
 from fnjax.port.imported import only_compiles, run_on_import, without_left
 from fnjax.port.located import nodes
-from fnjax.port.naming import changed, read_names
+from fnjax.port.naming import changed
 from fnjax.port.operations import code
 from fnjax.port.program import Class, Program, Routine
 from fnjax.port.result import Finding
@@ -52,7 +53,7 @@ def translate_units(program: Program, functions: list[Class], part: frozenset[cs
             continue
         units[first] = _unit(program, first)
         _left_over(program, units[first])
-        for name in sorted(read_names(units[first].made)):
+        for name in sorted(units[first].read()):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in units and not is_import(p))
     for wrapper in body:
@@ -82,7 +83,7 @@ def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.
     """Take a wrapper along, if it is ported whole and needs nothing else."""
     unit = _unit(program, wrapper)
     _left_over(program, unit)
-    needed = {p for n in read_names(unit.made) for p in program.source.providers.get(n, ())} - {wrapper}
+    needed = {p for n in unit.read() for p in program.source.providers.get(n, ())} - {wrapper}
     if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or is_import(p) for p in needed):
         units[wrapper] = unit
 
@@ -110,10 +111,10 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
 
 def _left_over(program: Program, unit: Unit) -> None:
     """A name of torch's that no rule has translated is a finding: the output does not import it."""
-    tree = ast.parse("".join(cst.Module([]).code_for_node(s) for s in unit.made))
+    tree = ast.parse("".join(map(code, unit.made)))
     own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    for name in sorted(read_names(unit.made) - own):
+    for name in sorted(unit.read() - own):
         found = program.source.last(name)
         if found is not None and found.imported.split(".")[0] == "torch":
             message = f"{name!r} is of torch, and the porter knows no translation for it here"
@@ -134,7 +135,7 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:
     if is_kernel(program, statement):
         return Unit(statement, [statement], Sink(), set())
-    if only_compiles(program, statement):
+    if only_compiles(program, statement) or only_imports(statement):
         return Unit(statement, [], Sink(), set())
     walk = Walk(program, _module(statement), _changing(program, statement))
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.facts import LOST, UNKNOWN, Place, State, Value, merged, places, renamed
-from fnjax.port.located import nodes
+from fnjax.port.located import children, nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
 from fnjax.port.records import decorators
@@ -70,6 +70,7 @@ class Walk:
         self.stop_gradients = False  # inside `with torch.no_grad()` in backward
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
+        self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.waiting: set[str] = set()  # variables of the porter's own that are still to be read
         self.traces = Traces()
         self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`
@@ -191,7 +192,7 @@ class Walk:
             if numpy and value.rank is None and place is not None:
                 place = place.doubtful
             return replace(value, numpy=numpy, place=self.fresh(node) if numpy and value.rank == 0 else place)
-        operands = [self.expr(n).value for n in node.children if isinstance(n, cst.BaseExpression)]
+        operands = [self.expr(n).value for n in reversed(children(node)) if isinstance(n, cst.BaseExpression)]
         if isinstance(node, cst.Comparison):
             operands += [self.expr(c.comparator).value for c in node.comparisons]
         flags = {o.numpy for o in operands if o.is_tensor}

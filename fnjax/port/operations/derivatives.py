@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 import libcst as cst
 
-from fnjax.port.operations.expressions import code
+from fnjax.port.located import Rewriter
+from fnjax.port.operations.expressions import code, template_of
 
 # By the function that a template calls.
 _FUNCTIONS = {
@@ -59,10 +60,10 @@ def with_derivative(name: str, text: str, literal: Callable[[str], object]) -> c
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
     """
-    tree = cst.parse_expression(_TEMPLATES.get(_plain(name), text))
+    tree = template_of(_TEMPLATES.get(_plain(name), text))
     order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
     vectors = order in (None, "fro") or isinstance(literal("dim"), int)
-    made = tree.visit(_Calls(_FUNCTIONS | (_NORM if vectors else {}), order not in (None, "fro")))
+    made = _Calls(_FUNCTIONS | (_NORM if vectors else {}), order not in (None, "fro")).rewrite(tree)
     assert isinstance(made, cst.BaseExpression)
     return made
 
@@ -71,9 +72,8 @@ def _plain(name: str) -> str:
     return name.replace("torch.Tensor.", "torch.").rstrip("_")
 
 
-class _Calls(cst.CSTTransformer):
+class _Calls(Rewriter):
     def __init__(self, functions: Mapping[str, str], order: bool) -> None:
-        super().__init__()
         self.functions, self.order = functions, order
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:

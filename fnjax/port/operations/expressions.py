@@ -10,6 +10,8 @@ from functools import lru_cache
 
 import libcst as cst
 
+from fnjax.port.located import Rewriter, changed, children, clone
+
 MISSING = object()  # what `literal` answers for an expression that is none
 
 _BINARY: dict[type[cst.BaseBinaryOp], int] = {
@@ -69,15 +71,28 @@ def bare(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
-_NO_LITERALS = (cst.Attribute, cst.Subscript, cst.Comparison, cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.BaseComp)
+_LITERALS = (
+    *(cst.BaseNumber, cst.BaseString, cst.Ellipsis, cst.Tuple, cst.List, cst.Set, cst.Dict),
+    *(cst.UnaryOperation, cst.BinaryOperation, cst.Call),  # -1, 1 + 2j, set()
+)
 
 
 def literal(node: cst.BaseExpression) -> object:
     """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
-    if isinstance(node, _NO_LITERALS):
-        return MISSING
     if isinstance(node, cst.Name):
         return _CONSTANTS.get(node.value, MISSING)
+    if isinstance(node, cst.Integer) and node.value.isdigit() and len(node.value) < 20:
+        return int(node.value)
+    first: cst.BaseExpression = node
+    while isinstance(first, (cst.UnaryOperation, cst.BinaryOperation, cst.Call)):  # a name in it makes it none
+        inside = first.func if isinstance(first, cst.Call) else None
+        if inside is not None and (first.args or not isinstance(inside, cst.Name)):  # type: ignore[union-attr] # a call
+            return MISSING
+        if inside is not None:
+            break
+        first = first.expression if isinstance(first, cst.UnaryOperation) else first.left  # type: ignore[union-attr] # either
+    if not isinstance(first, _LITERALS):
+        return MISSING
     try:
         return ast.literal_eval(code(node).strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -114,10 +129,35 @@ def whole_number(node: cst.BaseExpression) -> int | None:
         return None
 
 
+def _plain(dot: cst.Dot) -> bool:
+    """Whether no blanks stand around a dot."""
+    before, behind = dot.whitespace_before, dot.whitespace_after
+    return (
+        isinstance(before, cst.SimpleWhitespace)
+        and isinstance(behind, cst.SimpleWhitespace)
+        and not (before.value or behind.value)
+    )
+
+
 @lru_cache(1 << 17)
 def code(node: cst.CSTNode) -> str:
     """The source text of a node."""
+    if isinstance(node, (cst.Name, cst.Integer)) and not node.lpar:
+        return node.value
+    if isinstance(node, cst.Attribute) and not node.lpar and _plain(node.dot):
+        return f"{code(node.value)}.{code(node.attr)}"
     return cst.Module(body=()).code_for_node(node)
+
+
+def same_code(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
+    """Whether two expressions have the same text."""
+    return a is b or (type(a) is type(b) and code(a) == code(b))
+
+
+@lru_cache(1 << 12)
+def template_of(text: str) -> cst.BaseExpression:
+    """The tree of a template, which nobody may put into a tree: what fills it makes a new one."""
+    return cst.parse_expression(text)
 
 
 def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -153,7 +193,7 @@ def _of_new_array(node: cst.BaseExpression, attr: str) -> cst.BaseExpression | N
     return first if isinstance(first, cst.Tuple) or text.endswith(".shape") else None
 
 
-class Fill(cst.CSTTransformer):
+class Fill(Rewriter):
     """Puts expressions in place of a template's names, with parentheses where they are needed.
 
     A keyword argument whose value is just the name of an omitted parameter goes away: JAX's default is the same there.
@@ -161,7 +201,6 @@ class Fill(cst.CSTTransformer):
     """
 
     def __init__(self, values: Mapping[str, cst.BaseExpression], omitted: frozenset[str]) -> None:
-        super().__init__()
         self.values, self.omitted = values, omitted
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -170,18 +209,18 @@ class Fill(cst.CSTTransformer):
         if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         known = _of_new_array(value, original_node.attr.value)
-        return known or updated_node.with_changes(value=value, attr=original_node.attr)
+        return known or changed(updated_node, value=value, attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
         """Omitted parameters vanish, and `*names` takes the elements of a tuple."""
         value = original_node.value
         keyword = original_node.keyword
         if keyword and isinstance(value, cst.Name) and not value.lpar and value.value in self.omitted:
-            return cst.RemoveFromParent()
+            return cst.RemovalSentinel.REMOVE
         filled = updated_node.value
         if isinstance(value, cst.Name) and filled is not value:
             filled = bare(filled)
-        return updated_node.with_changes(keyword=keyword, value=fit(filled, 1))
+        return changed(updated_node, keyword=keyword, value=fit(filled, 1))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Starred tuples open up; the last comma goes."""
@@ -194,23 +233,23 @@ class Fill(cst.CSTTransformer):
             else:
                 args.append(arg)
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        args = [a.with_changes(comma=comma) for a in args[:-1]] + [
-            a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
+        args = [changed(a, comma=comma) for a in args[:-1]] + [
+            changed(a, comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
         ]
-        return updated_node.with_changes(args=args, func=fit(updated_node.func))
+        return changed(updated_node, args=args, func=fit(updated_node.func))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """A parameter's name becomes its value."""
         value = self.values.get(original_node.value)
-        return updated_node if value is None else value.deep_clone()
+        return updated_node if value is None else clone(value)
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
         """The name that an expression gives is no parameter."""
-        return updated_node.with_changes(target=original_node.target)
+        return changed(updated_node, target=original_node.target)
 
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
         """Nor are those of a lambda."""
-        return updated_node.with_changes(name=original_node.name)
+        return changed(updated_node, name=original_node.name)
 
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
@@ -219,51 +258,66 @@ class Fill(cst.CSTTransformer):
         own = _BINARY[type(updated_node.operator)]
         power = isinstance(updated_node.operator, cst.Power)
         left, right = (ATOM if power else own), (own - 1 if power else own + 1)
-        return updated_node.with_changes(left=fit(updated_node.left, left), right=fit(updated_node.right, right))
+        return changed(updated_node, left=fit(updated_node.left, left), right=fit(updated_node.right, right))
 
     def leave_UnaryOperation(
         self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
     ) -> cst.BaseExpression:
         """As for two operands."""
         own = 5 if isinstance(updated_node.operator, cst.Not) else 13
-        return updated_node.with_changes(expression=fit(updated_node.expression, own))
+        return changed(updated_node, expression=fit(updated_node.expression, own))
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
         """Comparisons inside comparisons would chain."""
-        targets = [t.with_changes(comparator=fit(t.comparator, 7)) for t in updated_node.comparisons]
-        return updated_node.with_changes(left=fit(updated_node.left, 7), comparisons=targets)
+        targets = [changed(t, comparator=fit(t.comparator, 7)) for t in updated_node.comparisons]
+        return changed(updated_node, left=fit(updated_node.left, 7), comparisons=targets)
 
     def leave_BooleanOperation(
         self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
     ) -> cst.BaseExpression:
         """`and` and `or`."""
-        return updated_node.with_changes(left=fit(updated_node.left, 4), right=fit(updated_node.right, 4))
+        return changed(updated_node, left=fit(updated_node.left, 4), right=fit(updated_node.right, 4))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
         """A conditional expression."""
-        return updated_node.with_changes(
-            test=fit(updated_node.test, 3), body=fit(updated_node.body, 3), orelse=fit(updated_node.orelse, 2)
+        return changed(
+            updated_node,
+            test=fit(updated_node.test, 3),
+            body=fit(updated_node.body, 3),
+            orelse=fit(updated_node.orelse, 2),
         )
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         """What is indexed."""
-        return updated_node.with_changes(value=fit(updated_node.value))
+        return changed(updated_node, value=fit(updated_node.value))
 
     def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
         """An index may be a bare tuple, but no generator."""
-        return updated_node.with_changes(value=fit(updated_node.value, 1))
+        return changed(updated_node, value=fit(updated_node.value, 1))
 
     def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
         """Elements of tuples and lists."""
-        return updated_node.with_changes(value=fit(updated_node.value, 1))
+        return changed(updated_node, value=fit(updated_node.value, 1))
 
     def leave_StarredElement(
         self, original_node: cst.StarredElement, updated_node: cst.StarredElement
     ) -> cst.StarredElement:
         """Starred ones bind like operands of `|`."""
-        return updated_node.with_changes(value=fit(updated_node.value, 7))
+        return changed(updated_node, value=fit(updated_node.value, 7))
 
 
 def names(node: cst.CSTNode) -> set[str]:
-    """The names that an expression reads, those after a dot and keywords left out."""
-    return {n.id for n in ast.walk(ast.parse(code(node).strip(), mode="eval")) if isinstance(n, ast.Name)}
+    """The names in an expression, those after a dot, keywords and the parameters of lambdas left out."""
+    found: set[str] = set()
+    waiting = [node]
+    while waiting:
+        first = waiting.pop()
+        if isinstance(first, cst.Name):
+            found.add(first.value)
+        elif isinstance(first, (cst.Attribute, cst.Arg)):
+            waiting.append(first.value)
+        elif isinstance(first, cst.Param):
+            waiting += [first.default] if first.default is not None else []
+        else:
+            waiting += children(first)
+    return found

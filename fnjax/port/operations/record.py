@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.operations.derivatives import with_derivative
-from fnjax.port.operations.expressions import ATOM, MISSING, Fill, code, fit, literal, names
+from fnjax.port.operations.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
 from fnjax.port.operations.signature import Parameter, bind
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
@@ -308,7 +308,7 @@ class Bound:
             text = f"({text}).astype({first}.dtype)"  # what is written into a tensor takes its dtype
         differentiated = self.context.differentiated
         name = self.operation.names[0]
-        tree = with_derivative(name, text, self.literal) if differentiated else cst.parse_expression(text)
+        tree = with_derivative(name, text, self.literal) if differentiated else template_of(text)
         read = names(tree)
         optional = [p.name for p in self.overload.parameters if p.default is not None]
         ignored = [name for name in optional if name not in read | VANISH and self.given(name)]
@@ -348,7 +348,7 @@ class Bound:
         if self.overload.random:
             values["key"] = self.context.key()
         omitted = frozenset(p.name for p in self.overload.parameters if not self.given(p.name))
-        filled = tree.visit(Fill(values, omitted))
+        filled = Fill(values, omitted).rewrite(tree)
         assert isinstance(filled, cst.BaseExpression)
         return filled
 

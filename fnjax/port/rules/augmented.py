@@ -16,6 +16,7 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.rules.binding import element_of
 from fnjax.port.rules.context import keep
 from fnjax.port.rules.entries import is_data, set_once, untraced_mask, updated
 from fnjax.port.rules.indexing import (
@@ -33,7 +34,6 @@ from fnjax.port.rules.masks import masked_write, spread_value, without_poles
 from fnjax.port.rules.operations import kept_dtype
 from fnjax.port.rules.operators import as_number, of_64_bits
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import element_of
 from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 

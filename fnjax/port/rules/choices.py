@@ -13,8 +13,8 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, Value
 from fnjax.port.operations import code, fit, literal
+from fnjax.port.rules.binding import element_of
 from fnjax.port.rules.registry import expression
-from fnjax.port.rules.statements import element_of
 from fnjax.port.walk import Term, Walk, parse
 
 _NAMES = frozenset(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all"))

@@ -19,13 +19,12 @@ from fnjax.port.facts import (
     LIST,
     PASSED,
     UNKNOWN,
-    Place,
     Value,
-    places,
 )
 from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.operations.expressions import Fill
+from fnjax.port.rules.binding import bind_target, element_of, entries, held_by
 from fnjax.port.rules.indexing import hashed
 from fnjax.port.rules.operators import is_dtype
 from fnjax.port.rules.registry import expression
@@ -65,12 +64,6 @@ def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
     )
 
 
-def held_by(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
-    """What an object or container made of these holds of their memory."""
-    lying = [p for n in nodes_ for p in places(walk.expr(n).value)]
-    return replace(UNKNOWN, place=Place.among(*lying)) if lying else None
-
-
 def _key(walk: Walk, element: cst.CSTNode) -> Term:
     return walk.expr(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
 
@@ -79,21 +72,6 @@ def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
     if not isinstance(old, (cst.DictElement, cst.Element)):
         return new
     return new.with_changes(**{"key" if isinstance(old, cst.DictElement) else "value": hashed(walk, _key(walk, old))})
-
-
-def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
-    """What a dictionary with these keys holds; nothing where one of them is not known."""
-    if not all(isinstance(key, str) for key, _ in pairs):
-        return ()
-    values = {str(key): walk.expr(value).value for key, value in pairs}
-    return tuple((key, _stripped(value)) for key, value in values.items())
-
-
-def _stripped(value: Value) -> Value:
-    """What a dictionary tells of a tensor in it: not where it lies."""
-    if value.kind == "static":
-        return value
-    return replace(UNKNOWN, kind=value.kind, dtype=value.dtype, rank=value.rank, numpy=value.numpy)
 
 
 @expression(cst.Lambda)
@@ -119,15 +97,13 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)
 def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     """`[f(x) for x in xs]`."""
-    from fnjax.port.rules.statements import bind_target, element_of
-
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
         return _unrolled(walk, node, written)
     if (asked := _with_answers(walk, node)) is not None:
         return walk.expr(asked)
     outer = walk.state.copy()
     with walk.perhaps(repeated=True):
-        made_for = _comp_for(walk, node.for_in, bind_target, element_of)
+        made_for = _comp_for(walk, node.for_in)
         if isinstance(node, cst.DictComp):
             key, value = hashed(walk, walk.expr(node.key)), walk.expr(node.value)
             made: cst.BaseExpression = node.with_changes(key=key, value=value.node, for_in=made_for)
@@ -187,7 +163,7 @@ def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
     terms = []
     outer = walk.unrolled
     for name in written:
-        one = node.elt.deep_clone().visit(Fill({node.for_in.target.value: cst.Name(name)}, frozenset()))
+        one = Fill({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
         assert isinstance(one, cst.BaseExpression)
         for new, old in zip(nodes(one), nodes(node.elt), strict=False):
             walk.program.source.positions[new] = walk.program.source.position(old)
@@ -201,9 +177,9 @@ def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
     return Term(made, Value("static", name=name, parts=tuple(t.value for t in terms)))
 
 
-def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: object) -> cst.CompFor:
+def _comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
     items = walk.expr(node.iter)
-    bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)  # type: ignore[operator]
+    bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)
     tests = [walk.expr(i.test) for i in node.ifs]
     for test in tests:
         if test.value.traced:
@@ -211,7 +187,7 @@ def _comp_for(walk: Walk, node: cst.CompFor, bind_target: object, element_of: ob
                 node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
             )
     ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
-    inner = _comp_for(walk, node.inner_for_in, bind_target, element_of) if node.inner_for_in else None
+    inner = _comp_for(walk, node.inner_for_in) if node.inner_for_in else None
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
+from fnjax.port.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.operations import code
 from fnjax.port.program import Program, Routine, nodes
 from fnjax.port.records import METHODS
@@ -55,7 +55,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         body = own_copies(walk, routine, body)
     walk.called |= outer.called
     for value in walk.returns:
-        routine.result = value if routine.result is None else join_values(routine.result, value)
+        routine.returns(value)
     if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
         routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
@@ -364,8 +364,8 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
 def _made_numbers(routine: Routine) -> list[str]:
     """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
     floats = [p.name.value for p in routine.parameters if p.annotation and code(p.annotation.annotation) == "float"]
-    given = {**routine.said, **routine.arguments}
-    return [n for n in reversed(floats) if n in given and given[n].kind != "static"]
+    given = [(n, routine.argument(n)) for n in reversed(floats)]
+    return [n for n, value in given if value is not None and value.kind != "static"]
 
 
 def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
@@ -386,9 +386,11 @@ def _viewed(returns: list[Value]) -> str:
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
+    if node in walk.program.kernel_nodes:
+        return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
-    routine.differentiated |= walk.differentiated
+    routine.is_called(walk.differentiated)
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

@@ -16,6 +16,7 @@ import libcst as cst
 
 from fnjax.port.facts import Value, each_of, join_values
 from fnjax.port.operations import MISSING, code, fit
+from fnjax.port.rules.binding import outliving, set_once
 from fnjax.port.rules.context import is_ctx
 from fnjax.port.rules.indexing import (
     apart,
@@ -40,29 +41,6 @@ def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
     if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
         return False
     return walk.expr(target.value).value.kind not in {"static", "object"}
-
-
-def outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
-    """A finding: a global, or a container of the module, takes an array."""
-    message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
-    walk.report(node, "untraced", message)
-
-
-def kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
-    """A note: a global, or an attribute of an object, takes an argument of forward that may be an array."""
-    if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
-        message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
-        walk.note(node, "effect", message)
-
-
-def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
-    """A note: an object's attribute takes a tensor, or a dictionary's entry."""
-    walk.note(
-        target,
-        "effect",
-        f"{code(target)} is set for its effect: under jit that happens once, while tracing, to what has no value then; "
-        "jax.debug.callback sets it to values",
-    )
 
 
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:

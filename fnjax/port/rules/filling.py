@@ -16,7 +16,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.facts import Value
-from fnjax.port.located import nodes
+from fnjax.port.located import children, nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.carried_loops import define, otherwise, written_in
@@ -122,7 +122,8 @@ def _outside(node: cst.CSTNode) -> set[str]:
     """The names in an expression but for those in indices."""
     if isinstance(node, cst.Subscript):
         return _outside(node.value)
-    return names(node) if not node.children else {n for child in node.children for n in _outside(child)}
+    below = children(node)
+    return {n for child in below for n in _outside(child)} if below else names(node)
 
 
 def _enter(walk: Walk, node: cst.For) -> None:

@@ -27,9 +27,6 @@ def names(walk: Walk, node: cst.BaseExpression) -> Term | None:
         known(walk, node, name)
         if name.startswith("file:"):
             walk.called.add(name)
-            routine = walk.program.called(name)
-            if routine is not None:
-                walk.program.reached.add(routine.node)
         if isinstance(node, cst.Attribute):
             return Term(node, Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC)
     return None

@@ -18,13 +18,13 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import STATIC, State, Value
+from fnjax.port.located import children, nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
-from fnjax.port.program import nodes
+from fnjax.port.rules.binding import bind_target, element_of
 from fnjax.port.rules.carried_loops import carried_loop
 from fnjax.port.rules.conditions import blocked, parted
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.statements import bind_target, element_of
 from fnjax.port.rules.views import Views, counted, views_of
 from fnjax.port.walk import Statements, Term, Walk, line, names, parse, placed
 
@@ -198,7 +198,7 @@ def of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The nodes of a statement that belong to the loop that it stands in, not to one of its own."""
     yield node
     if not isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Lambda)):
-        for child in node.children:
+        for child in reversed(children(node)):
             yield from of_loop(child)
 
 

@@ -328,7 +328,7 @@ def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
         )
     walk.sink.imports.add("jax")
     words = {name: parse(text) for name, text in given.items()}
-    made = parse(template).visit(Fill({**words, "key": fresh_key(walk, node)}, frozenset()))
+    made = Fill({**words, "key": fresh_key(walk, node)}, frozenset()).rewrite(parse(template))
     assert isinstance(made, cst.BaseExpression)
     dtype = "int" if short in {"binomial", "randint"} else "float"
     return Term(made, Value("tensor", dtype, numpy=True, place=walk.fresh(node)))

@@ -20,7 +20,7 @@ from fnjax.port.facts import PASSED, STATIC, UNKNOWN, Place, Value
 from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
-from fnjax.port.rules.containers import held_by
+from fnjax.port.rules.binding import held_by
 from fnjax.port.rules.foreign import known
 from fnjax.port.rules.python_calls import contained, values_of
 from fnjax.port.rules.registry import expression

@@ -20,7 +20,7 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import PUTTING
 from fnjax.port.operations import MISSING, code, literal
 from fnjax.port.program import Class, Routine
-from fnjax.port.rules.containers import held_by
+from fnjax.port.rules.binding import held_by
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.registry import expression
@@ -171,9 +171,7 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
             default, known = walk.program.evaluate(p.default), routine.arguments.get(p.name.value)
             routine.arguments[p.name.value] = default if known is None else join_values(known, default)
-    walk.program.reached.add(routine.node)
-    routine.differentiated |= walk.differentiated
-    routine.derived |= walk.derived
+    routine.is_called(walk.differentiated, walk.derived)
     return taken
 
 

@@ -21,7 +21,7 @@ from fnjax.port.operations import MISSING, Bound, Context, Operation, Problem, c
 from fnjax.port.operations.record import VANISH
 from fnjax.port.program import nodes
 from fnjax.port.records import METHODS
-from fnjax.port.rules.containers import held_by
+from fnjax.port.rules.binding import held_by
 from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
 

@@ -29,6 +29,8 @@ _READS = {"n": 2, "a": 2, "b": 2}  # where each of these stands, its assignment 
 
 def places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """The mask that stands for four statements."""
+    if not _asks_where(body[index]):
+        return None
     four = [s for s in body[index : index + 4] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
     found = _FORM.fullmatch("".join(f"{code(s.body[0])}\n" for s in four))
     if found is None or walk.lookup(found["m"]).dtype != "bool":
@@ -38,3 +40,11 @@ def places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
         return None
     made = line(f"{found['k']} = {found['m']}.unsqueeze(1).expand_as({found['y']})")
     return walk.statement(placed(walk, made.with_changes(leading_lines=four[0].leading_lines), four[0])), 4
+
+
+def _asks_where(node: cst.CSTNode) -> bool:
+    """Whether a statement begins with `i = m.nonzero(`."""
+    first = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+    asked = first.value if isinstance(first, cst.Assign) else None
+    func = asked.func if isinstance(asked, cst.Call) else None
+    return isinstance(func, cst.Attribute) and func.attr.value == "nonzero"

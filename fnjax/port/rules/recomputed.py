@@ -19,11 +19,11 @@ import libcst as cst
 from fnjax.port.facts import TENSOR, UNKNOWN, Value, places
 from fnjax.port.located import nodes
 from fnjax.port.operations import code, fit
+from fnjax.port.rules.binding import bind_target
 from fnjax.port.rules.carried_loops import define
 from fnjax.port.rules.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rules.randomness import own_key
 from fnjax.port.rules.returns import handed_back
-from fnjax.port.rules.statements import bind_target
 from fnjax.port.walk import Statements, Term, Walk, line, names, parse
 
 

@@ -7,6 +7,7 @@ that says so: `x = collectives.vary(x, axis)`. The axis is the group of the sum,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import libcst as cst
 
@@ -15,7 +16,7 @@ from fnjax.port.operations import code, literal
 from fnjax.port.program import Class, Program
 from fnjax.port.records import Routine
 from fnjax.port.rules.groups import constant, distributed, getter_name
-from fnjax.port.walk import Walk, line
+from fnjax.port.walk import Walk, line, parse
 
 _Group = cst.BaseExpression | None
 EVERY = "..."  # every axis of the mesh
@@ -29,6 +30,8 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     """
     program = walk.program
     axes = _summed_axes(program, routine.owner) if routine.owner is not None else []
+    if not axes or not isinstance(body, cst.IndentedBlock):
+        return body
     start = program.start(routine).variables
     backward = program.method(routine.owner, "backward") if routine.owner is not None else None
     without = _never_given(backward.node) if backward is not None else set()
@@ -36,14 +39,18 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     names_ = [n for n in inputs if start[n].kind != "static"]
     star = routine.node.params.star_arg
     names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
-    if not axes or not names_ or not isinstance(body, cst.IndentedBlock):
+    if not names_:
         return body
     walk.sink.imports.add("collectives")
     walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
     keeping = _Keeping(routine, {n for n in names_ if n not in routine.given})
     body = keeping.keep(body)
-    made = [line(f"{new} = {old}") for old, new in keeping.kept.items()]
-    made += [line(f"{n} = collectives.vary({n}, {a})") for n in names_ for a in axes]
+    made: list[Any] = [line(f"{new} = {old}") for old, new in keeping.kept.items()]
+    perhaps = "is_initialized" in program.source.tree.code  # without a mesh it runs on one device
+    for axis in axes:
+        lines = [line(f"{n} = collectives.vary({n}, {axis})") for n in names_]
+        asked = perhaps and axis == "AXIS_NAME"
+        made += [cst.If(parse("AXIS_NAME is not None"), cst.IndentedBlock(lines))] if asked else lines
     first = 1 if routine.node.get_docstring() is not None else 0
     return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
 

@@ -17,67 +17,21 @@ import libcst as cst
 
 from fnjax.port.evidence import annotated as meant
 from fnjax.port.evidence import parameter
-from fnjax.port.facts import UNKNOWN, Value, iterated
+from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import MISSING, code, fit, literal
+from fnjax.port.operations.expressions import same_code
 from fnjax.port.program import nodes
 from fnjax.port.rules.arguments import only_meaning
+from fnjax.port.rules.binding import bind_target
 from fnjax.port.rules.called import part_of
-from fnjax.port.rules.context import hides, is_ctx, keep, path
-from fnjax.port.rules.entries import is_data, kept_argument, outliving, set_once, write_into
+from fnjax.port.rules.context import hides, is_ctx, path
+from fnjax.port.rules.entries import is_data, write_into
 from fnjax.port.rules.indexing import (
     elements,
     hashed,
 )
 from fnjax.port.rules.registry import statement
-from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, names, parse
-
-
-def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
-    """What one finds when iterating."""
-    if value.mask:
-        raise Uncompressed
-    found = iterated(value)
-    return replace(found, literal=MISSING, number="", like="") if value.parts else found
-
-
-def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
-    """Variables take values, also by unpacking."""
-    if isinstance(target, cst.Name):
-        if target.value in walk.program.rebound and walk.routine.role != "module":
-            here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
-            if any(item.name.value == target.value for n in here for item in n.names):
-                if value.is_tensor:
-                    outliving(walk, node, target.value)
-                kept_argument(walk, node, target.value, value)
-        walk.bind(target.value, value, node)
-    elif isinstance(target, (cst.Tuple, cst.List)):
-        if value.mask:
-            raise Uncompressed
-        plain = all(isinstance(e, cst.Element) for e in target.elements)
-        parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
-        element = value.element or element_of(walk, target, value)
-        for i, e in enumerate(target.elements):
-            one = parts[i] if parts is not None else element
-            place = value.place or one.place
-            if parts is None and plain and place is not None and value.kind == "static" and one.is_tensor:
-                one = replace(one, place=place.entry(i))
-            bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
-    elif isinstance(target, cst.Attribute):
-        bind_attribute(walk, target, value, node)
-
-
-def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
-    """`ctx.alpha = alpha`."""
-    key = path(walk, target)
-    if key:
-        if value.mask:
-            raise Uncompressed
-        walk.bind(key, value, node)
-        keep(walk, key, value)
-    elif value.traced:
-        set_once(walk, target)
-    else:
-        kept_argument(walk, target, code(target), value)
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse
 
 
 @statement(cst.Assign)
@@ -127,9 +81,10 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     targets = [_retarget(walk, t) for t in node.targets]
     if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
         targets = [_with_key(walk, node, t) for t in targets]
-    if len(targets) == 1 and code(targets[0].target) == code(term.node) and term.node is not node.value:
+    changed = term.node is not node.value
+    if changed and len(targets) == 1 and same_code(targets[0].target, term.node):
         return []
-    if term.node is node.value and all(a is b for a, b in zip(targets, node.targets, strict=True)):
+    if not changed and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
 
@@ -137,12 +92,14 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
 def _known_by_use(walk: Walk, node: cst.Assign) -> None:
     """What is unpacked from `*inputs` is known by its use, as a parameter is."""
     star = walk.routine.node.params.star_arg
+    if not isinstance(star, cst.Param):
+        return
     parts = _elements(node.value) or [node.value]
     roots = {code(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
-    if not isinstance(star, cst.Param) or roots != {star.name.value}:
+    if roots != {star.name.value}:
         return
     for name in walk.program.bound_in(node):
-        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.resolve).kind
+        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.evidence).kind
         value = walk.state.variables.get(name)
         if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
             walk.state.variables[name] = replace(value, kind=kind)
@@ -374,10 +331,16 @@ def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     from fnjax.port.naming import imported
 
     kept = False
+    ours = [(n, f) for n, f in imported(node) if f.startswith("fnjax.triton")]
+    if ours and walk.routine.role == "module":  # the port has them at its head
+        return []
     for name, full in imported(node):
         walk.bind(name, Value("object", name=full), node)
         root = full.split(".")[0]
         kept = kept or root in sys.stdlib_module_names or root in {"numpy", "scipy", "jax", "fnjax"}
+    if ours:
+        parted = [(*f.rpartition("."), n) for n, f in ours]
+        return [line(f"from {module} import {last} as {name}") for module, _, last, name in parted]
     return [cst.SimpleStatementLine([node])] if kept else []
 
 

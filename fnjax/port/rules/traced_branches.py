@@ -166,7 +166,7 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
                 if name in found:
                     if sum(isinstance(n, cst.Name) and n.value == name for n in nodes(value)) != 1:
                         return None
-                    value = parse(code(value)).visit(Fill({name: found[name]}, frozenset()))  # type: ignore[assignment] # an expression
+                    value = Fill({name: found[name]}, frozenset()).rewrite(value)
                 found[name] = value
             elif (pairs := _pairs(small)) and not found.keys() & {n for _, v in pairs for n in names(v)}:
                 found |= {code(t): v for t, v in pairs}

@@ -14,8 +14,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.facts import STATIC, UNKNOWN, Value
+from fnjax.port.located import children, nodes
 from fnjax.port.operations import ATOM, code, fit
-from fnjax.port.program import nodes
 from fnjax.port.records import Routine, decorators
 from fnjax.port.rules.python_calls import values_of
 from fnjax.port.rules.registry import expression
@@ -120,5 +120,5 @@ def _read(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
     if isinstance(node, cst.Name):
         return [node] if node.value == name else []
     skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    found = [c for c in node.children if c is not skipped and not isinstance(c, cst.Annotation)]
+    found = [c for c in reversed(children(node)) if c is not skipped and not isinstance(c, cst.Annotation)]
     return [n for c in found for n in _read(c, name)]

@@ -17,7 +17,7 @@ from fnjax.port.facts import HOLE, Place, Step, Value, places
 from fnjax.port.naming import targets
 from fnjax.port.operations import code
 from fnjax.port.program import nodes
-from fnjax.port.rules.statements import element_of
+from fnjax.port.rules.binding import element_of
 from fnjax.port.walk import Walk, parse
 
 

@@ -209,7 +209,7 @@ def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression,
 
 
 def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
-    if code(new) != name:
+    if not (isinstance(new, cst.Name) and new.value == name):
         walk.before.append(assign(name, new))
     old = walk.state.variables[name]
     walk.bind(
@@ -232,7 +232,7 @@ def writes_to(walk: Walk, place: Place) -> None:
     flag = next((code(n.test) for n in asked if any(inner is current for inner in nodes(n.body))), "")
     for name in names_:
         routine.flags[name] = flag if routine.flags.get(name, flag) == flag else ""
-    routine.writes |= names_
+    routine.overwrites(names_)
 
 
 def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
@@ -264,7 +264,7 @@ def never_owned(node: cst.CSTNode, target: Term) -> None:
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
     kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = (n for n in holders if n != first and (n in kept or walk.live(n, node)))
+    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
     doubtful = [n for n in read if not holders[n].tells_of(place)]
     if doubtful:
         raise Stop(
@@ -326,7 +326,7 @@ def _still_there(walk: Walk, step: Step) -> None:
 
 def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
     """The view that a step takes of an expression."""
-    made = step.expression.visit(Fill({HOLE: node}, frozenset()))
+    made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
     assert isinstance(made, cst.BaseExpression)
     return made
 
@@ -336,7 +336,8 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     source = holders[first]
     done = {first: source}
     saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    others = {n: p for n, p in holders.items() if n != first and (walk.live(n, node) or n in saved)}
+    read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
+    others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(
         (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fnjax.port.located import nodes
+from fnjax.port.located import children, nodes
 from fnjax.port.walk import Statements, Walk, placed
 
 
@@ -44,9 +44,9 @@ def _evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     if isinstance(node, (cst.Lambda, cst.BaseComp)):
         return
     if not isinstance(node, cst.IfExp):
-        children = node.children[:1] if isinstance(node, cst.BooleanOperation) else node.children
-        for child in children:
-            yield from _evaluated(child)
+        parts = (node.left,) if isinstance(node, cst.BooleanOperation) else reversed(children(node))
+        for part in parts:
+            yield from _evaluated(part)
     yield node
 
 
