@@ -276,7 +276,11 @@ STRATA = [
     "__main__",
 ]
 # What is installed only for those who ask for it, and the one file that imports it.
-EXTRAS = {"graph.picture": {"graphviz"}, "triton._drawing": {"matplotlib"}, "triton._original": {"jax_triton", "triton"}}
+EXTRAS = {
+    "graph.picture": {"graphviz"},
+    "triton._drawing": {"matplotlib"},
+    "triton._original": {"jax_triton", "triton"},
+}
 
 
 def stratum(path):
