@@ -222,13 +222,13 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         return Term(_changed(walk, node, base), _part(walk, node, value))
     if (parted := apart(walk, node)) is not node:
         return walk.expr(parted)
-    mask = mask_of(walk, node) or (mask_among(walk, node) if walk.compress else None)
+    mask = mask_of(walk, node) or (mask_among(walk, node) if walk.here.compress else None)
     if mask is not None and mask.value.mask:
         raise Uncompressed
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return compressed(walk, node, base, mask)
     index = open_index(walk, node)
-    if walk.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
+    if walk.here.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
         return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
     made = _changed(walk, node, base)
@@ -275,7 +275,7 @@ def _may_count(walk: Walk, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Subscript):
         return all(i is not None and walk.expr(i).value.kind == "static" for i in elements(node))
     return isinstance(node, cst.Name) and any(
-        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.loops
+        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.here.loops
     )
 
 
@@ -341,7 +341,7 @@ def same_shape(a: Value, b: Value) -> bool:
 
 def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term) -> Term:
     """All entries stand for those that the mask selects, or the selection runs un-jitted only."""
-    if not walk.compress or not mask.value.number:
+    if not walk.here.compress or not mask.value.number:
         walk.report(
             node,
             "untraced",

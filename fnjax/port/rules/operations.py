@@ -127,7 +127,7 @@ class Facts(Context):
     @property
     def differentiated(self) -> bool:
         """In a forward that backward computes again."""
-        return self.walk.differentiated
+        return self.walk.here.differentiated
 
     @property
     def rounding(self) -> bool:
@@ -173,7 +173,7 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    if short == "masked_select" and walk.compress:
+    if short == "masked_select" and walk.here.compress:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if chosen.value.number and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
@@ -186,7 +186,7 @@ def operate(
         raise Stop(node, "operation", rendered.message)
     walk.sink.needs |= rendered.needs
     walk.sink.imports |= rendered.imports
-    if walk.differentiated and (where := departure(operation.names[0])):
+    if walk.here.differentiated and (where := departure(operation.names[0])):
         walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
     if "_bincount" in rendered.needs:
         walk.note(
