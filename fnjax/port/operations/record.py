@@ -160,6 +160,7 @@ class Overload:
         random: draws random numbers: the template reads `key`.
         traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
         alias: of PyTorch's storage: `new`, `view`, `maybe`, or `self` (returns its first argument).
+        each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
     """
 
     parameters: tuple[Parameter, ...]
@@ -170,6 +171,7 @@ class Overload:
     random: bool = False
     traced: bool = True
     alias: str = "new"
+    each: bool = False
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
@@ -197,6 +199,11 @@ class Operation:
     def alias(self) -> str:
         """What PyTorch's result shares with the first argument: `new`, `view`, `maybe` or `self`."""
         return "self" if self.inplace else self.overloads[0].alias
+
+    @property
+    def each(self) -> bool:
+        """Whether it works on each entry alone."""
+        return self.overloads[0].each
 
     def bind(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
         """The call's arguments by their names.
