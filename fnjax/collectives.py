@@ -275,12 +275,20 @@ def window(x: jax.Array, start: Any, size: int, dim: int = 0) -> jax.Array:
     return jnp.take(x, start + jnp.arange(int(size)), axis=dim, mode="fill")
 
 
+def with_window(x: jax.Array, start: Any, size: int, new: Any, dim: int = 0) -> jax.Array:
+    """An array with other entries from a place that may differ between devices: `x[start : start + size] = new`."""
+    at = (slice(None),) * (dim % x.ndim) + (start + jnp.arange(int(size)),)
+    return x.at[at].set(jnp.asarray(new).astype(x.dtype), mode="drop")
+
+
 def entry(arrays: Any, index: Any) -> Any:
-    """An entry of a list of arrays of one shape, by an index that may differ between devices.
+    """An entry of a list of arrays of one shape, or of an array, by an index that may differ between devices.
 
     Raises:
         AxisError: the arrays have different shapes.
     """
+    if isinstance(arrays, jax.Array):
+        return arrays[index]
     shapes = {jnp.shape(a) for a in arrays}
     if len(shapes) > 1:
         raise _error(
@@ -391,4 +399,5 @@ __all__ = [
     "vary",
     "window",
     "with_entry",
+    "with_window",
 ]

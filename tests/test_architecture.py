@@ -31,6 +31,7 @@ STRATA = [
     "_jax.mesh",
     "_jax.derivative",
     "_jax.call",
+    "_jax.either",
     "_messages.arguments",
     "_messages.outputs",
     "_messages.definitions",
@@ -71,6 +72,8 @@ STRATA = [
     "triton._values",
     "triton._state",
     "triton._source",
+    "triton._original",
+    "triton._choice",
     "triton._views",
     "triton._memory",
     "triton._shapes",
@@ -79,6 +82,7 @@ STRATA = [
     "triton._atomics",
     "triton._blocks",
     "triton._run",
+    "triton._waits",
     "triton._loops",
     "triton.language.__init__",
     "triton._libdevice",
@@ -87,6 +91,10 @@ STRATA = [
     "triton.language.extra.cuda.libdevice",
     "triton.language.extra.cuda.__init__",
     "triton.language.extra.__init__",
+    "triton._programs",
+    "triton._races",
+    "triton._checker",
+    "triton._drawing",
     "triton.launch",
     "triton._tuning",
     "triton.__init__",
@@ -101,6 +109,7 @@ STRATA = [
     "_check.gradcheck",
     "_check.gradgradcheck",
     "_check.operators",
+    "_check.against_forward",
     "_check.opcheck",
     "graph.calls",
     "graph.program",
@@ -150,6 +159,7 @@ STRATA = [
     "port.facts",
     "port.backward_calls",
     "port.kept_numbers",
+    "port.launchers",
     "port.inlined",
     "port.naming",
     "port.evidence",
@@ -162,10 +172,12 @@ STRATA = [
     "port.rules.__init__",
     "port.rules.registry",
     "port.terms",
+    "port.guards",
     "port.traces",
     "port.variables",
     "port.evaluation",
     "port.walk",
+    "port.rules.gpu",
     "port.rules.groups",
     "port.rules.shares",
     "port.rules.sharing",
@@ -184,7 +196,6 @@ STRATA = [
     "port.rules.constants",
     "port.rules.trees",
     "port.rules.own_functions",
-    "port.rules.triton_launches",
     "port.rules.custom_operators",
     "port.rules.numbers",
     "port.rules.foreign",
@@ -195,6 +206,7 @@ STRATA = [
     "port.rules.containers",
     "port.rules.results",
     "port.rules.arguments",
+    "port.rules.triton_launches",
     "port.rules.operations",
     "port.rules.einops_calls",
     "port.rules.called",
@@ -235,6 +247,7 @@ STRATA = [
     "port.__init__",
     "port.compare.record",
     "port.compare.values",
+    "port.compare.interpreter",
     "port.compare.in_pytorch",
     "port.compare.in_jax",
     "port.compare.entries",
@@ -246,6 +259,8 @@ STRATA = [
     "port.compare.__init__",
     "port.verify.record",
     "port.verify.taking",
+    "port.verify.names",
+    "port.verify.operators",
     "port.verify.hints",
     "port.verify.calls",
     "port.verify.candidates",
@@ -264,7 +279,11 @@ STRATA = [
     "__main__",
 ]
 # What is installed only for those who ask for it, and the one file that imports it.
-EXTRAS = {"graph.picture": {"graphviz"}}
+EXTRAS = {
+    "graph.picture": {"graphviz"},
+    "triton._drawing": {"matplotlib"},
+    "triton._original": {"jax_triton", "triton"},
+}
 
 
 def stratum(path):
@@ -300,6 +319,7 @@ def test_imports_point_downwards(name):
     """A file imports only files below it, the standard library, public names of jax and numpy, and its extra."""
     imported = list(imports(FILES[name]))
     extra = EXTRAS.get(name, set()) | ({"libcst"} if name.startswith("port.") else set())
+    extra |= {"triton"} if name == "port.compare.interpreter" else set()
     extra |= {"torch"} if name.startswith(("port.compare", "port.verify")) else set()
     for full in imported:
         root = full.split(".")[0]

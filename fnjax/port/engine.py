@@ -36,6 +36,7 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     einops_calls,
     filling,
     foreign,
+    gpu,
     groups,
     indexing,
     layers,

@@ -44,12 +44,14 @@ class Place:
         certain: whether it surely is that view of that memory.
         choice: where a branch has decided which of several it is, that branch: two places of one choice are views of
             the same memory.
+        whole: whether none of what it may be is a view.
     """
 
     storage: frozenset[str]
     steps: tuple[Step, ...] = ()
     certain: bool = True
     choice: str = ""
+    whole: bool = True
 
     def starts(self, other: Place) -> bool:
         """Whether the other place is a view of this one (or the same)."""
@@ -68,7 +70,8 @@ class Place:
     @classmethod
     def among(cls, *places: Place) -> Place:
         """The place of what may be a view of any of these."""
-        return cls(frozenset().union(*(p.storage for p in places)), certain=False)
+        whole = all(p.whole and not p.steps for p in places)
+        return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
 
     @property
     def doubtful(self) -> Place:

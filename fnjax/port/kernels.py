@@ -8,16 +8,10 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.naming import MAKING
 from fnjax.port.operations import code
 from fnjax.port.program import Program
 from fnjax.triton._source import Source
-
-MAKING = frozenset({"fnjax.triton.jit", "fnjax.triton.autotune", "fnjax.triton.heuristics"})
-# What wrappers of kernels ask Triton for; all else of it is a finding.
-PROVIDED = frozenset(
-    {*MAKING, *(f"fnjax.triton.{n}" for n in ("Config", "cdiv", "next_power_of_2", "processor_count"))}
-)
-LANGUAGE = "fnjax.triton.language"
 
 
 class Kernel(Source):
@@ -29,7 +23,9 @@ class Kernel(Source):
         assert isinstance(function, ast.FunctionDef)
         self.node = function
         given = function.args
-        self.parameters = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        plain = [a.arg for a in (*given.posonlyargs, *given.args)]
+        self.parameters = [*plain, *(a.arg for a in given.kwonlyargs)]
+        self.optional = {*plain[len(plain) - len(given.defaults) :], *(a.arg for a in given.kwonlyargs)}
 
     def lookup(self, name: str) -> Any:
         """What a name of the file means: a kernel, a module of the language; nothing else is needed."""

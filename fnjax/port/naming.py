@@ -14,6 +14,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from fnjax.port.backward_calls import without_backward_calls
 from fnjax.port.inlined import with_lines_of_views
 from fnjax.port.kept_numbers import without_kept_numbers
+from fnjax.port.launchers import without_launchers
 from fnjax.port.located import nodes, spaced
 from fnjax.port.operations import Operation, code, find
 
@@ -128,7 +129,7 @@ class Source:
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(spaced(wrapper.module, positions), positions)
-        tree = with_lines_of_views(without_kept_numbers(tree, positions), positions)
+        tree = with_lines_of_views(without_kept_numbers(without_launchers(tree, positions), positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
@@ -373,18 +374,30 @@ def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
 _KEPT = ("torch.amp.", "torch.autograd.", "torch.nn.", "torch.jit.", "torch.compile", "torch.utils.")
 
 
+# What a port has of Triton.
+MAKING = frozenset({"fnjax.triton.jit", "fnjax.triton.autotune", "fnjax.triton.heuristics"})
+LANGUAGE = "fnjax.triton.language"
+_ASKED = ("", ".Config", ".cdiv", ".next_power_of_2", ".processor_count", ".__version__")
+PROVIDED = MAKING | {f"fnjax.triton{name}" for name in _ASKED}
+
+
+def is_provided(name: str) -> bool:
+    """Whether this is of Triton, and fnjax.triton has it."""
+    return name in PROVIDED or name == LANGUAGE or name.startswith(f"{LANGUAGE}.")
+
+
 def succeeds(node: cst.CSTNode) -> bool:
-    """Whether this is a `try` that imports names of torch which every PyTorch of today has, and does little else."""
+    """Whether this is a `try` that imports what every PyTorch of today, or fnjax.triton, has, and does little else."""
     if not isinstance(node, cst.Try) or node.finalbody is not None or not isinstance(node.body, cst.IndentedBlock):
         return False
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     imports = [x for x in small if isinstance(x, (cst.Import, cst.ImportFrom))]
-    modules = all(f.split(".")[0] == "torch" for x in imports if isinstance(x, cst.Import) for _, f in imported(x))
+    whole = [f for x in imports if isinstance(x, cst.Import) for _, f in imported(x)]
+    modules = all(f.split(".")[0] == "torch" or is_provided(f) for f in whole)
     full = [canonical(f) for x in imports if isinstance(x, cst.ImportFrom) for _, f in imported(x)]
     plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
-    return (
-        bool(imports) and plain and modules and all(isinstance(find(f), Operation) or f.startswith(_KEPT) for f in full)
-    )
+    known = all(isinstance(find(f), Operation) or f.startswith(_KEPT) or is_provided(f) for f in full)
+    return bool(imports) and plain and modules and known
 
 
 def _small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:

@@ -10,6 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Place, State, Value
+from fnjax.port.guards import only_imports
 from fnjax.port.imported import only_compiles, run_on_import, without_left
 from fnjax.port.located import nodes
 from fnjax.port.naming import changed
@@ -134,7 +135,7 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
 def _unit(program: Program, statement: cst.CSTNode) -> Unit:
     if is_kernel(program, statement):
         return Unit(statement, [statement], Sink(), set())
-    if only_compiles(program, statement):
+    if only_compiles(program, statement) or only_imports(statement):
         return Unit(statement, [], Sink(), set())
     walk = Walk(program, _module(statement), _changing(program, statement))
     try:

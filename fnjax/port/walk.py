@@ -47,6 +47,7 @@ class Walk(Evaluation):
         super().__init__(program, routine, state, Around(compress, differentiated=routine.differentiated))
         self.round = self.state  # at the end of the last round of the loop that was walked last
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
+        self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}

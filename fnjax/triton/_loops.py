@@ -12,7 +12,7 @@ from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form, Sym, number
 from fnjax.triton._memory import Choice, Pointer
 from fnjax.triton._run import LOOPS, Undefined, bind, block, evaluate, known_truth
-from fnjax.triton._state import current
+from fnjax.triton._state import NeedsSequence, current
 from fnjax.triton._values import (
     Tensor,
     as_tensor,
@@ -25,6 +25,7 @@ from fnjax.triton._values import (
     truth,
     where,
 )  # fmt: skip
+from fnjax.triton._waits import decisive, unchanged
 
 
 class Range:
@@ -158,7 +159,12 @@ def run_while(frame, node):
         return False
     if not isinstance(test, Tensor):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
-    return _Loop(frame, node, None, None).run_while(truth(test))
+    names, from_turn_to_turn = decisive(node)
+    if from_turn_to_turn:
+        return _Loop(frame, node, None, None).run_while(truth(test))
+    if not current().in_sequence:
+        raise NeedsSequence  # it waits for memory, where programs before this one write
+    return _Loop(frame, node, None, None).run_while(truth(test), names)
 
 
 def _no_return(node):
@@ -407,8 +413,12 @@ class _Loop:
         self._finish(arrays, buffers, turns_taken, always=distance is None)
         return False
 
-    def run_while(self, test):
-        """Turns while the condition, which each turn asks anew, holds."""
+    def run_while(self, test, waiting=None):
+        """Turns while the condition, which each turn asks anew, holds.
+
+        Where it waits, for memory and the names of `waiting`, a turn that leaves them as they were would be repeated
+        for ever: the loop ends, and the launch is told (`_waits.Marks`).
+        """
         first_names, first_buffers, first_written = (
             dict(self.frame.names),
             list(self.state.buffers),
@@ -423,7 +433,7 @@ class _Loop:
 
         def attempt():
             def turn(carry):
-                arrays, buffers, alive = carry
+                arrays, buffers, alive, stuck = carry
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 now = Tensor(alive, types.int1, ())
                 out, memory = self._turn(arrays, buffers, None, now)
@@ -438,16 +448,30 @@ class _Loop:
                     going["shape"] = shape
                     raise _Retry
                 memory = [self.state.buffers[i] for i in sorted(self.moved)]
-                return out, memory, jnp.broadcast_to(again.array(), shape)
+                again = jnp.broadcast_to(again.array(), shape)
+                if waiting is not None:
+                    stuck = unchanged(buffers, memory) & unchanged(
+                        self._some(arrays, waiting), self._some(out, waiting)
+                    )
+                    stuck = stuck & jnp.any(again)
+                return out, memory, again, stuck
 
             alive = test if self.active is None else both(test, self.active)
             going["shape"] = np.broadcast_shapes(going["shape"], _full(alive))
-            carry = (self._first_arrays(), self._first_buffers(), jnp.broadcast_to(alive.array(), going["shape"]))
-            return lax.while_loop(lambda c: jnp.any(c[2]), turn, carry)
+            alive = jnp.broadcast_to(alive.array(), going["shape"])
+            carry = (self._first_arrays(), self._first_buffers(), alive, jnp.asarray(False))
+            return lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
 
-        arrays, buffers, _ = self._tried(attempt)
+        arrays, buffers, _, stuck = self._tried(attempt)
         self._finish(arrays, buffers, None, always=False)
+        if waiting is not None:
+            self.state.marks.set(self.state, stuck, self.frame.source, self.node.lineno)
         return False
+
+    def _some(self, arrays, names):
+        """Those of the arrays that names are made of."""
+        found = [n for n in [*self.names, *self.fresh] if n in self.specs for _ in self.specs[n]]
+        return [a for n, a in zip(found, arrays, strict=True) if n in names]
 
     def _finish(self, arrays, buffers, turns_taken, always):
         """Names and memory as the last turn left them."""

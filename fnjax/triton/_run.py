@@ -11,7 +11,7 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._state import KernelError, NeedsSequence, current
+from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current
 from fnjax.triton._values import Tensor, as_tensor, both, cast, either, negation, truth, where
 
 BINARY = {
@@ -63,16 +63,19 @@ def call(source, names):
     """What a function returns for the values of its parameters."""
     frame = Frame(source, dict(names))
     state = current()
+    state.frames.append(frame)
     try:
         with state.only(state.active):
             block(frame, source.node.body)
-    except (NeedsSequence, KernelError):
+    except (NeedsSequence, EndsProgram, KernelError):
         raise
     except Exception as error:
         if isinstance(error, FnjaxError):
             raise
         where_ = f"{source.name}, line {frame.line} of {source.file}"
         raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}") from error
+    finally:
+        state.frames.pop()
     return None if frame.result is Undefined else frame.result
 
 
@@ -103,7 +106,8 @@ def _statement(frame, node, after):
     elif kind is ast.If:
         return _if(frame, node, after)
     elif kind in LOOPS:
-        return LOOPS[kind](frame, node)
+        watch = current().watch
+        return LOOPS[kind](frame, node) if watch is None else watch.loop(frame, node)
     elif kind is ast.Return:
         _return(frame, None if node.value is None else evaluate(frame, node.value))
         return True
@@ -352,4 +356,6 @@ def _call(frame, node):
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
-    return plain(function(*args, **named))
+    watch = current().watch
+    result = plain(function(*args, **named))
+    return result if watch is None else watch.settled(result)

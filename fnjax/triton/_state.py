@@ -14,6 +14,10 @@ class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
     """The result of an atomic is used: programs must run one after the other."""
 
 
+class EndsProgram(Exception):  # noqa: N818  a signal, never seen by users
+    """A program that is watched waits for what does not come: it is left."""
+
+
 class State:
     """The memory of a launch (flat arrays by buffer), its grid, and what is active."""
 
@@ -23,6 +27,9 @@ class State:
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all
         self.written = set()
+        self.frames = []  # calls that have not returned, the innermost last
+        self.marks = None  # where programs that wait for ever are noted (`_waits`), when they run in sequence
+        self.watch = None  # what runs one program after the other on NumPy arrays (`_programs`), where something does
 
     @contextlib.contextmanager
     def only(self, truth):
@@ -36,6 +43,22 @@ class State:
 
 
 _LOCAL = threading.local()
+
+
+def instead():
+    """What runs launches in this thread instead of JAX, if anything does."""
+    return getattr(_LOCAL, "instead", None)
+
+
+@contextlib.contextmanager
+def launching(runner):
+    """While launches go to `runner`: it is given the launch, its arrays, and the numbers that would be traced."""
+    before = instead()
+    _LOCAL.instead = runner
+    try:
+        yield
+    finally:
+        _LOCAL.instead = before
 
 
 def is_running():

@@ -51,7 +51,7 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
     import torch
     import torch.distributed as dist
 
-    given = case["args"][rank if mode == "own" else 0]
+    given = [own if mode == "own" or type(own) is int else a for own, a in zip(case["args"][rank], case["args"][0])]
 
     def called() -> tuple[list[Any], list[Any]]:
         leaves: dict[int, Any] = {
@@ -66,6 +66,9 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
         args = [a * 1 if i in case["chosen"] else a for i, a in enumerate(args)]
         out = function(*args, **case["kwargs"])
         members = out if isinstance(out, (tuple, list)) else (out,)
+        for handle in members:
+            if isinstance(handle, dist.Work):
+                handle.wait()
         return [leaves[i] for i in case["chosen"]], [o for o in members if isinstance(o, torch.Tensor)]
 
     _, outputs = called()

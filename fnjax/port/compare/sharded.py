@@ -61,10 +61,12 @@ def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: li
     arrays = [i for i, a in enumerate(given[0]) if isinstance(a, np.ndarray)]
     chosen = [i for i in arrays if i in case["chosen"]]
     static = [AXIS if isinstance(a, str) and a == GROUP else a for a in given[0]]
+    by_rank = [i for i, a in enumerate(given[0]) if type(a) is int and len({row[i] for row in given}) > 1]
     kinds: list[str] = []
 
     def inside(*operands: Any) -> Any:
         values = dict(zip(arrays, operands if mode == "shared" else [a[0] for a in operands], strict=True))
+        values |= {i: jnp.asarray([row[i] for row in given], "int32")[jax.lax.axis_index(AXIS)] for i in by_rank}
 
         def outputs(*differentiated: Any) -> list[Any]:
             full = {**values, **dict(zip(chosen, differentiated, strict=True))}

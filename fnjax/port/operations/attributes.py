@@ -38,6 +38,9 @@ torch.device.index | input | None | static attribute
 .is_contiguous | input, memory_format=None | True | static
 +is_same_size | input, other | input.shape == other.shape | static
 +get_device | input | -1 | static
+torch.nn.modules.utils._single | n | tuple(n) if isinstance(n, (tuple, list)) else (n,) | static
+torch.nn.modules.utils._pair | n | tuple(n) if isinstance(n, (tuple, list)) else (n, n) | static
+torch.nn.modules.utils._triple | n | tuple(n) if isinstance(n, (tuple, list)) else (n, n, n) | static
 torch.is_tensor | obj | isinstance(obj, jax.Array) | static
 .item | input | input.item() | static untraced
 .tolist | input | input.tolist() | static untraced

@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.facts import Value, merged
 from fnjax.port.located import nodes
-from fnjax.port.naming import imported, succeeds
+from fnjax.port.naming import imported, is_provided, succeeds
 from fnjax.port.operations import code
 from fnjax.port.rules.binding import bind_target
 from fnjax.port.rules.registry import statement
@@ -114,6 +114,7 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
     taken = next((h for h in node.handlers if (code(h.type) if h.type else "") in _WITHOUT), None)
     full = {name for _, name in imported(first)}
     missing = {name.split(".")[0] for name in full} - _PRESENT - sys.stdlib_module_names | full & _GONE
+    missing |= {name for name in full if name.startswith("fnjax.triton") and not is_provided(name)}
     if not missing or taken is None or node.finalbody is not None:
         return None
     left = [
@@ -121,7 +122,8 @@ def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
     ]
     if taken.name is not None and any(code(taken.name.name) in names(s) for s in left):
         return None
-    walk.note(node, "dropped", f"the port does without {min(missing)}: it takes what stands for the lack of it")
+    what = min(missing).removeprefix("fnjax.")
+    walk.note(node, "dropped", f"the port does without {what}: it takes what stands for the lack of it")
     return walk.block(left)
 
 

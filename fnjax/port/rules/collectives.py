@@ -164,7 +164,12 @@ def _as_device(walk: Walk, node: cst.Call) -> bool:
 
 @expression(cst.Call)
 def waited(walk: Walk, node: cst.Call) -> Term | None:
-    """`handle.wait()` inside an expression."""
+    """`handle.wait()` inside an expression; what a functional collective gives waits for itself."""
+    func = node.func
+    if walk.program.collective and isinstance(func, cst.Attribute) and func.attr.value == "wait" and not node.args:
+        result = walk.expr(func.value)
+        if result.value.is_tensor:
+            return result
     return Term(parse("None"), Value("static", literal=None)) if _waits(walk, node) else None
 
 

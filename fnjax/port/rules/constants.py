@@ -1,6 +1,7 @@
 """Entries that are known before the trace.
 
-What: nonzero of an array that is made of Python's numbers alone is asked of NumPy, which knows it under jit too.
+What: nonzero of an array that is made of Python's numbers alone is asked of NumPy, which knows it under jit too;
+the product of such numbers, of Python.
 Before: `torch.ones(n, n).triu().nonzero()`
 After: `jnp.array(np.argwhere(np.triu(np.ones((n, n)))))`
 Safety: only where no tensor is read, each function has a counterpart of the same name in NumPy, and a variable for the
@@ -41,6 +42,26 @@ def entries(walk: Walk, node: cst.Call) -> Term | None:
     walk.sink.imports |= {"jnp", "np"}
     text = code(walk.expr(_made(walk, array)).node).replace("jnp.", "np.")
     return Term(parse(f"jnp.array(np.argwhere({text}))"), Value("tensor", "int", 2, place=walk.fresh(node)))
+
+
+@expression(cst.Call)
+def product(walk: Walk, node: cst.Call) -> Term | None:
+    """`int(torch.prod(torch.tensor(sizes)))`, of a list of Python's numbers."""
+    if walk.name_of(node.func) != "builtins.int" or len(node.args) != 1 or not isinstance(node.args[0].value, cst.Call):
+        return None
+    inner = node.args[0].value
+    method = isinstance(inner.func, cst.Attribute) and inner.func.attr.value == "prod" and not inner.args
+    array = inner.func.value if method else inner.args[0].value if len(inner.args) == 1 else None  # type: ignore[attr-defined] # an attribute
+    if not method and walk.name_of(inner.func) != "torch.prod":
+        return None
+    if not isinstance(array, cst.Call) or walk.name_of(array.func) != "torch.tensor" or len(array.args) != 1:
+        return None
+    sizes = walk.expr(array.args[0].value)
+    parts = sizes.value.parts or ((sizes.value.element,) if sizes.value.element else ())
+    if sizes.value.kind != "static" or not parts or any(p.kind != "static" or p.dtype != "int" for p in parts):
+        return None
+    walk.sink.imports.add("math")
+    return Term(parse(f"math.prod({code(sizes.node)})"), Value("static", "int"))
 
 
 def _made(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:

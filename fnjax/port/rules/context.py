@@ -23,8 +23,8 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import code, literal
 from fnjax.port.program import FUNCTION_BASES
-from fnjax.port.rules.registry import expression
-from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.rules.registry import expression, statement
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 
 _ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
 _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
@@ -94,6 +94,17 @@ def _named(node: cst.BaseExpression, name: str) -> bool:
     """Whether this is an attribute of that name, or a tuple with one."""
     parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
     return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
+
+
+@statement(cst.Expr)
+def dirty(walk: Walk, node: cst.Expr) -> Statements | None:
+    """`ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
+    call = node.value
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    if call.func.attr.value != "mark_dirty" or not is_ctx(walk, call.func.value):
+        return None
+    return [] if any(walk.state.version(code(a.value)) for a in call.args) else None
 
 
 _OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})

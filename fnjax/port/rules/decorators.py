@@ -15,6 +15,7 @@ import sys
 
 import libcst as cst
 
+from fnjax.port.guards import is_guard_decorator, of_amp
 from fnjax.port.operations import code
 from fnjax.port.program import nodes
 from fnjax.port.rules.custom_operators import translated
@@ -89,7 +90,9 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
             continue
         if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
             continue
-        name = name if name in _MAPPED else _prepared(walk, called) or name
+        if walk.program.kernels and is_guard_decorator(walk.program, name.removeprefix("file:")):
+            continue
+        name = name if name in _MAPPED else _prepared(walk, called) or of_amp(walk.program, code(called)) or name
         if name in _MAPPED:
             kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
             walk.sink.imports.add("fnjax")

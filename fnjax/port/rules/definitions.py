@@ -23,43 +23,10 @@ from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
-from fnjax.port.rules.shares import summed_axes
+from fnjax.port.rules.shares import own_copies
 from fnjax.port.starts import begin
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
-
-
-def _own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
-    """Forward, where backward sums over devices: each device's copy of an input has a gradient of its own."""
-    program = walk.program
-    axes = summed_axes(program, routine.owner) if routine.owner is not None else []
-    if not axes or not isinstance(body, cst.IndentedBlock):
-        return body
-    known = begin(program, routine).variables
-    backward = program.method(routine.owner, "backward") if routine.owner is not None else None
-    without = _never_given(backward.node) if backward is not None else set()
-    inputs = [p.name.value for i, p in enumerate(routine.parameters[routine.first :]) if i not in without]
-    names_ = [n for n in inputs if known[n].kind != "static"]
-    star = routine.node.params.star_arg
-    names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
-    if not names_:
-        return body
-    walk.sink.imports.add("collectives")
-    walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
-    made = [line(f"{n} = collectives.vary({n}, {a})") for n in names_ for a in axes]
-    first = 1 if routine.node.get_docstring() is not None else 0
-    return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
-
-
-def _never_given(backward: cst.FunctionDef) -> set[int]:
-    """The places of a backward's results that are None whatever way it takes."""
-    found = [n.value for n in nodes(backward.body) if isinstance(n, cst.Return)]
-    if not found or not all(isinstance(v, cst.Tuple) for v in found):
-        return set()
-    if any(isinstance(e, cst.StarredElement) for v in found for e in v.elements):  # type: ignore[union-attr] # tuples
-        return set()
-    places_ = [{i for i, e in enumerate(v.elements) if code(e.value) == "None"} for v in found]  # type: ignore[union-attr] # as above
-    return set.intersection(*places_)
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -87,7 +54,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.here = replace(walk.here, grad_enabled=enabled, stop_gradients=walk.derived and off)
     body = walk.body(node.body)
     if routine.role == "forward":
-        body = _own_copies(walk, routine, body)
+        body = own_copies(walk, routine, body)
     walk.called |= outer.called
     for value in walk.returns:
         routine.returns(value)
@@ -421,6 +388,8 @@ def _viewed(returns: list[Value]) -> str:
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
+    if node in walk.program.kernel_nodes:
+        return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
     routine.is_called(walk.here.differentiated)

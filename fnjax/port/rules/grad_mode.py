@@ -15,6 +15,7 @@ import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
 from fnjax.port.operations import code, fit
+from fnjax.port.rules.gpu import holds_device
 from fnjax.port.rules.registry import expression, statement
 from fnjax.port.walk import Statements, Stop, Term, Walk, line, lines_of, parse, placed
 
@@ -113,7 +114,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
         name = walk.name_of(call.func) if isinstance(call, cst.Call) else walk.name_of(call)
         if switches_off(walk, call):
             name = "torch.no_grad"
-        if name in NO_GRAD | PLAIN:
+        if name in NO_GRAD | PLAIN or holds_device(walk.program, name):
             gone.append(name)
             if "autocast" in name:
                 enabled = (

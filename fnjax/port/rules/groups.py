@@ -18,6 +18,7 @@ import re
 import libcst as cst
 
 from fnjax.port.facts import STATIC, Value
+from fnjax.port.located import nodes
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.program import GROUP, Program
 from fnjax.port.rules.registry import expression
@@ -29,6 +30,7 @@ _FUNCTIONAL = (
     "torch.distributed.nn.functional.",
     "torch.distributed.nn.",
 )
+_RANK = re.compile(r"((local|global|world|group|[tscdem]p|sequence|seq|tensor_parallel|model_parallel)_)?rank")
 _HANDED_ON = frozenset({"comm", "dist", "distributed", "torch_dist", "torch_distributed"})
 _GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
 _GROUP_ATTRIBUTES = frozenset({"device_group", "cpu_group", "group", "process_group"})
@@ -173,6 +175,9 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
             return _told(axis(walk, group), "size")
         case "get_rank":
             return _told(axis(walk, group), "rank")
+        case "is_initialized" if _default_only(walk):
+            walk.sink.imports |= {"collectives", "AXIS_NAME"}
+            return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
             return Term(parse("True"), Value("static", "bool", literal=True))
         case "get_backend":
@@ -187,6 +192,13 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
             message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
             raise Stop(node, "absent", f"{last}: {message}")
     return None
+
+
+def _default_only(walk: Walk) -> bool:
+    """Whether a function speaks of the default group alone: without an axis it runs on one device, as in PyTorch."""
+    inside = list(nodes(walk.routine.node))
+    named = any(isinstance(n, cst.Name) and n.value in walk.program.groups for n in inside)
+    return not named and not any(isinstance(n, cst.Call) and _getter(walk, n) for n in inside)
 
 
 def _told(text: str, what: str) -> Term:
@@ -227,6 +239,38 @@ def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
     if attr in _GROUP_ATTRIBUTES:
         return walk.expr(node.value)
     return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
+
+
+@expression(cst.Call)
+def provided(walk: Walk, node: cst.Call) -> Term | None:
+    """`hasattr(dist, "all_gather_into_tensor")`, and `isinstance(x, AsyncCollectiveTensor)`."""
+    if not walk.program.collective or len(node.args) != 2:
+        return None
+    name, (first, second) = walk.name_of(node.func), (a.value for a in node.args)
+    asked = literal(second)
+    if name == "builtins.hasattr" and walk.name_of(first) == "torch.distributed" and asked in _KNOWN:
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    if name == "builtins.isinstance" and walk.name_of(second).endswith(".AsyncCollectiveTensor"):
+        return Term(parse("False"), Value("static", "bool", literal=False))
+    return None
+
+
+@expression(cst.Name, cst.Attribute)
+def told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+    """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
+    last = node.value if isinstance(node, cst.Name) else node.attr.value
+    if not walk.program.collective or not isinstance(last, str) or not _RANK.fullmatch(last):
+        return None
+    if isinstance(node, cst.Name):
+        known = walk.state.variables.get(node.value)
+        asked = known is not None and known.kind == "unknown" and known.place is not None
+    else:
+        base = node.value
+        known = walk.state.variables.get(base.value) if isinstance(base, cst.Name) else None
+        asked = known is not None and known.kind == "unknown" and base.value != walk.routine.context  # type: ignore[attr-defined] # a name
+    parameters = {p.name.value for p in walk.routine.parameters}
+    first = last if isinstance(node, cst.Name) else code(node.value)
+    return Term(node, RANK) if asked and first in parameters else None
 
 
 @expression(cst.Name)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.operations import code, fit
+from fnjax.port.operations import Bound, code, fit
 from fnjax.port.rules.indexing import same_shape
 from fnjax.port.walk import Term, Uncompressed, Walk, parse
 
@@ -109,3 +109,14 @@ def _may_promote(base: Term, new: Term) -> bool:
             return order[new.value.dtype] > order[base.value.dtype]
         return new.value.dtype not in {"int", "bool"} and base.value.dtype != "float" and not base.value.is_tensor
     return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)
+
+
+def looked_up(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
+    """`torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
+    if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.literal("dim") != 0:
+        return None
+    table, index = (walk.expr(bound.values[n]) for n in ("input", "index"))
+    if not index.value.mask or table.value.mask:
+        return None
+    value = replace(table.value, mask=index.value.mask, place=walk.fresh(node), number="", like=index.value.like)
+    return Term(parse(f"{code(fit(table.node))}[{code(index.node)}]"), replace(value, rank=index.value.rank))

@@ -32,7 +32,7 @@ from fnjax.port.operations.expressions import same_code
 from fnjax.port.operations.record import VANISH
 from fnjax.port.rules.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rules.indexing import compressed, same_shape
-from fnjax.port.rules.masks import spread_values, without_poles
+from fnjax.port.rules.masks import looked_up, spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed, of_64_bits
 from fnjax.port.rules.randomness import fresh_key
 from fnjax.port.rules.results import result_value
@@ -177,6 +177,8 @@ def operate(
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if chosen.value.number and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
+    if (found := looked_up(walk, node, bound)) is not None:
+        return found
     mask = _masked(walk, operation, short, list(terms.values()))
     if mask and not operation.each:
         return _reduced(walk, node, short, bound)

@@ -267,6 +267,9 @@ class _Dtypes(cst.CSTTransformer):
         return parse("jnp.result_type(int)") if code(updated_node) == "jnp.int64" else updated_node
 
 
+_DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
+
+
 @expression(cst.Comparison)
 def comparison(walk: Walk, node: cst.Comparison) -> Term:
     """`x > 0`."""
@@ -308,7 +311,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
         raise Stop(node, "operation", "PyTorch's names are not JAX's: compare x.dtype with a dtype")
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
-    if made is not node and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
+    asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
+    if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
         alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
         return Term(parse(str(alike)), Value("static", "bool", literal=alike))
     value = combined(walk, node, operands, "bool")

@@ -27,6 +27,8 @@ _BY_TEXT = frozenset({"eval", "exec", "globals", "locals", "__import__"})
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
 _ALL_TENSORS = frozenset({"torch.Tensor", "torch.autograd.Variable"})
 _SOME_TENSORS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.FloatTensor"})
+# Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever it lies.
+_NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"})
 _MATH = {
     "sqrt": "jnp.sqrt",
     "exp": "jnp.exp",
@@ -93,6 +95,8 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [walk.name_of(o) for o in options]
     arrays = _ALL_TENSORS | _SOME_TENSORS | ({"numpy.ndarray"} if term.value.numpy else frozenset())
+    if all(n in _NEVER or walk.program.meanings(code(o)) & _NEVER for n, o in zip(names, options, strict=True)):
+        return Term(parse("False"), Value("static", "bool", literal=False))
     if not any(n in arrays for n in names):
         for option, name in zip(options, names, strict=True):
             if name.startswith("torch."):

@@ -22,6 +22,7 @@ ORDER = (
     "choices",
     "passed_functions",
     "trees",
+    "gpu",
     "numpy_calls",
     "python_calls",
     "triton_launches",

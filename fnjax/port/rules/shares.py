@@ -7,6 +7,7 @@ that says so: `x = collectives.vary(x, axis)`. The axis is the group of the sum,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import libcst as cst
 
@@ -15,13 +16,86 @@ from fnjax.port.operations import code, literal
 from fnjax.port.program import Class, Program
 from fnjax.port.records import Routine
 from fnjax.port.rules.groups import constant, distributed, getter_name
+from fnjax.port.starts import begin
+from fnjax.port.walk import Walk, line, parse
 
 _Group = cst.BaseExpression | None
 EVERY = "..."  # every axis of the mesh
 _SUMS = frozenset({"all_reduce", "reduce", "inference_all_reduce"})
 
 
-def summed_axes(program: Program, owner: Class) -> list[str]:
+def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
+    """Forward, where backward sums over devices: each device's copy of an input has a gradient of its own.
+
+    What is kept for backward is the input itself: a sum over the devices times a copy would count as a share of each.
+    """
+    program = walk.program
+    axes = _summed_axes(program, routine.owner) if routine.owner is not None else []
+    if not axes or not isinstance(body, cst.IndentedBlock):
+        return body
+    start = begin(program, routine).variables
+    backward = program.method(routine.owner, "backward") if routine.owner is not None else None
+    without = _never_given(backward.node) if backward is not None else set()
+    inputs = [p.name.value for i, p in enumerate(routine.parameters[routine.first :]) if i not in without]
+    names_ = [n for n in inputs if start[n].kind != "static"]
+    star = routine.node.params.star_arg
+    names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
+    if not names_:
+        return body
+    walk.sink.imports.add("collectives")
+    walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
+    keeping = _Keeping(routine, {n for n in names_ if n not in routine.given})
+    body = keeping.keep(body)
+    made: list[Any] = [line(f"{new} = {old}") for old, new in keeping.kept.items()]
+    perhaps = "is_initialized" in program.text  # without a mesh it runs on one device
+    for axis in axes:
+        lines = [line(f"{n} = collectives.vary({n}, {axis})") for n in names_]
+        asked = perhaps and axis == "AXIS_NAME"
+        made += [cst.If(parse("AXIS_NAME is not None"), cst.IndentedBlock(lines))] if asked else lines
+    first = 1 if routine.node.get_docstring() is not None else 0
+    return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
+
+
+class _Keeping(cst.CSTTransformer):
+    """Inputs that a forward keeps as they are, under names of their own."""
+
+    def __init__(self, routine: Routine, inputs: set[str]) -> None:
+        super().__init__()
+        self.context, self.inputs = routine.context, inputs
+        self.kept: dict[str, str] = {}
+
+    def keep(self, body: cst.IndentedBlock) -> cst.IndentedBlock:
+        """The block that keeps them."""
+        return cst.ensure_type(body.visit(self), cst.IndentedBlock)
+
+    def _named(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        if not isinstance(node, cst.Name) or node.value not in self.inputs:
+            return node
+        return cst.Name(self.kept.setdefault(node.value, f"shared_{node.value}"))
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if code(updated_node.func) != f"{self.context}.save_for_backward":
+            return updated_node
+        return updated_node.with_changes(args=[a.with_changes(value=self._named(a.value)) for a in updated_node.args])
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        if not code(updated_node.targets[0].target).startswith(f"{self.context}."):
+            return updated_node
+        return updated_node.with_changes(value=self._named(updated_node.value))
+
+
+def _never_given(backward: cst.FunctionDef) -> set[int]:
+    """The places of a backward's results that are None whatever way it takes."""
+    found = [n.value for n in nodes(backward.body) if isinstance(n, cst.Return)]
+    if not found or not all(isinstance(v, cst.Tuple) for v in found):
+        return set()
+    if any(isinstance(e, cst.StarredElement) for v in found for e in v.elements):  # type: ignore[union-attr] # tuples
+        return set()
+    places_ = [{i for i, e in enumerate(v.elements) if code(e.value) == "None"} for v in found]  # type: ignore[union-attr] # as above
+    return set.intersection(*places_)
+
+
+def _summed_axes(program: Program, owner: Class) -> list[str]:
     """The texts of the mesh axes over which the backward of a class sums, as its forward says them when it begins."""
     found: list[str] = []
     if not program.collective:

@@ -79,7 +79,9 @@ def _spent(walk: Walk, name: str) -> bool:
 
 def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
     """Whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
-    if name == SAVED or value.parts is None:  # backward reads what was saved
+    storages = {s for p in places(value) for s in p.storage}
+    saved = all(s.startswith("kept:ctx.saved") for s in storages)
+    if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
         return False
     if name.startswith("ctx."):
         attributes = {name.removeprefix("ctx.")} | (
@@ -90,7 +92,9 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
         ]
     else:
         others = {
-            f"{name}[{i}]" for i, p in enumerate(value.parts) if not any(q.storage & place.storage for q in places(p))
+            f"{name}[{i}]"
+            for i, p in enumerate(value.parts or ())
+            if not any(q.storage & place.storage for q in places(p))
         }
         entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
         apart = {id(n.value) for n in entries}
@@ -98,7 +102,7 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
     here = walk.program.source.position(walk.current)
     looped = {id(n) for loop in walk.here.loops for n in nodes(loop)}
     again = any(walk.program.source.position(n) > here or id(n) in looped for n in reads)
-    return not again and all(s.startswith(("arg:", "kept:")) for p in places(value) for s in p.storage)
+    return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
 
 
 def made_of_new(walk: Walk, name: str) -> bool:

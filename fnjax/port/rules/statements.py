@@ -31,7 +31,7 @@ from fnjax.port.rules.indexing import (
     hashed,
 )
 from fnjax.port.rules.registry import statement
-from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, names, parse
+from fnjax.port.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse
 
 
 @statement(cst.Assign)
@@ -330,10 +330,16 @@ def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     from fnjax.port.naming import imported
 
     kept = False
+    ours = [(n, f) for n, f in imported(node) if f.startswith("fnjax.triton")]
+    if ours and walk.routine.role == "module":  # the port has them at its head
+        return []
     for name, full in imported(node):
         walk.bind(name, Value("object", name=full), node)
         root = full.split(".")[0]
         kept = kept or root in sys.stdlib_module_names or root in {"numpy", "scipy", "jax", "fnjax"}
+    if ours:
+        parted = [(*f.rpartition("."), n) for n, f in ours]
+        return [line(f"from {module} import {last} as {name}") for module, _, last, name in parted]
     return [cst.SimpleStatementLine([node])] if kept else []
 
 

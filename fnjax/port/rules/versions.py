@@ -1,7 +1,7 @@
 """Questions about PyTorch's version.
 
-What: torch.__version__ is that of the PyTorch whose names the porter knows; parsed versions are tuples of numbers, and
-what is asked of two of them is answered.
+What: torch.__version__ is that of the PyTorch whose names the porter knows, triton.__version__ that of its Triton;
+parsed versions are tuples of numbers, and what is asked of two of them is answered.
 Before: `if version.parse(torch.__version__) >= version.parse("1.13"): y = new(x)`
 After: `y = new(x)`
 Safety: only versions that are written out; a port needs no other PyTorch than the one that it was ported from.
@@ -21,6 +21,7 @@ from fnjax.port.rules.registry import expression
 from fnjax.port.walk import Stop, Term, Walk, parse
 
 TORCH = "2.13.0"
+TRITON = "3.5.1"
 _VERSION = "instance:version"
 _PARSERS = frozenset(
     {
@@ -57,6 +58,8 @@ def _numbers(value: Value) -> tuple[int, ...] | None:
 @expression(cst.Attribute)
 def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.__version__`, and parts of a version."""
+    if walk.name_of(node) == "fnjax.triton.__version__":
+        return Term(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
     if walk.name_of(node) in {"torch.__version__", "torch.version.__version__"}:
         return Term(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
     made = isinstance(node.value, cst.Call) and walk.name_of(node.value.func) in _PARSERS
@@ -108,4 +111,4 @@ def asked(walk: Walk, node: cst.Comparison) -> Term | None:
 def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Call):
         return walk.name_of(node.func) in _PARSERS
-    return walk.name_of(node) in {"torch.__version__", _VERSION}
+    return walk.name_of(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}

@@ -264,7 +264,7 @@ def never_owned(node: cst.CSTNode, target: Term) -> None:
 def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
     kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = (n for n in holders if n != first and (n in kept or walk.live(n, node)))
+    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
     doubtful = [n for n in read if not holders[n].tells_of(place)]
     if doubtful:
         raise Stop(
@@ -338,7 +338,8 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     source = holders[first]
     done = {first: source}
     saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    others = {n: p for n, p in holders.items() if n != first and (walk.live(n, node) or n in saved)}
+    read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
+    others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(
         (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)

@@ -86,6 +86,13 @@ class Part(types.ModuleType):
         for i in sorted(wanted):
             self._execute(i, asked)
 
+    def run(self) -> None:
+        """Execute all statements in the order of the file, those that only call something among them."""
+        self.take(name for names in self.names for name in names if name != "*")
+        for i, names in enumerate(self.names):
+            if not names:
+                self._execute(i, set())
+
     def _execute(self, index: int, asked: set[str]) -> None:
         statement = self.statements[index]
         if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -86,6 +86,8 @@ const = pointer_type
 def program_id(axis, _builder=None):
     """The number of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
+    if state.watch is not None:
+        return _as_tensor(state.programs[axis], int32)
     if state.in_sequence:
         size = state.grid[axis]
         count = Sym(state.programs[axis], 0, size - 1)
@@ -163,7 +165,7 @@ def load(
     """What is at an address; where the mask does not hold, `other`."""
     if hasattr(pointer, "block_shape"):
         return load_block(pointer, boundary_check, padding_option)
-    return memory.load(_pointer(pointer, "tl.load"), mask, other)
+    return memory.load(_pointer(pointer, "tl.load"), mask, other, bool(volatile))
 
 
 def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
@@ -181,7 +183,7 @@ def _pointer(given, what):
 
 def _atomic(name):
     def operate(pointer, val, mask=None, sem=None, scope=None):
-        return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask)
+        return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask, sem)
 
     operate.__name__ = f"atomic_{name}"
     return operate
@@ -194,7 +196,7 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 
 def atomic_cas(pointer, cmp, val, sem=None, scope=None):
     """Write where what is there equals `cmp`; what was there comes back."""
-    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val)
+    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
 
 
 # -------------------------------------------------------------------------------------------------- elementwise

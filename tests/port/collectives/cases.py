@@ -25,6 +25,8 @@ CALLS = {
     "CrossEntropy": ((6, 5), "target", GROUP),
     "Broadcast": ((4, 6),),
     "Contrast": ((4, 6),),
+    "Norm": ((3, 4), GROUP),
+    "Halo": ((3, 4), GROUP),
 }
 
 
