@@ -25,6 +25,25 @@ class Term:
     value: Value = UNKNOWN
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Entries that a mask selects, where all entries stand for them.
+
+    Attributes:
+        condition: where they are, among all entries.
+        mask: the mask, as it was given.
+        base: of what it selects, where the condition is the mask spread over the axes of that.
+        one_axis: whether the selected entries have one.
+        reads: the variables in the condition, with their versions.
+    """
+
+    condition: cst.BaseExpression
+    mask: cst.BaseExpression
+    base: cst.BaseExpression | None
+    one_axis: bool
+    reads: frozenset[tuple[str, int]]
+
+
 class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
     """Raised where a statement cannot be translated: it becomes a finding, and a `raise` in the output."""
 

@@ -18,7 +18,20 @@ from fnjax.port.evaluation import Evaluation
 from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, places
 from fnjax.port.located import nodes
 from fnjax.port.rules.registry import STATEMENTS
-from fnjax.port.terms import Sink, Statements, Stop, Term, Uncompressed, assign, line, lines_of, names, parse, raising
+from fnjax.port.terms import (
+    Selection,
+    Sink,
+    Statements,
+    Stop,
+    Term,
+    Uncompressed,
+    assign,
+    line,
+    lines_of,
+    names,
+    parse,
+    raising,
+)
 from fnjax.port.traces import Made
 from fnjax.port.variables import Around, spelled_attribute
 
@@ -52,8 +65,12 @@ class Walk(Evaluation):
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
-        # the code of each mask by its number, and the variables in it with their versions
-        self.masks: dict[str, tuple[cst.BaseExpression, frozenset[tuple[str, int]]]] = {}
+        self.masks: dict[str, Selection] = {}  # by the number of the mask
+
+    def selection(self, value: Value) -> Selection | None:
+        """The selected entries that a value stands for, if the variables of their mask have not changed since."""
+        found = self.masks.get(value.mask)
+        return found if found is not None and self.reads(found.condition) == found.reads else None
 
     # ------------------------------------------------------------------------------------------ statements
 

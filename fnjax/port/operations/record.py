@@ -159,7 +159,8 @@ class Overload:
         parts: for single parts of that tuple a template of their own, by field.
         random: draws random numbers: the template reads `key`.
         traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
-        alias: of PyTorch's storage: `new`, `view`, `maybe`, or `self` (returns its first argument).
+        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
+            `self` (returns its first argument).
         each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
     """
 
@@ -197,7 +198,7 @@ class Operation:
 
     @property
     def alias(self) -> str:
-        """What PyTorch's result shares with the first argument: `new`, `view`, `maybe` or `self`."""
+        """What PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
         return "self" if self.inplace else self.overloads[0].alias
 
     @property

@@ -8,7 +8,7 @@ A line of `lines` has four columns, parted by ` | `:
    `+sum` is short for `torch.sum .sum`, `~add` for `torch.add .add .add_`, `*exp` for `torch.exp .exp torch.exp_ .exp_`
 2. torch's signature
 3. the template: a JAX expression over the parameters (see Fill for what is left out)
-4. words: the result, and any of `random`, `untraced`, `view`, `maybe`, `attribute`, `each` (works on each entry
+4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `each` (works on each entry
    alone), and `fields=values,indices`
 """
 
@@ -93,7 +93,7 @@ def lines(text: str) -> None:
         names, signature, template, words = (part.strip() for part in re.split(r" \|(?= )", line))
         result, *rest = words.split()
         fields = next((w.removeprefix("fields=") for w in rest if w.startswith("fields=")), "")
-        alias = next((w for w in rest if w in {"view", "maybe"}), "new")
+        alias = next((w for w in rest if w in {"view", "repeat", "maybe"}), "new")
         operation(
             names,
             signature,

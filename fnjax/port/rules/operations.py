@@ -381,20 +381,15 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     """A reduction of selected entries, or an operation along them."""
     given = [n for n in bound.values if n not in VANISH and bound.given(n)]
     term = walk.expr(bound.values[given[0]])
-    mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
-    if mask is None or walk.reads(mask) != reads:  # no mask, or one whose variables have changed since
+    selection = walk.selection(term.value)
+    if selection is None:
         raise Uncompressed
-    whole = not code(mask).startswith(("_mask(", "_selected("))  # the selected entries have one axis
+    mask = selection.condition
     dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
-    along = whole and any(dim == d for d in (0, -1))
-    if (
-        dim == 0
-        and isinstance(mask, cst.Call)
-        and code(mask.func) == "_mask"
-        and short in {"sum", "mean", "any", "all"}
-    ):
+    along = selection.one_axis and any(dim == d for d in (0, -1))
+    if dim == 0 and selection.base is not None and short in {"sum", "mean", "any", "all"}:
         walk.sink.imports.add("jnp")
-        axes = f"axis=tuple(range({code(fit(mask.args[0].value))}.ndim))"  # those that the mask selects from
+        axes = f"axis=tuple(range({code(fit(selection.mask))}.ndim))"  # those that the mask selects from
         made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
         return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
     if (given[1:] and not along) or (short in _ALONG and not along) or bound.overload.result == "pair":

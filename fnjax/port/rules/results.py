@@ -207,9 +207,8 @@ def _place(
         return place
     if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
         return place
-    return replace(
-        place, steps=(*place.steps, step(walk, node, rendered.expression, next(iter(bound.values.values()))))
-    )
+    taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
 
 
 def _held(walk: Walk, place: Place) -> bool:

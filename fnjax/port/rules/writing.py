@@ -175,7 +175,7 @@ def _not_expanded(node: cst.CSTNode, target: Term) -> None:
         or entry
         or (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLING)
     )
-    if sets and any("broadcast_to(" in s.text or "_expand(" in s.text for s in steps):
+    if sets and any(s.repeats for s in steps):
         message = "the rows of an expanded tensor share their memory, so this changes all of them: take .clone() first"
         raise Stop(node, "alias", message)
 
