@@ -9,7 +9,6 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
-from fnjax.port.located import children
 from fnjax.port.naming import read_names
 from fnjax.port.operations import fit
 from fnjax.port.result import Finding
@@ -108,14 +107,6 @@ def lines_of(body: cst.BaseSuite) -> Statements:
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
-
-
-def names(node: cst.CSTNode) -> set[str]:
-    """The names in an expression, those after a dot and keywords left out."""
-    if isinstance(node, cst.Name):
-        return {node.value}
-    skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    return {n for child in children(node) if child is not skipped for n in names(child)}
 
 
 def parse(text: str) -> cst.BaseExpression:

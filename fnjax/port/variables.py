@@ -16,7 +16,7 @@ import libcst as cst
 from fnjax.port.facts import Place, State, Value, renamed
 from fnjax.port.located import nodes
 from fnjax.port.operations import code, literal
-from fnjax.port.terms import names
+from fnjax.port.operations.expressions import names
 
 if TYPE_CHECKING:
     from fnjax.port.program import Program, Routine

@@ -17,6 +17,7 @@ import libcst as cst
 from fnjax.port.evaluation import Evaluation
 from fnjax.port.facts import UNKNOWN, Place, State, Value, merged, places
 from fnjax.port.located import nodes
+from fnjax.port.operations.expressions import names
 from fnjax.port.rules.registry import STATEMENTS
 from fnjax.port.terms import (
     Selection,
@@ -28,7 +29,6 @@ from fnjax.port.terms import (
     assign,
     line,
     lines_of,
-    names,
     parse,
     raising,
 )
