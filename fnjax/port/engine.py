@@ -19,43 +19,7 @@ from fnjax.port.operations import code, support
 from fnjax.port.operators import collect
 from fnjax.port.program import Class, Program, nodes
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
-from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when it is imported
-    attempts,
-    augmented,
-    called,
-    choices,
-    class_definitions,
-    collectives,
-    conditions,
-    constants,
-    containers,
-    control,
-    custom_operators,
-    definitions,
-    distributions,
-    einops_calls,
-    filling,
-    foreign,
-    gpu,
-    groups,
-    indexing,
-    layers,
-    loops,
-    matches,
-    messages,
-    numbers,
-    numpy_calls,
-    operators,
-    others,
-    own_functions,
-    parts,
-    passed_functions,
-    returns,
-    statements,
-    trees,
-    triton_launches,
-    versions,
-)
+from fnjax.port.rules import control, registry
 from fnjax.port.rules.places import places_of_mask
 from fnjax.port.rules.recomputed import recomputation
 from fnjax.port.rules.returning_loops import returning_loop
@@ -65,6 +29,7 @@ from fnjax.port.terms import Unit
 from fnjax.port.units import evaluate
 from fnjax.port.walk import Walk
 
+registry.enter_rules()
 _MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 
 

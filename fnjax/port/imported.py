@@ -12,9 +12,10 @@ import libcst as cst
 
 from fnjax.port.located import children, nodes
 from fnjax.port.operations import code
+from fnjax.port.operations.expressions import names
 from fnjax.port.program import Program
 from fnjax.port.result import Finding
-from fnjax.port.terms import Unit, line, names
+from fnjax.port.terms import Unit, line
 
 
 def only_compiles(program: Program, statement: cst.CSTNode) -> bool:

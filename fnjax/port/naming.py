@@ -174,10 +174,7 @@ class Source:
     @property
     def bound(self) -> set[str]:
         """The names that functions, assignments and parameters bind anywhere in the file."""
-        found: set[str] = set()
-        for node in self.positions:
-            found |= _bound(node)
-        return found
+        return {name for node in self.positions if type(node) in _BINDING for name in _bound(node)}
 
     def renamed(self, names: set[str]) -> str:
         """The text with an underscore behind these of its names, which the port needs for its own."""
@@ -244,6 +241,14 @@ def _filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set[str]
 def _is_script(node: cst.CSTNode) -> bool:
     """Whether this is `if __name__ == "__main__":`."""
     return isinstance(node, cst.If) and code(node.test).replace("'", '"') == '__name__ == "__main__"'
+
+
+_BINDING = frozenset(
+    {
+        *(cst.FunctionDef, cst.Param, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor),
+        *(cst.NamedExpr, cst.AsName),
+    }
+)
 
 
 def _bound(node: cst.CSTNode) -> set[str]:
@@ -322,7 +327,8 @@ def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
 
 def _all_bound(node: cst.CSTNode) -> Iterator[str]:
     for inner in nodes(node):
-        yield from _bound(inner)
+        if type(inner) in _BINDING:
+            yield from _bound(inner)
 
 
 def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:

@@ -9,7 +9,6 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import UNKNOWN, Value
-from fnjax.port.located import children
 from fnjax.port.naming import read_names
 from fnjax.port.operations import fit
 from fnjax.port.result import Finding
@@ -23,6 +22,25 @@ class Term:
 
     node: cst.BaseExpression
     value: Value = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Entries that a mask selects, where all entries stand for them.
+
+    Attributes:
+        condition: where they are, among all entries.
+        mask: the mask, as it was given.
+        base: of what it selects, where the condition is the mask spread over the axes of that.
+        one_axis: whether the selected entries have one.
+        reads: the variables in the condition, with their versions.
+    """
+
+    condition: cst.BaseExpression
+    mask: cst.BaseExpression
+    base: cst.BaseExpression | None
+    one_axis: bool
+    reads: frozenset[tuple[str, int]]
 
 
 class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
@@ -89,14 +107,6 @@ def lines_of(body: cst.BaseSuite) -> Statements:
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
-
-
-def names(node: cst.CSTNode) -> set[str]:
-    """The names in an expression, those after a dot and keywords left out."""
-    if isinstance(node, cst.Name):
-        return {node.value}
-    skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    return {n for child in children(node) if child is not skipped for n in names(child)}
 
 
 def parse(text: str) -> cst.BaseExpression:

@@ -111,14 +111,17 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
 
 def _left_over(program: Program, unit: Unit) -> None:
     """A name of torch's that no rule has translated is a finding: the output does not import it."""
+    torch = {
+        n for n in unit.read() if (d := program.source.last(n)) is not None and d.imported.split(".")[0] == "torch"
+    }
+    if not torch:
+        return
     tree = ast.parse("".join(map(code, unit.made)))
     own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    for name in sorted(unit.read() - own):
-        found = program.source.last(name)
-        if found is not None and found.imported.split(".")[0] == "torch":
-            message = f"{name!r} is of torch, and the porter knows no translation for it here"
-            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+    for name in sorted(torch - own):
+        message = f"{name!r} is of torch, and the porter knows no translation for it here"
+        unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
 
 
 def is_import(node: cst.CSTNode) -> bool:

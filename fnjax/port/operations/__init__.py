@@ -20,7 +20,7 @@ How the porter's engine uses it:
   nothing. Attributes of dtypes are `torch.dtype.is_floating_point` and so on, those of torch.finfo stay as they are.
 - In-place methods: `operation.inplace` is the operation behind `add_`, and binding either renders the new value;
   `bound.overwrites` says that the first argument takes it (also for `F.relu(x, inplace=True)`), `bound.out` is the
-  node of `out=`, or None. `operation.alias` is `new`, `view`, `maybe` or `self`.
+  node of `out=`, or None. `operation.alias` is `new`, `view`, `repeat`, `maybe` or `self`.
 - Tuples (`result == "pair"`) render as an expression whose value is a plain tuple in the order of `overload.fields`, so
   `.indices` is `[1]`; where `overload.parts` has the field, `render(part="indices")` is the code for that part alone.
 - `render(least)`: parentheses as the place demands; the default suits every place, `render(0)` that of a whole

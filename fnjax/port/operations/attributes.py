@@ -21,8 +21,8 @@ lines("""
 .nbytes | input | input.nbytes | static attribute
 .T | input | input.T | same attribute view
 .mT | input | input.mT | same attribute view
-.real | input | input.real | same attribute view
-torch.real | input | input.real | same view
+.real | input | input.real | same attribute view each
+torch.real | input | input.real | same view each
 .imag | input | input.imag | same attribute view
 torch.imag | input | input.imag | same view
 .is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
@@ -46,12 +46,12 @@ torch.is_tensor | obj | isinstance(obj, jax.Array) | static
 .tolist | input | input.tolist() | static untraced
 .numpy | input, *, force=False | np.asarray(input) | static untraced
 +is_nonzero | input | bool(input) | static untraced
-+detach .detach_ torch.detach_ torch.detach_copy | input | jax.lax.stop_gradient(input) | same view
-+clone | input, *, memory_format=None | input | same
++detach .detach_ torch.detach_ torch.detach_copy | input | jax.lax.stop_gradient(input) | same view each
++clone | input, *, memory_format=None | input | same each
 torch.alias_copy | input | input | same
-.contiguous | input, memory_format=None | input | same maybe
-.cpu | input, memory_format=None | input | same maybe
-.cuda .xpu .mtia .ipu | input, device=None, non_blocking=False, memory_format=None | input | same maybe
+.contiguous | input, memory_format=None | input | same maybe each
+.cpu | input, memory_format=None | input | same maybe each
+.cuda .xpu .mtia .ipu | input, device=None, non_blocking=False, memory_format=None | input | same maybe each
 .pin_memory | input, device=None | input | same maybe
 .share_memory_ | input | input | same
 .requires_grad_ | input, requires_grad=True | input | same
@@ -100,19 +100,19 @@ dtype.is_floating_point | input | jnp.issubdtype(input, jnp.floating) | static a
 dtype.is_complex | input | jnp.issubdtype(input, jnp.complexfloating) | static attribute
 dtype.is_signed | input | not jnp.issubdtype(input, jnp.unsignedinteger) and input != bool | static attribute
 dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
-.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe
-.double | input, *, memory_format=None | input.astype(float) | float maybe
-.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe
-.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe
-.int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe
-.long | input, *, memory_format=None | input.astype(int) | int maybe
+.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe each
+.double | input, *, memory_format=None | input.astype(float) | float maybe each
+.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each
+.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each
+.int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe each
+.long | input, *, memory_format=None | input.astype(int) | int maybe each
 .short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe
 .char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe
 .byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe
-.bool | input, *, memory_format=None | input.astype(bool) | bool maybe
+.bool | input, *, memory_format=None | input.astype(bool) | bool maybe each
 .cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
 .cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe
-.type_as | input, other | input.astype(other.dtype) | same maybe
+.type_as | input, other | input.astype(other.dtype) | same maybe each
 torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | static
 torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | static
 torch.can_cast | from_, to | jnp.can_cast(from_, to, casting="same_kind") | static
@@ -145,11 +145,14 @@ operation(
     lambda call: "jax.lax.stop_gradient(input)" if call.context.differentiated else "input",
     called=False,
     alias="view",
+    each=True,
 )
 operation(".H", "input", conjugated("input.T"), called=False, alias="view")
 operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
 operation("+adjoint", "input", conjugated("input.mT"), alias="view")
-operation("+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view")
+operation(
+    "+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view", each=True
+)
 
 
 def _device(call: Bound) -> str:
@@ -210,9 +213,11 @@ TENSORS = {
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 
-operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe")
-operation(".type", "input", "input.dtype", "static")  # PyTorch's is a string, good for comparisons and x.type(...)
-operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe")
+operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True)
+operation(
+    ".type", "input", "input.dtype", "static", each=True
+)  # PyTorch's is a string, good for comparisons and x.type(...)
+operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True)
 
 
 def _constructor(dtype: str, empty: str) -> Template:

@@ -13,10 +13,10 @@ torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_strided | size, stride, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_permuted | size, physical_layout, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.full | size, fill_value, *, {_NEW} | jnp.full(size, fill_value, dtype=dtype) | same
-torch.zeros_like | input, *, {_NEW} | jnp.zeros_like(input, dtype=dtype) | same
-torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same
-torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same
-torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same
+torch.zeros_like | input, *, {_NEW} | jnp.zeros_like(input, dtype=dtype) | same each
+torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same each
+torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same each
+torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same each
 torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int
 torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
 torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float

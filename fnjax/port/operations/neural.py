@@ -13,25 +13,25 @@ _MAX_POOL = "input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=F
 _AVG_POOL = "input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True"
 
 lines(f"""
-*relu F.relu F.relu_ | input, inplace=False | jax.nn.relu(input) | same
-F.relu6 | input, inplace=False | jax.nn.relu6(input) | same
-F.elu F.elu_ | input, alpha=1.0, inplace=False | jax.nn.elu(input, alpha=alpha) | float
-torch.selu torch.selu_ F.selu F.selu_ | input, inplace=False | jax.nn.selu(input) | float
+*relu F.relu F.relu_ | input, inplace=False | jax.nn.relu(input) | same each
+F.relu6 | input, inplace=False | jax.nn.relu6(input) | same each
+F.elu F.elu_ | input, alpha=1.0, inplace=False | jax.nn.elu(input, alpha=alpha) | float each
+torch.selu torch.selu_ F.selu F.selu_ | input, inplace=False | jax.nn.selu(input) | float each
 torch.celu torch.celu_ F.celu F.celu_ | input, alpha=1.0, inplace=False | jax.nn.celu(input, alpha=alpha) | float
-F.leaky_relu F.leaky_relu_ | input, negative_slope=0.01, inplace=False | jax.nn.leaky_relu(input, negative_slope=negative_slope) | float
+F.leaky_relu F.leaky_relu_ | input, negative_slope=0.01, inplace=False | jax.nn.leaky_relu(input, negative_slope=negative_slope) | float each
 +prelu F.prelu | input, weight | _prelu(input, weight) | float
 torch.rrelu torch.rrelu_ F.rrelu F.rrelu_ | input, lower=0.125, upper=0.3333333333333333, training=False, inplace=False | jax.nn.leaky_relu(input, negative_slope=(lower + upper) / 2) | float
-F.silu | input, inplace=False | jax.nn.silu(input) | float
-F.mish | input, inplace=False | jax.nn.mish(input) | float
-F.logsigmoid | input | jax.nn.log_sigmoid(input) | float
-F.hardtanh F.hardtanh_ | input, min_val=-1.0, max_val=1.0, inplace=False | jnp.clip(input, min_val, max_val) | same
-F.hardsigmoid | input, inplace=False | jax.nn.hard_sigmoid(input) | float
-F.hardswish | input, inplace=False | jax.nn.hard_swish(input) | float
-F.softsign | input | jax.nn.soft_sign(input) | float
-F.tanhshrink | input | input - jnp.tanh(input) | float
-F.softshrink | input, lambd=0.5 | jnp.where(input > lambd, input - lambd, jnp.where(input < -lambd, input + lambd, 0 * input)) | float
-+hardshrink F.hardshrink | input, lambd=0.5 | jnp.where(jnp.abs(input) <= lambd, 0, input) | float
-torch.threshold torch.threshold_ F.threshold F.threshold_ | input, threshold, value, inplace=False | jnp.where(input <= threshold, value, input) | same
+F.silu | input, inplace=False | jax.nn.silu(input) | float each
+F.mish | input, inplace=False | jax.nn.mish(input) | float each
+F.logsigmoid | input | jax.nn.log_sigmoid(input) | float each
+F.hardtanh F.hardtanh_ | input, min_val=-1.0, max_val=1.0, inplace=False | jnp.clip(input, min_val, max_val) | same each
+F.hardsigmoid | input, inplace=False | jax.nn.hard_sigmoid(input) | float each
+F.hardswish | input, inplace=False | jax.nn.hard_swish(input) | float each
+F.softsign | input | jax.nn.soft_sign(input) | float each
+F.tanhshrink | input | input - jnp.tanh(input) | float each
+F.softshrink | input, lambd=0.5 | jnp.where(input > lambd, input - lambd, jnp.where(input < -lambd, input + lambd, 0 * input)) | float each
++hardshrink F.hardshrink | input, lambd=0.5 | jnp.where(jnp.abs(input) <= lambd, 0, input) | float each
+torch.threshold torch.threshold_ F.threshold F.threshold_ | input, threshold, value, inplace=False | jnp.where(input <= threshold, value, input) | same each
 F.glu | input, dim=-1 | jax.nn.glu(input, axis=dim) | float
 F.linear | input, weight | input @ weight.T | float
 F.bilinear torch.bilinear | input1, input2, weight, bias=None | _bilinear(input1, input2, weight, bias) | float
@@ -161,7 +161,7 @@ def _gelu(call: Bound) -> str:
     return "jax.nn.gelu(input, approximate=False)" if form == "none" else "jax.nn.gelu(input, approximate=True)"
 
 
-operation("F.gelu", 'input, *, approximate="none"', _gelu, "float")
+operation("F.gelu", 'input, *, approximate="none"', _gelu, "float", each=True)
 
 
 def _softplus(call: Bound) -> str:
@@ -170,7 +170,7 @@ def _softplus(call: Bound) -> str:
     return "jax.nn.softplus(beta * input) / beta" if call.given("beta") else "jax.nn.softplus(input)"
 
 
-operation("F.softplus", "input, beta=1, threshold=20", _softplus, "float")
+operation("F.softplus", "input, beta=1, threshold=20", _softplus, "float", each=True)
 
 
 def _softmax(template: str) -> Template:

@@ -9,15 +9,15 @@ lines(f"""
 torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
-+bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random
-+bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
-.bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random
-torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random
-torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random
-torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random
++bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random each
++bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
+.bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
+torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random each
+torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random each
+torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random each
 torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
 torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
-.exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random
+.exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random each
 .cauchy_ | input, median=0, sigma=1, *, generator=None | median + sigma * jax.random.cauchy(key, input.shape, input.dtype) | float random
 .log_normal_ | input, mean=1, std=2, *, generator=None | jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype)) | float random
 .geometric_ | input, p, *, generator=None | jax.random.geometric(key, p, input.shape).astype(input.dtype) | same random
@@ -36,7 +36,7 @@ for _name, _draw in {
     "torch.rand_like": "jax.random.uniform(key, input.shape, dtype=DTYPE)",
     "torch.randn_like": "jax.random.normal(key, input.shape, dtype=DTYPE)",
 }.items():
-    operation(_name, f"input, *, {_NEW}", _like(_draw), "float", random=True)
+    operation(_name, f"input, *, {_NEW}", _like(_draw), "float", random=True, each=True)
 _INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
 operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
 operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
@@ -61,7 +61,7 @@ def _normal(call: Bound) -> str:
     return scaled if call.literal("mean") == 0 else f"mean + {scaled}"
 
 
-operation(".normal_", "input, mean=0, std=1, *, generator=None", _normal, "float", random=True)
+operation(".normal_", "input, mean=0, std=1, *, generator=None", _normal, "float", random=True, each=True)
 
 
 def _uniform(call: Bound) -> str:
@@ -69,9 +69,14 @@ def _uniform(call: Bound) -> str:
     return f"jax.random.uniform(key, input.shape, input.dtype{bounds})"
 
 
-operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True)
+operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True, each=True)
 operation(
-    ".uniform_", "input, *bounds", "jax.random.uniform(key, input.shape, input.dtype, *bounds)", "float", random=True
+    ".uniform_",
+    "input, *bounds",
+    "jax.random.uniform(key, input.shape, input.dtype, *bounds)",
+    "float",
+    random=True,
+    each=True,
 )
 
 

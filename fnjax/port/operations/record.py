@@ -159,7 +159,9 @@ class Overload:
         parts: for single parts of that tuple a template of their own, by field.
         random: draws random numbers: the template reads `key`.
         traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
-        alias: of PyTorch's storage: `new`, `view`, `maybe`, or `self` (returns its first argument).
+        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
+            `self` (returns its first argument).
+        each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
     """
 
     parameters: tuple[Parameter, ...]
@@ -170,6 +172,7 @@ class Overload:
     random: bool = False
     traced: bool = True
     alias: str = "new"
+    each: bool = False
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
@@ -195,8 +198,13 @@ class Operation:
 
     @property
     def alias(self) -> str:
-        """What PyTorch's result shares with the first argument: `new`, `view`, `maybe` or `self`."""
+        """What PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
         return "self" if self.inplace else self.overloads[0].alias
+
+    @property
+    def each(self) -> bool:
+        """Whether it works on each entry alone."""
+        return self.overloads[0].each
 
     def bind(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
         """The call's arguments by their names.

@@ -8,7 +8,8 @@ A line of `lines` has four columns, parted by ` | `:
    `+sum` is short for `torch.sum .sum`, `~add` for `torch.add .add .add_`, `*exp` for `torch.exp .exp torch.exp_ .exp_`
 2. torch's signature
 3. the template: a JAX expression over the parameters (see Fill for what is left out)
-4. words: the result, and any of `random`, `untraced`, `view`, `maybe`, `attribute`, and `fields=values,indices`
+4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `each` (works on each entry
+   alone), and `fields=values,indices`
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ def operation(
     traced: bool = True,
     alias: str = "new",
     called: bool = True,
+    each: bool = False,
 ) -> None:
     """Enter a line; for a name that is in the table already, one more overload.
 
     A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
     """
-    overload = Overload(parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias)
+    overload = Overload(
+        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, each
+    )
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))
     found = TABLE.get((plain or full)[0])
@@ -89,7 +93,7 @@ def lines(text: str) -> None:
         names, signature, template, words = (part.strip() for part in re.split(r" \|(?= )", line))
         result, *rest = words.split()
         fields = next((w.removeprefix("fields=") for w in rest if w.startswith("fields=")), "")
-        alias = next((w for w in rest if w in {"view", "maybe"}), "new")
+        alias = next((w for w in rest if w in {"view", "repeat", "maybe"}), "new")
         operation(
             names,
             signature,
@@ -100,6 +104,7 @@ def lines(text: str) -> None:
             traced="untraced" not in rest,
             alias=alias,
             called="attribute" not in rest,
+            each="each" in rest,
         )
 
 

@@ -30,7 +30,7 @@ torch.squeeze .squeeze_ torch.squeeze_copy | input, dim | _squeeze(input, dim) |
 .resize_ | input, *shape, memory_format=None | _resize(input, shape) | same
 torch.resize_as_ .resize_as_ | input, the_template, *, memory_format=None | _resize(input, the_template.shape) | same
 +unflatten | input, dim, sizes | _unflatten(input, dim, sizes) | same view
-.expand_as | input, other | jnp.broadcast_to(input, other.shape) | same view
+.expand_as | input, other | jnp.broadcast_to(input, other.shape) | same repeat
 torch.broadcast_tensors | *tensors | jnp.broadcast_arrays(*tensors) | list view
 torch.broadcast_shapes | *shapes | jnp.broadcast_shapes(*shapes) | static
 .repeat | input, *repeats | jnp.tile(input, repeats) | same
@@ -120,8 +120,8 @@ def _positive(element: cst.BaseElement) -> bool:
     return isinstance(value, int) and value >= 0 if value is not MISSING else _SIZE.fullmatch(text) is not None
 
 
-operation(".expand .broadcast_to", "input, *size", _expand, alias="view")
-operation("torch.broadcast_to torch.expand_copy", "input, size", _expand, alias="view")
+operation(".expand .broadcast_to", "input, *size", _expand, alias="repeat")
+operation("torch.broadcast_to torch.expand_copy", "input, size", _expand, alias="repeat")
 
 
 def _view(call: Bound) -> str:

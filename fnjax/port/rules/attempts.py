@@ -58,12 +58,10 @@ def _never_raised(walk: Walk, node: cst.Try) -> None:
         for n in parts
         if isinstance(n, cst.Call) and n.args and walk.name_of(n.func).startswith("math.")
     ]
-    start = walk.state.copy()
-    with walk.rehearsal():
+    with walk.supposing():
         walk.body(node.body)
         reached = [n for n in checks if walk.expr(n).value.traced]
         reached += [n for n in asked if kinds & _OF_NUMBERS and walk.expr(n).value.python]
-    walk.state = start
     for n in reached[:1]:
         walk.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
 

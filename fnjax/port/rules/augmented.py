@@ -16,9 +16,9 @@ import libcst as cst
 
 from fnjax.port.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.operations import MISSING, code, fit
-from fnjax.port.rules.binding import element_of
+from fnjax.port.rules.binding import element_of, set_once
 from fnjax.port.rules.context import keep
-from fnjax.port.rules.entries import is_data, set_once, untraced_mask, updated
+from fnjax.port.rules.entries import is_data, untraced_mask, updated
 from fnjax.port.rules.indexing import (
     apart,
     elements,
@@ -151,7 +151,7 @@ def _augmented_entries(
     if symbol == "/":
         without_poles(walk, "div", (base.node, node.value))
         term = walk.expr(node.value)
-    if mask is not None and walk.compress and not entrywise and not term.value.mask:
+    if mask is not None and walk.here.compress and not entrywise and not term.value.mask:
         where = [mask.node] if same_shape(base.value, mask.value) else [mask.node, base.node]
         term = spread_value(walk, term, ", ".join(code(fit(n, 1)) for n in where), mask.value.number)
     if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
@@ -161,7 +161,7 @@ def _augmented_entries(
         )
         write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
         return []
-    if mask is not None and walk.compress:
+    if mask is not None and walk.here.compress:
         raise Uncompressed
     index = open_index(walk, target)
     if index is not None and (term.value.mask or term.value.kind == "static"):

@@ -103,7 +103,7 @@ _FIELDS = ("values", "indices")
 
 def part_of(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
     """One part alone of the pair that a call gives, where there is an operation for that."""
-    if not isinstance(node, cst.Call) or walk.differentiated:  # at ties the pair has PyTorch's derivatives
+    if not isinstance(node, cst.Call) or walk.here.differentiated:  # at ties the pair has PyTorch's derivatives
         return None
     name, args, root = walk.name_of(node.func), list(node.args), None
     if isinstance(node.func, cst.Attribute) and not name and not walk.name_of(node.func.value):

@@ -135,7 +135,7 @@ def _given_always(body: cst.BaseSuite) -> set[str]:
 def _emitted(
     walk: Walk, test: Term, body: cst.BaseSuite, carried: dict[str, str], new: list[str], runs: str
 ) -> Statements:
-    if walk.differentiated:
+    if walk.here.differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
     more, step, carry = map(walk.unused, ("more", "step", "carry"))

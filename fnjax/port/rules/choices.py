@@ -57,9 +57,6 @@ def _of_values(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
     """Whether a key asks for a tensor's value."""
     if not isinstance(key, cst.Lambda) or len(key.params.params) != 1:
         return walk.name_of(key).startswith("torch.")
-    start, memo, walk.state, walk.memo = walk.state, walk.memo, walk.state.copy(), {}
-    walk.state.variables[key.params.params[0].name.value] = element
-    with walk.rehearsal():
-        found = walk.expr(key.body).value.traced
-    walk.state, walk.memo = start, memo
-    return found
+    with walk.supposing():
+        walk.state.variables[key.params.params[0].name.value] = element
+        return walk.expr(key.body).value.traced

@@ -211,7 +211,7 @@ def _point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
     around = [(c, e) for c in calls if _directly(block, c) and (e := _exchange(walk, c)) is not None]
     received, sent = ([x for x in around if x[1][0] is kind] for kind in (True, False))
     inside = [c for c in nodes(walk.routine.node) if isinstance(c, cst.Call) and _exchange(walk, c) is not None]
-    if len(received) != len(sent) or len(inside) != len(around) or walk.loops:
+    if len(received) != len(sent) or len(inside) != len(around) or walk.here.loops:
         message = "send and recv that are no pair in lines one behind the other: write collectives.permute by hand"
         raise Stop(node, "absent", message)
     index = next(i for i, x in enumerate(received) if x[0] is node)
@@ -378,7 +378,7 @@ def _into_list(
         if seen:
             message = f"this writes to {seen[0]!r}, of which the list holds views: read the list instead"
             raise Stop(node, "alias", message)
-    if walk.conditional:
+    if walk.here.conditional:
         raise Stop(node, "alias", "a collective inside an expression that may not be evaluated")
     walk.before.append(assign(target.value, parse(new)))
     of = walk.expr(source).value if source is not None else UNKNOWN

@@ -152,13 +152,9 @@ def parted(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Fo
     """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
-    start, memo = walk.state.copy(), dict(walk.memo)
-    try:
-        with walk.rehearsal(), walk.perhaps():
-            opened = placed(walk, _opened(walk, test), test)
-            part = _python_part(walk, opened)
-    finally:
-        walk.state, walk.memo = start, memo
+    with walk.supposing(), walk.perhaps():
+        opened = placed(walk, _opened(walk, test), test)
+        part = _python_part(walk, opened)
     if part is None or part is test:
         return None
     return part, _assumed(opened, part, True), _assumed(opened, part, False)

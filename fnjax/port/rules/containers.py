@@ -161,15 +161,13 @@ def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
     """A comprehension over a few variables, written out."""
     assert isinstance(node.for_in.target, cst.Name)
     terms = []
-    outer = walk.unrolled
     for name in written:
         one = Fill({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
         assert isinstance(one, cst.BaseExpression)
         for new, old in zip(nodes(one), nodes(node.elt), strict=False):
             walk.program.source.positions[new] = walk.program.source.position(old)
-        walk.unrolled = f"{outer} {name}"
-        terms.append(walk.expr(one))
-    walk.unrolled = outer
+        with walk.inside(unrolled=f"{walk.here.unrolled} {name}"):
+            terms.append(walk.expr(one))
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     elements = [cst.Element(fit(t.node, 1), comma) for t in terms[:-1]] + [cst.Element(fit(terms[-1].node, 1))]
     made = cst.List(elements) if isinstance(node, cst.ListComp) else cst.Tuple(elements)

@@ -79,7 +79,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
 def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
     """The copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
     for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
-        if not isinstance(other, cst.Name) or code(copy) != f"{other.value}.clone()" or walk.loops:
+        if not isinstance(other, cst.Name) or code(copy) != f"{other.value}.clone()" or walk.here.loops:
             continue
         place = walk.lookup(other.value).place
         if place is None or not place.local:  # the caller's
@@ -87,7 +87,7 @@ def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
         flag, read = code(node.test), walk.routine.reads.get(other.value, ())
         chosen = [n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and code(n.test) == flag]
         behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.nodes_in(b)}
-        behind |= {i for block in (node, *walk.untaken) for i in walk.routine.nodes_in(block)}
+        behind |= {i for block in (node, *walk.here.untaken) for i in walk.routine.nodes_in(block)}
         position = walk.program.source.position
         once = isinstance(node.test, cst.Name) and len(walk.routine.given.get(flag, ())) <= 1
         if once and all(id(n) in behind or position(n) < position(node) for n in read):
@@ -161,9 +161,8 @@ def _keeping(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     if found is None:
         return traced_branch(walk, node, test)
     choice, behind, own = found
-    walk.waiting |= own
-    made = traced_branch(walk, choice, test) if choice else []
-    walk.waiting -= own
+    with walk.await_reads(own):
+        made = traced_branch(walk, choice, test) if choice else []
     return None if made is None else [*made, *walk.block(behind)]
 
 
@@ -234,8 +233,7 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
         return None
     if last_return(rest) is None or not any(isinstance(n, cst.Return) for n in nodes(first.body)):
         return None
-    with walk.rehearsal():
-        walk.memo.clear()
+    with walk.supposing():
         traced = walk.traced(walk.expr(first.test).value)
     if not traced:
         return _return_behind(walk, first, rest)
@@ -257,12 +255,10 @@ def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statemen
     inner = block[-1]
     if not isinstance(inner, cst.If) or inner.orelse is not None or not leaves(inner.body):
         return None
-    start, here = walk.state.copy(), {walk.program.source.position(n) for n in nodes(inner.test)}
-    with walk.rehearsal():
+    here = {walk.program.source.position(n) for n in nodes(inner.test)}
+    with walk.supposing() as sink:
         walk.branches([first.body])
-        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
-    walk.state = start
-    if not traced:
+    if not any(f.code == "untraced" and (f.line, f.col) in here for f in sink.findings):
         return None
     both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
     return walk.block([placed(walk, both, first), *rest]), 1 + len(rest)
@@ -271,16 +267,13 @@ def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statemen
 def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`if t: continue` in the block of a loop and what follows it, where t is a tensor's value."""
     first = body[index]
-    if not walk.loops or getattr(walk.loops[-1], "body", cst.IndentedBlock([])).body is not body:
+    if not walk.here.loops or getattr(walk.here.loops[-1], "body", cst.IndentedBlock([])).body is not body:
         return None
     made = without_continue(body[index:]) if isinstance(first, cst.If) else None
     if made is None or len(made) != 1:
         return None
-    start = walk.state.copy()
-    with walk.rehearsal():
-        walk.memo.clear()
+    with walk.supposing():
         traced = walk.traced(walk.expr(first.test).value)  # type: ignore[attr-defined] # an If
-    walk.state = start
     if not traced:
         return None
     return walk.statement(placed(walk, made[0], first)), len(body) - index

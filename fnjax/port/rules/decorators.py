@@ -55,7 +55,7 @@ def compiled(walk: Walk, node: cst.Call) -> Term | None:
     """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
     mode = walk.name_of(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
-    without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.differentiated
+    without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.here.differentiated
     if not plain or not (without or walk.name_of(node.func) in {"torch.compile", "torch.jit.script"}):
         return None
     return walk.expr(plain[0])

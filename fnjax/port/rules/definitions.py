@@ -11,6 +11,7 @@ Limits: a helper that writes to an argument and returns something else is a find
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -23,6 +24,7 @@ from fnjax.port.rules.decorators import decorated
 from fnjax.port.rules.grad_mode import ENABLING, switches_off
 from fnjax.port.rules.registry import statement
 from fnjax.port.rules.shares import own_copies
+from fnjax.port.starts import begin
 from fnjax.port.terms import EQUAL
 from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
 
@@ -37,7 +39,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
 
 def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Walk]:
     node = routine.node
-    walk = Walk(program, routine, program.start(routine), compress)
+    walk = Walk(program, routine, begin(program, routine), compress)
     outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
     outer.sink = walk.sink
     try:
@@ -48,8 +50,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     params = _parameters(outer, node.params)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
     off = any(switches_off(outer, d.decorator) for d in node.decorators)
-    walk.grad_enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
-    walk.stop_gradients = walk.derived and off
+    enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
+    walk.here = replace(walk.here, grad_enabled=enabled, stop_gradients=walk.derived and off)
     body = walk.body(node.body)
     if routine.role == "forward":
         body = own_copies(walk, routine, body)
@@ -79,8 +81,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     shaped = program.by_node.get(node)
     if shaped is not None and shaped.shaped and any(f.code == "untraced" for f in walk.sink.findings):
         routine.concrete = True
-    floats = [n for n in sorted(routine.writes) if program.start(routine).variables[n].dtype not in {"int", "bool"}]
-    if walk.stop_gradients and routine.role == "helper" and floats:
+    floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
+    if walk.here.stop_gradients and routine.role == "helper" and floats:
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
         walk.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
@@ -393,7 +395,7 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
         return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
-    routine.is_called(walk.differentiated)
+    routine.is_called(walk.here.differentiated)
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

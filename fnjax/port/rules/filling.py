@@ -32,23 +32,22 @@ class _Kept(Exception):  # noqa: N818 - no error, as Stop
 def filling(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n): for j in range(m): R[i, j] = ...`."""
     nest = [node, *(n for n in nodes(node.body) if isinstance(n, cst.For))]
-    if any(outer in walk.filling for outer in walk.loops):
+    if any(outer in walk.here.filling for outer in walk.here.loops):
         return _function(walk, node)
     if len(nest) < 2 or not all(_counts(walk, n) for n in nest):
         return None
     fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
     if fixed or not _as_array(walk, node, {code(n.target) for n in nest}):
         return None
-    start, loops, keys = walk.state.copy(), list(walk.loops), walk.sink.keys
+    start, keys = walk.state.copy(), walk.sink.keys
     try:
         with walk.rehearsal() as sink:
             made = _function(walk, node)
             whole = not (walk.before or sink.keys != keys or any(f.severity == "error" for f in sink.findings))
     except _Kept:
         whole = False
-    walk.filling.clear()
     if not whole:
-        walk.state, walk.loops = start, loops
+        walk.state = start
         return None
     walk.sink.add(sink)
     walk.sink.imports.add("jax")
@@ -62,8 +61,8 @@ def _function(walk: Walk, node: cst.For) -> Statements:
     if any(t.value.is_tensor for t in terms):  # jax.grad does not go through loops of so many rounds
         raise _Kept
     bounds = [code(fit(t.node, 1)) for t in terms]
-    walk.filling.add(node)
-    body = walk.loop(node, lambda: _enter(walk, node), node.body)
+    with walk.inside(filling=walk.here.filling | {node}):
+        body = walk.loop(node, lambda: _enter(walk, node), node.body)
     written = written_in(body)
     own = {*(written or ()), index}
     kept = _read_first(node.body, {index}) | {n for n in own if _read_outside(walk, node, n)}
@@ -155,7 +154,7 @@ def _read_first(block: cst.BaseSuite, given: set[str]) -> set[str]:
 def _read_outside(walk: Walk, node: cst.For, name: str) -> bool:
     """Whether a variable is read behind a loop, or in the next round of one around it."""
     inside, position = walk.routine.nodes_in(node), walk.program.source.position
-    around = frozenset().union(*(walk.routine.nodes_in(outer) for outer in walk.loops))
+    around = frozenset().union(*(walk.routine.nodes_in(outer) for outer in walk.here.loops))
     reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in inside]
     return any(id(n) in around or position(n) > position(node) for n in reads)
 

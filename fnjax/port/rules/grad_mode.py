@@ -138,11 +138,10 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
         walk.derived or walk.routine.role in {"backward", "vjp", "jvp"}
     )
     before = set(walk.program.bound_in(node.body))
-    outer = walk.stop_gradients, walk.grad_enabled
     enabling = bool(ENABLING.intersection(gone))
-    walk.stop_gradients, walk.grad_enabled = silent or (walk.stop_gradients and not enabling), enabling
-    body = walk.body(node.body)
-    walk.stop_gradients, walk.grad_enabled = outer
+    silenced = silent or (walk.here.stop_gradients and not enabling)
+    with walk.inside(stop_gradients=silenced, grad_enabled=enabling):
+        body = walk.body(node.body)
     if kept:
         kept[-1] = kept[-1].with_changes(comma=node.items[-1].comma)
         return [node.with_changes(items=kept, body=body)]
@@ -154,7 +153,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
                 walk.sink.imports.add("jax")
                 made.append(line(f"{name} = jax.lax.stop_gradient({name})"))
         written = walk.program.bound_in(cst.IndentedBlock(made)) - before
-        if walk.differentiated and any(walk.live(name) for name in written):
+        if walk.here.differentiated and any(walk.live(name) for name in written):
             message = "this writes under no_grad, in a forward that backward computes again; write to a copy"
             raise Stop(node, "autograd", message)
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
@@ -193,12 +192,12 @@ def gradient(walk: Walk, node: cst.Call) -> Term | None:
             f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
         )
     if name in _FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
-        enabled = name not in _FALSE and (walk.grad_enabled or walk.differentiated)
+        enabled = name not in _FALSE and (walk.here.grad_enabled or walk.here.differentiated)
         return Term(parse(str(enabled)), Value("static", "bool", literal=enabled))
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and code(a.value) == "True" for a in node.args)
-        made = isinstance(of, cst.Call) and not walk.differentiated
+        made = isinstance(of, cst.Call) and not walk.here.differentiated
         if not walk.derived or leaf or made or not walk.expr(of).value.is_tensor:
             return walk.expr(of)
         return walk.expr(placed(walk, cst.Call(cst.Attribute(fit(of), cst.Name("detach"))), node))

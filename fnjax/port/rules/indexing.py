@@ -20,6 +20,7 @@ from fnjax.port.located import nodes
 from fnjax.port.naming import targets
 from fnjax.port.operations import MISSING, code, fit, literal
 from fnjax.port.rules.registry import expression
+from fnjax.port.terms import Selection
 from fnjax.port.walk import Term, Uncompressed, Walk, parse, placed
 
 
@@ -222,13 +223,14 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         return Term(_changed(walk, node, base), _part(walk, node, value))
     if (parted := apart(walk, node)) is not node:
         return walk.expr(parted)
-    mask = mask_of(walk, node) or (mask_among(walk, node) if walk.compress else None)
+    alone = mask_of(walk, node)
+    mask = alone or (mask_among(walk, node) if walk.here.compress else None)
     if mask is not None and mask.value.mask:
         raise Uncompressed
     if mask is not None and value.kind in {"tensor", "unknown"}:
-        return compressed(walk, node, base, mask)
+        return compressed(walk, node, base, mask, among=alone is None)
     index = open_index(walk, node)
-    if walk.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
+    if walk.here.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
         return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
     made = _changed(walk, node, base)
@@ -275,7 +277,7 @@ def _may_count(walk: Walk, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Subscript):
         return all(i is not None and walk.expr(i).value.kind == "static" for i in elements(node))
     return isinstance(node, cst.Name) and any(
-        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.loops
+        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.here.loops
     )
 
 
@@ -339,9 +341,17 @@ def same_shape(a: Value, b: Value) -> bool:
     return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
 
 
-def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term) -> Term:
-    """All entries stand for those that the mask selects, or the selection runs un-jitted only."""
-    if not walk.compress or not mask.value.number:
+def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, among: bool = False) -> Term:
+    """All entries stand for those that the mask selects, or the selection runs un-jitted only.
+
+    Args:
+        walk: the walk.
+        node: the expression that selects.
+        base: of what.
+        mask: the mask.
+        among: whether the mask stands among other indices.
+    """
+    if not walk.here.compress or not mask.value.number:
         walk.report(
             node,
             "untraced",
@@ -351,11 +361,14 @@ def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term) -> 
         assert isinstance(node, cst.Subscript)
         return Term(_changed(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.fresh(node)))
     number = mask.value.number
-    code_ = mask.node
-    if not same_shape(mask.value, base.value):
+    spread = not same_shape(mask.value, base.value)
+    condition = mask.node
+    if spread:
         walk.sink.needs.add("_mask")
-        code_ = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
-    walk.masks[number] = code_, walk.reads(code_)
+        condition = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
+    one_axis = not spread and not among
+    reads = walk.reads(condition)
+    walk.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
     return Term(base.node, replace(base.value, mask=number, place=walk.fresh(node), number=""))
 
 

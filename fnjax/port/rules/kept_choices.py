@@ -132,11 +132,10 @@ def zeros_for_none(walk: Walk, first: cst.If, rest: list[Any]) -> list[Any] | No
     gradients = [e.value for e in given.elements] if isinstance(given, cst.Tuple) else [given]
     if any(code(n) != "None" for n in nothing) or len(gradients) != len(nothing):
         return None
-    start, known = walk.state.copy(), len(walk.returns)
-    with walk.rehearsal():
+    known = len(walk.returns)
+    with walk.supposing():
         walk.block(rest)
-    ends, walk.state, walk.memo = walk.returns[known:], start, {}
-    del walk.returns[known:]
+        ends = walk.returns[known:]
     values = [v for end in ends for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
     if len(values) != len(gradients):
         return None

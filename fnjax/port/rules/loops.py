@@ -51,9 +51,8 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
     """A loop that may write to the views that it iterates over."""
-    walk.waiting.add(views.counter)
-    body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body)
-    walk.waiting.discard(views.counter)
+    with walk.await_reads({views.counter}):
+        body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body)
     for name in targets(node.target):  # what the last round has seen
         value = walk.state.variables.get(name)
         if value is not None and value.place is not None:
@@ -96,13 +95,11 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
 
 def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
     """Whether the test asks for a tensor's value when the first round is over."""
-    after, walk.state = walk.state, start.copy()
-    with walk.rehearsal():
+    with walk.supposing():
+        walk.state = start.copy()
         walk.body(node.body)
         walk.memo.clear()
-        found = walk.traced(walk.expr(node.test).value)
-    walk.state = after
-    return found
+        return walk.traced(walk.expr(node.test).value)
 
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
@@ -137,9 +134,8 @@ def _ended(
         walk.program.source.positions.setdefault(new, walk.program.source.position(node))
     outer, found = walk.current, list(walk.sink.findings)
     walk.current = loop
-    walk.waiting.add(done)
-    translated = while_loop(walk, loop, runs)
-    walk.waiting.discard(done)
+    with walk.await_reads({done}):
+        translated = while_loop(walk, loop, runs)
     if translated is None or isinstance(translated[-1], cst.While):
         walk.state = State(start.variables, start.versions)
         walk.current, walk.sink.findings = outer, found
@@ -179,12 +175,10 @@ def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, 
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return None
     here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-    start = walk.state.copy()
-    with walk.rehearsal():
+    with walk.supposing() as sink:
         walk.loop(node, enter, node.body)
-        traced = any(f.code == "untraced" and (f.line, f.col) in here for f in walk.sink.findings)
-    walk.state = start.copy()
-    return (start, walk.unused("done")) if traced else None
+    traced = any(f.code == "untraced" and (f.line, f.col) in here for f in sink.findings)
+    return (walk.state.copy(), walk.unused("done")) if traced else None
 
 
 def _on_lines(walk: Walk, node: Any) -> Any:

@@ -63,16 +63,12 @@ def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressio
         return
     node = values[index]
     term = walk.expr(node)
-    mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
+    selection = walk.selection(term.value)
     powers = [walk.expr(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
-    if (
-        mask is None
-        or walk.reads(mask) != reads
-        or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers)
-    ):
+    if selection is None or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
         return
     walk.sink.imports.add("jnp")
-    made = parse(f"jnp.where({code(fit(mask, 1))}, {code(fit(term.node, 1))}, {safe})")
+    made = parse(f"jnp.where({code(fit(selection.condition, 1))}, {code(fit(term.node, 1))}, {safe})")
     walk.memo[id(node)] = node, Term(made, term.value)
 
 
@@ -82,12 +78,14 @@ def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
     Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
     terms = [(v, walk.expr(v)) for v in values]
-    masks = {t.value.mask for _, t in terms if t.value.mask}
-    mask, reads = walk.masks.get(masks.pop(), (None, None)) if len(masks) == 1 else (None, None)
-    if mask is None or walk.reads(mask) != reads:
+    selected = {t.value.mask: t.value for _, t in terms if t.value.mask}
+    if len(selected) != 1:
         return
-    given = ", ".join(code(a.value) for a in mask.args) if code(mask).startswith("_mask(") else code(fit(mask, 1))  # type: ignore[attr-defined] # a call
-    number = next(t.value.mask for _, t in terms if t.value.mask)
+    ((number, one),) = selected.items()
+    selection = walk.selection(one)
+    if selection is None:
+        return
+    given = ", ".join(code(fit(n, 1)) for n in (selection.mask, selection.base) if n is not None)
     for value, term in terms:
         if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
             walk.memo[id(value)] = value, spread_value(walk, term, given, number)

@@ -25,15 +25,12 @@ def message(walk: Walk, node: cst.If) -> Statements | None:
     """`if step % 100 == 0: print(x.mean().item())`."""
     if node.orelse is not None or not _tells(walk, node):
         return None
-    start = walk.state.copy()
-    with walk.rehearsal():
+    with walk.supposing():
         try:
             branch(walk, node)
             needless = any(f.severity == "error" for f in walk.sink.findings)
         except (Stop, Uncompressed):
             needless = True
-    walk.state = start
-    walk.memo.clear()
     if not needless:
         return None
     walk.note(node, "dropped", DROPPED)

@@ -35,7 +35,7 @@ from fnjax.port.rules.indexing import compressed, same_shape
 from fnjax.port.rules.masks import looked_up, spread_values, without_poles
 from fnjax.port.rules.operators import as_number, narrowed, of_64_bits
 from fnjax.port.rules.randomness import fresh_key
-from fnjax.port.rules.results import ELEMENTWISE, result_value
+from fnjax.port.rules.results import result_value
 from fnjax.port.rules.sharing import bound_by, holding
 from fnjax.port.rules.writing import never_owned, write
 from fnjax.port.walk import Stop, Term, Uncompressed, Walk, parse
@@ -127,7 +127,7 @@ class Facts(Context):
     @property
     def differentiated(self) -> bool:
         """In a forward that backward computes again."""
-        return self.walk.differentiated
+        return self.walk.here.differentiated
 
     @property
     def rounding(self) -> bool:
@@ -159,7 +159,7 @@ def operate(
         args = [as_dtype(walk, a) for a in args]
     args += large(walk, operation, args)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
-    if short in ELEMENTWISE:
+    if operation.each:
         spread_values(walk, [a.value for a in args])
     terms = {id(a.value): of_64_bits(walk, walk.expr(a.value), walk.expr(args[0].value)) for a in args}
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
@@ -173,14 +173,14 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    if short == "masked_select" and walk.compress:
+    if short == "masked_select" and walk.here.compress:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if chosen.value.number and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
     if (found := looked_up(walk, node, bound)) is not None:
         return found
-    mask = _masked(walk, node, short, list(terms.values()))
-    if mask and short not in ELEMENTWISE:
+    mask = _masked(walk, operation, short, list(terms.values()))
+    if mask and not operation.each:
         return _reduced(walk, node, short, bound)
     without_poles(walk, short, list(bound.values.values()))
     rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
@@ -188,7 +188,7 @@ def operate(
         raise Stop(node, "operation", rendered.message)
     walk.sink.needs |= rendered.needs
     walk.sink.imports |= rendered.imports
-    if walk.differentiated and (where := departure(operation.names[0])):
+    if walk.here.differentiated and (where := departure(operation.names[0])):
         walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
     if "_bincount" in rendered.needs:
         walk.note(
@@ -207,7 +207,7 @@ def operate(
         _untraced(walk, node, short)
     for name, given in bound.values.items():
         decides = name in _SHAPES or (short in {"arange", "range"} and name != "out")
-        if decides and short not in ELEMENTWISE and _holds_tensor(walk.expr(given).value):
+        if decides and not operation.each and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
                 "untraced",
@@ -218,7 +218,7 @@ def operate(
     if part is not None and value.parts is not None:
         value = value.parts[part]
     expression_ = _created(rendered.expression)
-    if short in ELEMENTWISE and bound.overload.result in {"same", "promoted", "float"}:
+    if operation.each and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
     if short in _JOINING and _perhaps_empty(walk, bound.values["tensors"]):
         expression_ = expression_.with_changes(func=cst.Name("_cat"))
@@ -256,7 +256,7 @@ def operate(
         if not bound.operation.names[0].endswith(".copy_"):
             others = [walk.expr(v).value for v in bound.values.values() if v is not first]
             expression_ = kept_dtype(expression_, target, others)
-        whole = short in ELEMENTWISE or bound.overload.random
+        whole = operation.each or bound.overload.random
         return write(
             walk,
             node,
@@ -366,11 +366,11 @@ def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
     )
 
 
-def _masked(walk: Walk, node: cst.CSTNode, short: str, terms: list[Term]) -> str:
+def _masked(walk: Walk, operation: Operation, short: str, terms: list[Term]) -> str:
     masks = {t.value.mask for t in terms if t.value.mask}
     if not masks:
         return ""
-    if len(masks) > 1 or short not in {*ELEMENTWISE, *_REDUCED, *_ALONG}:
+    if len(masks) > 1 or not (operation.each or short in _REDUCED or short in _ALONG):
         raise Uncompressed
     if any(t.value.is_tensor and not t.value.mask and t.value.rank != 0 for t in terms):
         raise Uncompressed
@@ -381,20 +381,15 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     """A reduction of selected entries, or an operation along them."""
     given = [n for n in bound.values if n not in VANISH and bound.given(n)]
     term = walk.expr(bound.values[given[0]])
-    mask, reads = walk.masks.get(term.value.mask, (None, frozenset()))
-    if mask is None or walk.reads(mask) != reads:  # no mask, or one whose variables have changed since
+    selection = walk.selection(term.value)
+    if selection is None:
         raise Uncompressed
-    whole = not code(mask).startswith(("_mask(", "_selected("))  # the selected entries have one axis
+    mask = selection.condition
     dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
-    along = whole and any(dim == d for d in (0, -1))
-    if (
-        dim == 0
-        and isinstance(mask, cst.Call)
-        and code(mask.func) == "_mask"
-        and short in {"sum", "mean", "any", "all"}
-    ):
+    along = selection.one_axis and any(dim == d for d in (0, -1))
+    if dim == 0 and selection.base is not None and short in {"sum", "mean", "any", "all"}:
         walk.sink.imports.add("jnp")
-        axes = f"axis=tuple(range({code(fit(mask.args[0].value))}.ndim))"  # those that the mask selects from
+        axes = f"axis=tuple(range({code(fit(selection.mask))}.ndim))"  # those that the mask selects from
         made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
         return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
     if (given[1:] and not along) or (short in _ALONG and not along) or bound.overload.result == "pair":

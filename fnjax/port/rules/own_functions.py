@@ -171,7 +171,7 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
             default, known = walk.program.evaluate(p.default), routine.arguments.get(p.name.value)
             routine.arguments[p.name.value] = default if known is None else join_values(known, default)
-    routine.is_called(walk.differentiated, walk.derived)
+    routine.is_called(walk.here.differentiated, walk.derived)
     return taken
 
 

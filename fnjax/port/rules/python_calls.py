@@ -233,7 +233,7 @@ def builtin(walk: Walk, node: cst.Call) -> Term | None:
             ),
         )
     if name in {"abs", "round", "pow"} and tensors:
-        if name == "abs" and walk.differentiated:
+        if name == "abs" and walk.here.differentiated:
             walk.sink.needs.add("_abs")
             made = made.with_changes(func=cst.Name("_abs"))
         if name == "round":

@@ -21,16 +21,16 @@ from fnjax.port.walk import Statements, Stop, Walk, line
 
 def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
     """A key that nothing else uses."""
-    if walk.repeated:
+    if walk.here.repeated:
         message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
         raise Stop(node, "random", message)
     walk.routine.draws = True
     walk.sink.keys += 1
     walk.sink.imports.add("jax")
     key = walk.program.key_name
-    if not walk.routine.draws_often and not walk.loops and walk.sink.keys == 1:
+    if not walk.routine.draws_often and not walk.here.loops and walk.sink.keys == 1:
         return cst.Name(key)
-    if walk.sink.keys > 1 or walk.loops:
+    if walk.sink.keys > 1 or walk.here.loops:
         walk.routine.draws_often = True
     here = sum(f"jax.random.split({key})" in code(s) for s in walk.before)
     subkey = _subkey(key) + (f"_{here + 1}" if here else "")

@@ -31,7 +31,7 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
     first = body[index]
     if not isinstance(first, cst.With):
-        return _in_block(walk, body) if index == 0 and walk.grad_enabled else None
+        return _in_block(walk, body) if index == 0 and walk.here.grad_enabled else None
     heads, block = _nested(walk, first)
     if not heads & ENABLING or heads - ENABLING - PLAIN - NO_GRAD:
         return None
@@ -340,8 +340,8 @@ def _parted(
 
 def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
     """Those of the steps that give Python's values, and need none of the others."""
-    start, found, others = walk.state.copy(), [], set[str]()
-    with walk.rehearsal():
+    found, others = [], set[str]()
+    with walk.supposing():
         for s in steps:
             walk.block([s])
             bound = walk.program.bound_in(s)
@@ -350,7 +350,6 @@ def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseState
             if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
                 found.append(s)
             others |= bound if s not in found else set()
-    walk.state = start
     return found
 
 

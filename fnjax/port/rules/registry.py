@@ -6,6 +6,7 @@ statements; None means that the next one is asked. The files are asked in ORDER,
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,12 @@ ORDER = (
 Rule = Callable[..., Any]
 EXPRESSIONS: dict[type[cst.CSTNode], list[Callable[..., Any]]] = {}
 STATEMENTS: dict[type[cst.CSTNode], list[Callable[..., Any]]] = {}
+
+
+def enter_rules() -> None:
+    """Import the files of ORDER: each enters its rules."""
+    for name in ORDER:
+        importlib.import_module(f"fnjax.port.rules.{name}")
 
 
 def expression(*types: type[cst.CSTNode]) -> Callable[[Rule], Rule]:

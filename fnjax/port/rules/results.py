@@ -11,171 +11,6 @@ from fnjax.port.facts import HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, co
 from fnjax.port.operations import Bound, Rendered, code, literal
 from fnjax.port.walk import Walk, names
 
-# Operations that work on each entry alone: with them shapes stay, and all entries may stand for the selected ones.
-ELEMENTWISE = frozenset(
-    [
-        "abs",
-        "absolute",
-        "acos",
-        "acosh",
-        "add",
-        "addcdiv",
-        "addcmul",
-        "angle",
-        "arccos",
-        "arcsin",
-        "arctan",
-        "arctan2",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "bitwise_xor",
-        "ceil",
-        "clamp",
-        "clamp_max",
-        "clamp_min",
-        "clip",
-        "clone",
-        "conj",
-        "contiguous",
-        "copysign",
-        "cos",
-        "cosh",
-        "deg2rad",
-        "detach",
-        "digamma",
-        "div",
-        "divide",
-        "elu",
-        "eq",
-        "erf",
-        "erfc",
-        "erfinv",
-        "exp",
-        "exp2",
-        "expm1",
-        "fix",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "int",
-        "long",
-        "bool",
-        "floor",
-        "floor_divide",
-        "fmax",
-        "fmin",
-        "fmod",
-        "frac",
-        "ge",
-        "gelu",
-        "greater",
-        "greater_equal",
-        "gt",
-        "hardshrink",
-        "hardsigmoid",
-        "hardswish",
-        "hardtanh",
-        "heaviside",
-        "hypot",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "ldexp",
-        "le",
-        "leaky_relu",
-        "lerp",
-        "less",
-        "less_equal",
-        "lgamma",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "logaddexp",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logical_xor",
-        "logit",
-        "logsigmoid",
-        "lt",
-        "masked_fill",
-        "maximum",
-        "minimum",
-        "mish",
-        "mul",
-        "multiply",
-        "nan_to_num",
-        "ne",
-        "neg",
-        "negative",
-        "nextafter",
-        "not_equal",
-        "positive",
-        "pow",
-        "rad2deg",
-        "reciprocal",
-        "relu",
-        "relu6",
-        "remainder",
-        "round",
-        "rsqrt",
-        "selu",
-        "sgn",
-        "sigmoid",
-        "sign",
-        "signbit",
-        "silu",
-        "sin",
-        "sinc",
-        "sinh",
-        "softplus",
-        "softshrink",
-        "softsign",
-        "sqrt",
-        "square",
-        "sub",
-        "subtract",
-        "tan",
-        "tanh",
-        "tanhshrink",
-        "threshold",
-        "true_divide",
-        "trunc",
-        "where",
-        "xlogy",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "rand_like",
-        "randn_like",
-        "to",
-        "type",
-        "type_as",
-        "data",
-        "real",
-        "cpu",
-        "cuda",
-        "expit",
-        "fill",
-        "zero",
-        "copy",
-        "bernoulli",
-        "normal",
-        "uniform",
-        "exponential",
-    ]
-)
-
-
 _DTYPES = {
     "float": "float",
     "double": "float",
@@ -221,9 +56,9 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
             dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
     exact = _exact(walk, bound, rendered, tensors, short)
     likes = {v.like for v in tensors if v.rank != 0}
-    same = short in ELEMENTWISE and len(likes) == 1
+    same = bound.overload.each and len(likes) == 1
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
-    if short in ELEMENTWISE and tensors and all(v.rank == 0 for v in tensors):
+    if bound.overload.each and tensors and all(v.rank == 0 for v in tensors):
         rank = 0
     if short in {"sum", "mean", "max", "min", "amax", "amin", "norm", "prod", "all", "any"} and len(bound.values) == 1:
         rank = 0
@@ -276,7 +111,7 @@ def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
         return 2
     if short in _KEEP_ROWS:
         return first.rows
-    return min((v.rows for v in tensors if v.rank != 0), default=0) if short in ELEMENTWISE else 0
+    return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
 ACCUMULATING = frozenset({"sum", "prod", "cumsum", "cumprod"})  # whole numbers of any kind give large ones
@@ -372,9 +207,8 @@ def _place(
         return place
     if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
         return place
-    return replace(
-        place, steps=(*place.steps, step(walk, node, rendered.expression, next(iter(bound.values.values()))))
-    )
+    taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
 
 
 def _held(walk: Walk, place: Place) -> bool:

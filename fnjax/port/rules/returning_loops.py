@@ -39,10 +39,8 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
         end = cst.If(cst.Name(flag), cst.IndentedBlock([cst.SimpleStatementLine([found[0]])]))
         made = [line(f"{flag} = False"), *made, placed(walk, end, loop)]
     kept = names(value) | {flag} if value is not None else {flag}
-    walk.waiting |= kept
-    done = None if _untraced(walk, [*made, *rest]) else (walk.block([*made, *rest]), 1 + len(rest))
-    walk.waiting -= kept
-    return done
+    with walk.await_reads(kept):
+        return None if _untraced(walk, [*made, *rest]) else (walk.block([*made, *rest]), 1 + len(rest))
 
 
 def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
@@ -65,11 +63,6 @@ def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
 
 def _untraced(walk: Walk, statements: list[Any]) -> bool:
     """Whether statements, as they stand, run un-jitted only."""
-    start, returned = walk.state.copy(), len(walk.returns)
-    with walk.rehearsal() as sink:
-        walk.memo.clear()
+    with walk.supposing() as sink:
         walk.block(statements)
-    walk.state = start
-    walk.memo.clear()
-    del walk.returns[returned:]
     return any(f.code == "untraced" for f in sink.findings)

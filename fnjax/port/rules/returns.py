@@ -35,7 +35,7 @@ def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
     made = term.node
     if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
         made = _one_more(made, term.value, _inputs(walk))
-    if walk.stop_gradients and term.value.kind != "object":
+    if walk.here.stop_gradients and term.value.kind != "object":
         walk.sink.imports.add("jax")
         made = _stopped(walk, made, term.value)
     if made is node.value:

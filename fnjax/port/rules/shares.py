@@ -16,6 +16,7 @@ from fnjax.port.operations import code, literal
 from fnjax.port.program import Class, Program
 from fnjax.port.records import Routine
 from fnjax.port.rules.groups import constant, distributed, getter_name
+from fnjax.port.starts import begin
 from fnjax.port.walk import Walk, line, parse
 
 _Group = cst.BaseExpression | None
@@ -32,7 +33,7 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     axes = _summed_axes(program, routine.owner) if routine.owner is not None else []
     if not axes or not isinstance(body, cst.IndentedBlock):
         return body
-    start = program.start(routine).variables
+    start = begin(program, routine).variables
     backward = program.method(routine.owner, "backward") if routine.owner is not None else None
     without = _never_given(backward.node) if backward is not None else set()
     inputs = [p.name.value for i, p in enumerate(routine.parameters[routine.first :]) if i not in without]
@@ -46,7 +47,7 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     keeping = _Keeping(routine, {n for n in names_ if n not in routine.given})
     body = keeping.keep(body)
     made: list[Any] = [line(f"{new} = {old}") for old, new in keeping.kept.items()]
-    perhaps = "is_initialized" in program.source.tree.code  # without a mesh it runs on one device
+    perhaps = "is_initialized" in program.text  # without a mesh it runs on one device
     for axis in axes:
         lines = [line(f"{n} = collectives.vary({n}, {axis})") for n in names_]
         asked = perhaps and axis == "AXIS_NAME"

@@ -52,7 +52,7 @@ def containers_of(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
 
 def left_behind(walk: Walk, name: str, container: str) -> bool:
     """Whether each round of a loop puts a variable into a list, and gives it a new tensor before the next write."""
-    block = getattr(walk.loops[-1], "body", None) if walk.loops else None
+    block = getattr(walk.here.loops[-1], "body", None) if walk.here.loops else None
     given = walk.routine.given.get(container, ())
     if not isinstance(block, cst.IndentedBlock) or [code(g) for g in given[:1]] != ["[]"]:
         return False
@@ -72,7 +72,7 @@ def _spent(walk: Walk, name: str) -> bool:
     """Whether this is a zip that a loop is just walked through, and nothing else reads it."""
     made = walk.routine.given.get(name, ())
     zips = all(isinstance(v, cst.Call) and walk.name_of(v.func) == "builtins.zip" for v in made)
-    heads = [n for loop in walk.loops if isinstance(loop, cst.For) for n in nodes(loop.iter)]
+    heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in nodes(loop.iter)]
     found = walk.routine.reads.get(name, ())
     return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
@@ -100,7 +100,7 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
         apart = {id(n.value) for n in entries}
         reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]
     here = walk.program.source.position(walk.current)
-    looped = {id(n) for loop in walk.loops for n in nodes(loop)}
+    looped = {id(n) for loop in walk.here.loops for n in nodes(loop)}
     again = any(walk.program.source.position(n) > here or id(n) in looped for n in reads)
     return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
 

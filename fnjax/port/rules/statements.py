@@ -184,10 +184,9 @@ def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
     new = [walk.unused(f"new_{i}") for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
     made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
-    walk.waiting |= set(new)
-    for part, name in zip(parts, new, strict=True):
-        walk.waiting.discard(name)
-        made += _one(walk, part, cst.Name(name))
+    for i, part in enumerate(parts):
+        with walk.await_reads(set(new[i + 1 :])):
+            made += _one(walk, part, cst.Name(new[i]))
     return made
 
 

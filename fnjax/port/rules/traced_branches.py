@@ -223,7 +223,9 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
     unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
-    if unset and (walk.filling or not all(isinstance(loop, cst.For) for loop in walk.loops)):  # no loops of Python
+    if unset and (
+        walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
+    ):  # no loops of Python
         return None
     open_ = {n for n in changed if open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
     chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or other_scalars(ends[0][n], ends[1][n])}
@@ -282,7 +284,7 @@ def _unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> 
 
 def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
     """Whether only this branch of a loop binds a variable, which the first round does not know then."""
-    if not walk.loops or any(p.name.value == name for p in walk.routine.parameters):
+    if not walk.here.loops or any(p.name.value == name for p in walk.routine.parameters):
         return False
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
     here, all_ = (

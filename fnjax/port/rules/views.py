@@ -42,7 +42,7 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
     counts = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.enumerate" and len(call.args) == 1
     pair = node.target.elements if isinstance(node.target, cst.Tuple) else ()
     counts = counts and len(pair) == 2 and isinstance(pair[0].value, cst.Name)
-    taken = walk.taken | walk.state.variables.keys() | walk.waiting
+    taken = walk.taken | walk.state.variables.keys() | walk.here.waiting
     counter = next((n for n in ("i", "j", "k", "i_", "j_", "k_") if n not in taken), "")
     if counts:
         assert isinstance(call, cst.Call)

@@ -41,7 +41,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         place, target = entry, replace(target, value=replace(target.value, place=entry))
     value = replace(value, place=place, number="")
     holders = holding(walk, place) if place else {}
-    if walk.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
+    if walk.here.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
     if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
@@ -65,7 +65,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
         return Term(new, replace(value, place=walk.fresh(node)))
     read_before(walk, node, holders)
-    if walk.conditional:
+    if walk.here.conditional:
         raise Stop(
             node,
             "alias",
@@ -175,7 +175,7 @@ def _not_expanded(node: cst.CSTNode, target: Term) -> None:
         or entry
         or (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLING)
     )
-    if sets and any("broadcast_to(" in s.text or "_expand(" in s.text for s in steps):
+    if sets and any(s.repeats for s in steps):
         message = "the rows of an expanded tensor share their memory, so this changes all of them: take .clone() first"
         raise Stop(node, "alias", message)
 
@@ -197,7 +197,7 @@ def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression,
     if not containers:
         return Term(new, value)
     own = code(target.node.value) if isinstance(target.node, cst.Subscript) else ""
-    if containers != [own] or walk.conditional or not made_of_new(walk, own):
+    if containers != [own] or walk.here.conditional or not made_of_new(walk, own):
         raise Stop(
             node,
             "alias",
@@ -315,7 +315,9 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
 
 def _still_there(walk: Walk, step: Step) -> None:
     """A view whose index has another value by now cannot be taken again."""
-    counters = {n for loop in walk.loops if isinstance(loop, cst.For) for n in targets(loop.target)} | walk.waiting
+    counters = {
+        n for loop in walk.here.loops if isinstance(loop, cst.For) for n in targets(loop.target)
+    } | walk.here.waiting
     for name, version in step.reads:
         value = walk.state.variables.get(name)
         changed = value is not None and value.kind == "static" and walk.state.version(name) != version
