@@ -389,6 +389,7 @@ class _Loop:
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 count = Sym(k, 0, (turns or 2**31) - 1)
                 out, memory = self._turn(arrays, buffers, count, going_of(count))
+                self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
                 return out, memory
 
             carry = (self._first_arrays(), self._first_buffers())
@@ -454,6 +455,7 @@ class _Loop:
                         self._some(arrays, waiting), self._some(out, waiting)
                     )
                     stuck = stuck & jnp.any(again)
+                self._restore_after()
                 return out, memory, again, stuck
 
             alive = test if self.active is None else both(test, self.active)

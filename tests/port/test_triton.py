@@ -13,8 +13,8 @@ import pytest
 from tests.port.triton_sources import CLASSES, KERNELS, REFUSED
 
 pytest.importorskip("libcst")
-from fnjax.port import port_source  # noqa: E402 - it needs libcst
-from fnjax.port.folder import port_files  # noqa: E402 - as above
+from fnjax.port import port_source
+from fnjax.port.folder import port_files
 
 X = np.random.default_rng(0).normal(size=(6, 12)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=(6, 12)).astype(np.float32)

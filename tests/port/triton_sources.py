@@ -1,6 +1,6 @@
 """Files with Triton kernels, in PyTorch's words: each class has one idiom of those that launch."""
 
-KERNELS = '''
+KERNELS = """
 import contextlib
 import functools
 import os
@@ -86,10 +86,10 @@ def get_configs():
 
 
 tuned_kernel = triton.autotune(configs=get_configs(), key=["n"])(scale_kernel)
-'''
+"""
 
 CLASSES = {
-    "StarredArguments": '''
+    "StarredArguments": """
 class StarredArguments(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, k: float):
@@ -110,7 +110,7 @@ class StarredArguments(torch.autograd.Function):
         kwargs = {"factor": ctx.k, "BLOCK": 64, "num_warps": 4}
         scale_kernel[blocks(g)](g.contiguous(), out, g.numel(), **kwargs)
         return out, None
-''',
+""",
     "Launcher": '''
 def launch(kernel, grid, args, n, device, **options):
     """Launch whatever kernel."""
@@ -134,7 +134,7 @@ class Launcher(torch.autograd.Function):
         launch(multiply_kernel, blocks(g), (g, x, dy), g.numel(), g.device, BLOCK=64)
         return dx, dy
 ''',
-    "Helper": '''
+    "Helper": """
 def multiply_into(x, y, out):
     multiply_kernel[blocks(x)](x, y, out, x.numel(), BLOCK=64)
 
@@ -155,8 +155,8 @@ class Helper(torch.autograd.Function):
         multiply_into(g, y, dx)
         multiply_into(g, x, dy)
         return dx, dy
-''',
-    "Views": '''
+""",
+    "Views": """
 class Views(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
@@ -175,8 +175,8 @@ class Views(torch.autograd.Function):
             part = both[i]
             scale_kernel[blocks(part)](g[i * h : (i + 1) * h], part, part.numel(), 2.0 + i, BLOCK=64)
         return both[0], both[1]
-''',
-    "OnlyForTheKernel": '''
+""",
+    "OnlyForTheKernel": """
 class OnlyForTheKernel(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, t):
@@ -192,8 +192,8 @@ class OnlyForTheKernel(torch.autograd.Function):
         out = torch.empty_like(g)
         scale_kernel[blocks(g, 32)](g, out, g.numel(), t.exp().item(), BLOCK=32)
         return out, None
-''',
-    "Chosen": '''
+""",
+    "Chosen": """
 class Chosen(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, k: float):
@@ -210,8 +210,8 @@ class Chosen(torch.autograd.Function):
         out = torch.empty_like(g)
         torch.library.wrap_triton(scale_kernel)[blocks(g)](x_ptr=g, out_ptr=out, n=g.numel(), factor=ctx.k, BLOCK=64)
         return out, None
-''',
-    "InPlace": '''
+""",
+    "InPlace": """
 class InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, k: float):
@@ -224,8 +224,8 @@ class InPlace(torch.autograd.Function):
     def backward(ctx, g):
         scale_kernel[blocks(g)](g, g, g.numel(), ctx.k, BLOCK=64)
         return g, None
-''',
-    "TwoStores": '''
+""",
+    "TwoStores": """
 class TwoStores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y, with_product: bool):
@@ -249,8 +249,8 @@ class TwoStores(torch.autograd.Function):
         if g_total is not None:
             dx, dy = dx + g_total, dy + g_total
         return dx, dy, None
-''',
-    "Guarded": '''
+""",
+    "Guarded": """
 def contiguous(fn):
     @functools.wraps(fn)
     def wrapper(ctx, *args, **kwargs):
@@ -324,8 +324,8 @@ class Guarded(torch.autograd.Function):
         assert processors > 0
         multiply_kernel[blocks(g)](1 - y * y, g, g, g.numel(), BLOCK=64)
         return g
-''',
-    "Rows": '''
+""",
+    "Rows": """
 def settings(n):
     block = triton.next_power_of_2(n)
     if block > 65536:
@@ -350,12 +350,12 @@ class Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g.unsqueeze(-1).expand(ctx.shape).contiguous(), g if ctx.has_bias else None
-''',
+""",
 }
 
 REFUSED = {
     "a size that a tensor has": (
-        '''
+        """
 class C(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, lengths):
@@ -367,11 +367,11 @@ class C(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-''',
+""",
         "size is the value of a tensor",
     ),
     "a view with gaps": (
-        '''
+        """
 class C(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -384,11 +384,11 @@ class C(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g
-''',
+""",
         "left is a view with gaps",
     ),
     "two views of one memory": (
-        '''
+        """
 class C(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -400,11 +400,11 @@ class C(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g[:2]
-''',
+""",
         "is another view of that memory",
     ),
     "stores that ** may give": (
-        '''
+        """
 class C(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, given: dict):
@@ -414,11 +414,11 @@ class C(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-''',
+""",
         "stores to out_ptr, which * or ** may give",
     ),
     "a kernel of a table": (
-        '''
+        """
 TABLE = {}
 
 
@@ -432,7 +432,7 @@ class C(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-''',
+""",
         "launch it by its name",
     ),
 }
