@@ -177,4 +177,3 @@ class _Filled(cst.CSTTransformer):
 
 def _star(element: cst.BaseElement) -> str:
     return "*" if isinstance(element, cst.StarredElement) else ""
-

@@ -92,7 +92,9 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
         ]
     else:
         others = {
-            f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not any(q.storage & place.storage for q in places(p))
+            f"{name}[{i}]"
+            for i, p in enumerate(value.parts or ())
+            if not any(q.storage & place.storage for q in places(p))
         }
         entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
         apart = {id(n.value) for n in entries}

@@ -126,7 +126,9 @@ def _pointer(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
 
 def _strided(walk: Walk, node: cst.Call, name: str, taken: dict[str, cst.Arg]) -> None:
     """A view with gaps is an array without gaps in JAX: its strides must be its own."""
-    asked = {code(n.value) for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value == "stride"}
+    asked = {
+        code(n.value) for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value == "stride"
+    }
     for arg in taken.values():
         place = walk.expr(arg.value).value.place
         if place is None or code(arg.value) in asked or not any(_leaves_gaps(s.expression) for s in place.steps):
@@ -231,4 +233,3 @@ def stride(walk: Walk, node: cst.Call) -> Term | None:
         return Term(parse("1"), Value("static", "int", literal=1))
     walk.sink.needs.add("_strides")
     return Term(parse(f"_strides({owner})[{code(walk.expr(node.args[0].value).node)}]"), Value("static", "int"))
-
