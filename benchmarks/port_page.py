@@ -190,6 +190,7 @@ A finding is an error (the class is partial: something is missing, or it runs un
 
 | code | what it says |
 | --- | --- |
+| `callback` | note: the body of an operator asks for numbers; under jit it is a `jax.pure_callback`, with the shapes of `register_fake` |
 | `untraced` | the value of a tensor decides a shape, a branch or a Python number: it runs un-jitted only |
 | `alias` | a write to memory that several variables may share, where it cannot be told which of them see it; a note where a flat view is one of contiguous inputs only |
 | `in-place` | forward writes to an input: a note if it returns it or its gradient is taken, else an error |

@@ -70,7 +70,12 @@ def cases() -> list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]]:
     mask = (np.arange(6) < np.array([[6], [4]])).astype(np.float32)
     tokens = whole(37, 2, 6)
     grpo = (floats(2, 7, 37), logs(2, 6, seed=1), logs(2, 6, seed=2), tokens, floats(2), mask, 0.9, 0.04, 0.2, 0.2)
-    mhc = (floats(5, 4, 24), floats(96, 24, seed=1, scale=0.1), floats(24, seed=2), *(np.array(a, np.float32) for a in (1, 0.5, 0.7)))
+    mhc = (
+        floats(5, 4, 24),
+        floats(96, 24, seed=1, scale=0.1),
+        floats(24, seed=2),
+        *(np.array(a, np.float32) for a in (1, 0.5, 0.7)),
+    )
     scaled = (floats(6, 24), floats(37, 24, seed=1), labels)
     return [
         ("attn_res", "LigerAttnResFunction", (floats(3, 2, 5, 48), w, b, 1e-6), (0, 1, 2)),

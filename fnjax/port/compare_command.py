@@ -81,8 +81,9 @@ def _compare(options: argparse.Namespace) -> int:
     from fnjax.port.compare.comparing import compare, key_of
     from fnjax.port.verify.calls import NAMES
 
-    ports = _classes(options.ported, fnjax.Function)
-    of_operators = "::" in options.name or not ports
+    of_operators = "::" in options.name
+    ports = {} if of_operators else _classes(options.ported, fnjax.Function)
+    of_operators = of_operators or not ports
     originals = {} if of_operators else _classes(options.original, torch.autograd.Function)
     if of_operators:
         originals, ports = (_operators(p, p is options.original) for p in (options.original, options.ported))
@@ -247,7 +248,12 @@ def _operators(place: str, original: bool) -> dict[str, Any]:
     path = _file(place)
     text = path.read_text("utf-8")
     names = operator_names(ast.parse(text))
-    return {n: original_operator(path, text, n) if original else ported_operator(n) for n in names}
+    try:
+        if not original:
+            load(place)
+        return {n: original_operator(path, text, n) if original else ported_operator(n) for n in names}
+    except Exception as e:
+        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
 
 
 def _common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:

@@ -157,6 +157,7 @@ def _register(
         owner.left_out.append((statement, message))
         return
     owner.beside.append(statement)
+    owner.shaped |= method in {"register_fake", "impl_abstract"}
     if method == "register_autograd":
         _register_derivative(program, owner, call, functions)
     elif function is not None:

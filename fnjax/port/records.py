@@ -28,6 +28,7 @@ class Class:
         is_function: whether it derives from torch.autograd.Function.
         top: the top-level statement that it stands in.
         beside: of a custom operator the other statements that define it.
+        shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Class:
     top: cst.CSTNode
     is_function: bool = False
     beside: list[cst.CSTNode] = field(default_factory=list)
+    shaped: bool = False
     left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
     heard: list[dict[str, Value]] = field(default_factory=list)  # what others have heard of them
@@ -110,6 +112,7 @@ class Routine:
     writes = Told[frozenset[str]](frozenset())
     gives = Told[tuple[str, ...]](())
     differentiated = Told(False)  # called by code that jax.vjp differentiates
+    concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
     derived = Told(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _FIT = Fill({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
+_CALLBACK = "this asks for numbers: under jit the body of the operator runs as a callback, with the shapes registered"
 _ROUNDS = 8  # of a loop, and two for each variable, until its state must have settled
 
 Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tells of, and what it is then and otherwise
@@ -84,8 +85,14 @@ class Walk:
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """A finding at the node."""
+        if kind == "untraced" and self.routine.concrete:
+            kind, message, severity = "callback", _CALLBACK, "note"
         finding = Finding(*self.program.source.position(node), kind, message, severity)
         self.sink.report(finding)
+
+    def traced(self, value: Value) -> bool:
+        """Whether a value may be an array under jit whose entries are not known."""
+        return value.traced and not self.routine.concrete
 
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
         """A finding that leaves the class ported."""

@@ -271,6 +271,47 @@ def test_numbers_of_a_library(both):
     assert float(jax.grad(fnjax.ops.portl.twice)(1.0)) == 2.0
 
 
+ASKING = """\
+import torch
+from .utils import is_torch_available
+
+
+def grouped(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    out, start = torch.zeros_like(x), 0
+    for i, end in enumerate(ends.tolist()):
+        if start == end:
+            continue
+        torch.mul(x[start:end], 2.0 + i, out=out[start:end])
+        start = end
+    return out
+
+
+if is_torch_available():
+    torch.library.custom_op("porta::grouped", grouped, mutates_args=())
+    torch.library.register_fake("porta::grouped", lambda x, ends: torch.empty_like(x))
+"""
+
+
+def test_a_body_that_asks_for_numbers_keeps_its_branches(tmp_path):
+    """It runs on numbers: Python's `if` and slices stay, and under jit it is a callback with the registered shapes."""
+    ported = port_source(ASKING)
+    assert [c.status for c in ported.classes] == ["ported"]
+    assert {f.code for f in ported.findings} == {"callback"}
+    assert "        if start == end:\n            continue\n" in ported.code
+    module(tmp_path, "ported_grouped", ported.code)
+    x, ends = np.arange(8.0, dtype=np.float32).reshape(4, 2), np.array([1, 1, 4])
+    expected = x * np.array([[2], [4], [4], [4]])
+    for call in (fnjax.ops.porta.grouped, jax.jit(fnjax.ops.porta.grouped)):
+        np.testing.assert_array_equal(call(x, ends), expected)
+
+
+def test_without_shapes_such_a_body_is_a_finding():
+    """No callback can take its place under jit."""
+    (cls,) = port_source(ASKING.replace("torch.library.register_fake", "print")).classes
+    assert cls.status == "partial"
+    assert "untraced" in {f.code for f in cls.findings}
+
+
 @pytest.mark.parity
 def test_numbers_of_called_operators(both):
     """An operator made by a call, with a batching rule."""

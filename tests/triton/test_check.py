@@ -1,6 +1,8 @@
 """`kernel.check[grid](...)`: planted faults are found, and correct kernels are left alone."""
 
 import inspect
+import runpy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from tests.triton.test_goldens import CASES, FIRST, assert_as_expected, kernel_o
 
 # What these do wrong is why they are there, or was found by the checker.
 FAULTY = {"pointwise-last": "race", "products-split-k": "out of bounds"}
+ROOT = Path(__file__).parents[2]
 X = np.arange(1.0, 33.0, dtype=np.float32)
 
 
@@ -327,3 +330,10 @@ def test_one_statement_that_writes_an_address_twice_keeps_the_last():
     report = faulty.wrapped_kernel.check[(12,)](x, empty(5), 5)
     np.testing.assert_array_equal(report.outputs, [10, 11, 7, 8, 9])
     assert (only(report, "race").elements, report.findings[0].parameter) == (7, "out_ptr")
+
+
+def test_the_page_shows_what_its_example_prints(capsys):
+    """examples/triton/checking.py, and docs/guides/triton-checking.md."""
+    runpy.run_path(str(ROOT / "examples/triton/checking.py"), run_name="example")["main"]()
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert printed in (ROOT / "docs/guides/triton-checking.md").read_text()

@@ -182,7 +182,7 @@ def _comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
     bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)
     tests = [walk.expr(i.test) for i in node.ifs]
     for test in tests:
-        if test.value.traced:
+        if walk.traced(test.value):
             walk.report(
                 node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
             )

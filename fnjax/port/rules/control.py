@@ -49,7 +49,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         raise Uncompressed
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
     walk.state.decide_anew(branch)
-    if test.value.traced:
+    if walk.traced(test.value):
         walk.sink.imports |= {"jax", "jnp"}
         texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
         if chosen_number(body.value, orelse.value, open_=True) and test.value.guard is None:
@@ -118,7 +118,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         return _decided(walk, node, code(test.node) == "True")
     if test.value.mask:
         raise Uncompressed
-    if test.value.traced:
+    if walk.traced(test.value):
         node = blocked(walk, node)
         made = _keeping(walk, node, test)
         if made is not None:
@@ -236,7 +236,7 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
         return None
     with walk.rehearsal():
         walk.memo.clear()
-        traced = walk.expr(first.test).value.traced
+        traced = walk.traced(walk.expr(first.test).value)
     if not traced:
         return _return_behind(walk, first, rest)
     if last_return(list(first.body.body)) is None:
@@ -279,7 +279,7 @@ def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
     start = walk.state.copy()
     with walk.rehearsal():
         walk.memo.clear()
-        traced = walk.expr(first.test).value.traced  # type: ignore[attr-defined] # an If
+        traced = walk.traced(walk.expr(first.test).value)  # type: ignore[attr-defined] # an If
     walk.state = start
     if not traced:
         return None
@@ -291,7 +291,7 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
     test = walk.expr(node.test)
     message = walk.expr(node.msg) if node.msg else None
-    if test.value.traced:
+    if walk.traced(test.value):
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
         made = node.with_changes(

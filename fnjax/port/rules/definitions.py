@@ -76,6 +76,9 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
+    shaped = program.by_node.get(node)
+    if shaped is not None and shaped.shaped and any(f.code == "untraced" for f in walk.sink.findings):
+        routine.concrete = True
     floats = [n for n in sorted(routine.writes) if program.start(routine).variables[n].dtype not in {"int", "bool"}]
     if walk.stop_gradients and routine.role == "helper" and floats:
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"

@@ -80,7 +80,7 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     findings = list(walk.sink.findings)
     body = walk.loop(node, enter, node.body)
     test = tests[-1]
-    if test.value.traced or _later_traced(walk, node, start):
+    if walk.traced(test.value) or _later_traced(walk, node, start):
         after, reported = walk.state, walk.sink.findings
         walk.state, walk.sink.findings = start, findings
         made = carried_loop(walk, node, runs)
@@ -100,7 +100,7 @@ def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
     with walk.rehearsal():
         walk.body(node.body)
         walk.memo.clear()
-        found = walk.expr(node.test).value.traced
+        found = walk.traced(walk.expr(node.test).value)
     walk.state = after
     return found
 

@@ -25,7 +25,7 @@ from fnjax.port.walk import Statements, Stop, Walk
 def match(walk: Walk, node: cst.Match) -> Statements | None:
     """`match mode: case "a": ...`."""
     subject = walk.expr(node.subject)
-    if subject.value.traced:
+    if walk.traced(subject.value):
         walk.report(node.subject, "untraced", f"this `match` {ONLY}")
     for part in (n for case in node.cases for n in nodes(case.pattern)):
         if isinstance(part, (cst.Name, cst.Attribute)) and walk.name_of(part).startswith("torch."):

@@ -85,6 +85,8 @@ def parsed(walk: Walk, node: cst.Call) -> Term | None:
     if isinstance(node.func, cst.Attribute) and walk.name_of(node.func.value) == "torch.__version__":
         text = walk.expr(node.func.value).node
         return Term(walk.rebuilt(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
+    if walk.name_of(node.func).rpartition(".")[2] == "is_torch_available" and not node.args:  # a package's own question
+        return Term(parse("True"), Value("static", "bool", literal=True))
     if walk.name_of(node.func) not in _PARSERS or len(node.args) != 1:
         return None
     numbers = _numbers(walk.expr(node.args[0].value).value)
