@@ -151,6 +151,23 @@ def _vmap(info, in_dims, x, k):
     return roll(x.movedim(in_dims[0], 0), k), 0
 """
 
+INFERRED = """\
+import numpy as np
+import torch
+from torch.library import Library, infer_schema
+
+lib = Library("porti", "FRAGMENT")
+
+
+def body(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.cos(x.numpy()))
+
+
+lib.define("cosine" + infer_schema(body, mutates_args=()))
+lib.impl("cosine", body, dispatch_key="CPU")
+lib._register_fake("cosine", lambda x: torch.empty_like(x))
+"""
+
 MUTATING = """\
 import torch
 
@@ -233,6 +250,15 @@ def test_an_operator_of_another_file_is_a_finding():
     (finding,) = [f for f in ported.findings if f.severity == "error"]
     assert finding.message == ("the file does not define the operator elsewhere::g: define it with fnjax.custom_op")
     assert {c.name: c.status for c in ported.classes}["portd::f"] == "partial"
+
+
+def test_a_schema_that_is_inferred(tmp_path):
+    """What serving packages write: a Library with infer_schema, impl and _register_fake."""
+    ported = module(tmp_path, "inferred", port_source(INFERRED).code)
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    np.testing.assert_allclose(jax.jit(fnjax.ops.porti.cosine)(x), np.cos(x), rtol=1e-6)
+    assert fnjax.ops.porti.cosine.schema == "(Tensor x) -> Tensor"
+    assert ported.body(x).shape == jax.eval_shape(fnjax.ops.porti.cosine, x).shape
 
 
 @pytest.mark.parity
