@@ -21,7 +21,7 @@ _CALLED = re.compile(
 
 
 def is_guard_decorator(program: Program, name: str) -> bool:
-    """Whether a function of the file wraps another and only copies its arguments, or holds a device, around its call."""
+    """Whether a function of the file wraps another, and only copies its arguments or holds a device around it."""
     function = _function(program, name)
     if function is None or not function.params.params:
         return False

@@ -1,7 +1,7 @@
 """Functions that launch a kernel that they are given, before anything else is looked at.
 
 What: the body of such a function takes the place of its call.
-Before: `def launch(kernel, grid, args, **options): kernel[grid](*args, **options)` and `launch(add, grid, (x, y), BLOCK=8)`
+Before: `launch(add, grid, (x, y), BLOCK=8)` of `def launch(kernel, grid, args, **more): kernel[grid](*args, **more)`
 After: `add[grid](x, y, BLOCK=8)`
 Safety: only functions without a result that give none of their parameters a new value.
 Limits: calls with `*` or `**`, and calls inside expressions, stay as they are.
@@ -162,18 +162,15 @@ class _Filled(cst.CSTTransformer):
         if isinstance(value, list):
             return [a.deep_clone() for a in value]
         if arg.star == "*" and isinstance(value, (cst.Tuple, cst.List)):
-            return [cst.Arg(e.value.deep_clone(), star=_star(e)) for e in value.elements]
+            pairs = [(e.value.deep_clone(), isinstance(e, cst.StarredElement)) for e in value.elements]
+            return [cst.Arg(v, star="*" if starred else "") for v, starred in pairs]
         return [arg.with_changes(value=value.deep_clone())]
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """A parameter."""
-        value = self.names.get(updated_node.value)
+        value: cst.BaseExpression | list[cst.Arg] | None = self.names.get(updated_node.value)
         if value is None or isinstance(value, list):
             return updated_node
         made = value.deep_clone()
         plain = isinstance(made, (cst.Name, cst.Attribute, cst.BaseNumber, cst.SimpleString, cst.Call, cst.Tuple))
         return made if plain else made.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-
-
-def _star(element: cst.BaseElement) -> str:
-    return "*" if isinstance(element, cst.StarredElement) else ""

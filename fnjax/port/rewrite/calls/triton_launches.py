@@ -118,10 +118,8 @@ def _taken(walk: Walk, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
 
 def _pointer(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     """`x` of `x.data_ptr()`, which a launch passes as a pointer."""
-    called = isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args
-    if called and node.func.attr.value == "data_ptr":  # type: ignore[attr-defined] # an attribute
-        return node.func.value  # type: ignore[attr-defined] # as above
-    return node
+    called = node.func if isinstance(node, cst.Call) and not node.args else None
+    return called.value if isinstance(called, cst.Attribute) and called.attr.value == "data_ptr" else node
 
 
 def _strided(walk: Walk, node: cst.Call, name: str, taken: dict[str, cst.Arg]) -> None:
