@@ -139,12 +139,12 @@ def _launch(source, grid, given, options):
         if parameter in source.constants or value is None or not _is_array(value):
             parameters[parameter] = "value", value
         elif np.ndim(value) == 0 and parameter not in source.pointed:
-            types.type_of_array(value.dtype)
+            _refuse_dtype(source, parameter, value)
             parameters[parameter] = "traced", len(traced)
             traced.append(jnp.asarray(value))
         else:
             if id(value) not in seen:
-                types.type_of_array(value.dtype)
+                _refuse_dtype(source, parameter, value)
                 seen[id(value)] = len(arrays)
                 arrays.append(value)
             parameters[parameter] = "array", seen[id(value)]
@@ -224,6 +224,14 @@ def _with_none(source, given, outs, results):
     """Parameters that are stored to in some branch, and None in this launch, give None."""
     found = dict(zip((p for p, _ in outs), results, strict=True))
     return tuple(found.get(p) for p in source.stored)
+
+
+def _refuse_dtype(source, parameter, array):
+    try:
+        types.type_of_array(array.dtype)
+    except TypeError as error:
+        text = f"kernel {source.name}, parameter {parameter}: {error}: convert the array with .astype(...)"
+        raise KernelError(text) from None
 
 
 def _is_array(value):

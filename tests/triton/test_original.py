@@ -340,3 +340,9 @@ def equation_of(number):
         for name, module in stand_in.modules([]).items():
             patch.setitem(sys.modules, name, module)
         return equation(lambda x: scale_kernel[(2,)](x, x, 10, number, BLOCK=8), X)
+
+
+def test_an_array_of_a_type_that_triton_has_not():
+    """The error names the kernel, the parameter and the type."""
+    with pytest.raises(triton.KernelError, match=r"kernel scale_kernel, parameter x_ptr: .*complex64.*astype"):
+        scale_kernel[(2,)](X.astype(complex), X, 10, 2.0, BLOCK=8)
