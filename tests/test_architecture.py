@@ -73,6 +73,7 @@ STRATA = [
     "triton._state",
     "triton._source",
     "triton._original",
+    "triton._eager",
     "triton._choice",
     "triton._views",
     "triton._memory",
