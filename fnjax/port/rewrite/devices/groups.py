@@ -259,7 +259,7 @@ def provided(walk: Walk, node: cst.Call) -> Term | None:
 def told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
     last = node.value if isinstance(node, cst.Name) else node.attr.value
-    if not walk.program.collective or not isinstance(last, str) or not _RANK.fullmatch(last):
+    if not walk.program.collective or not _RANK.fullmatch(last):
         return None
     if isinstance(node, cst.Name):
         known = walk.state.variables.get(node.value)
