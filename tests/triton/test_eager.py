@@ -5,8 +5,8 @@ import types
 import jax.numpy as jnp
 import numpy as np
 
-import fnjax.triton as triton
 import fnjax.triton.language as tl
+from fnjax import triton
 from fnjax.triton import _eager as eager
 
 SHIFT = tl.constexpr(3)
