@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a line for each case
 """How many of liger-kernel's Functions `fnjax port` ports: Triton's interpreter beside jitted JAX.
 
     python benchmarks/port_triton.py FOLDER [--witness PYTHON] [--class NAME]... [--ports FOLDER]

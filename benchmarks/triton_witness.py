@@ -1,4 +1,4 @@
-"""What port_triton.py starts under TRITON_INTERPRET=1: liger-kernel's own Functions, in PyTorch and Triton's interpreter."""
+"""What port_triton.py starts under TRITON_INTERPRET=1: liger-kernel's own Functions, in PyTorch."""
 
 from __future__ import annotations
 

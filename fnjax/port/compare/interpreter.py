@@ -16,15 +16,17 @@ def prepare_interpreter() -> None:
     """Let wrappers of kernels run on a CPU, under TRITON_INTERPRET=1; for a process of its own.
 
     Numbers of Python's are float32 in kernels, as on a GPU; libdevice's functions are NumPy's; of configurations the
-    first one runs; questions about the device have the answers of fnjax.port.rules.gpu.
+    first one runs; questions about the device have the answers of fnjax.port.rewrite.calls.gpu.
     """
     import torch
 
-    torch.cuda.device = torch.cuda.device_of = torch.cuda.stream = lambda *_: contextlib.nullcontext()
-    torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4, major=8, minor=0)
-    torch.cuda.get_device_capability = lambda *_: (8, 0)
-    torch.cuda.current_device = lambda: 0
-    torch.Tensor.is_cuda = property(lambda _: True)
+    cuda: Any = torch.cuda
+    cuda.device = cuda.device_of = cuda.stream = lambda *_: contextlib.nullcontext()
+    cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4, major=8, minor=0)
+    cuda.get_device_capability = lambda *_: (8, 0)
+    cuda.current_device = lambda: 0
+    tensor: Any = torch.Tensor
+    tensor.is_cuda = property(lambda _: True)
     _with_numbers_of_python()
     _with_libdevice()
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
