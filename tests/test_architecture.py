@@ -84,6 +84,7 @@ STRATA = [
     "triton._blocks",
     "triton._run",
     "triton._waits",
+    "triton._carried",
     "triton._loops",
     "triton.language.__init__",
     "triton._libdevice",

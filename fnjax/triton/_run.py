@@ -73,7 +73,7 @@ def _read(owner, name, find):
 def _note_call(function):
     """Functions of plain Python read what they like."""
     reads, home = reads_of_trace(), getattr(function, "__module__", None) or ""
-    if reads is not None and not home.startswith(("fnjax.", "builtins", "math")):
+    if reads is not None and not hasattr(function, "source") and not home.startswith(("fnjax.", "builtins", "math")):
         reads.once = True
 
 
@@ -298,6 +298,8 @@ def binary(op, a, b):
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
+        if a is None or b is None:
+            raise TypeError("None is used as a pointer or a number: pass an array, or a number") from error
         if isinstance(a, Tensor | Pointer) or isinstance(b, Tensor | Pointer):
             raise TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})") from error
         raise

@@ -106,5 +106,5 @@ def test_reverse_mode_through_a_loaded_bound():
     """JAX cannot; the error names the kernel and what to do, and the value is still right."""
     run = lambda x: loaded_bound_kernel[(1,)](x, jnp.array([3]), jnp.zeros(1))[0]
     assert float(run(jnp.asarray(X))) == 3
-    with pytest.raises(Exception, match=r"reverse|differentiat"):
+    with pytest.raises(Exception, match=r"(?i)reverse-mode"):
         jax.grad(run)(jnp.asarray(X))
