@@ -14,7 +14,7 @@ import re
 import sys
 
 from fnjax.port import port_source
-from fnjax.port.rules.registry import ORDER
+from fnjax.port.analysis.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
@@ -325,7 +325,7 @@ def catalogue() -> str:
     """The rules, from their docstrings."""
     parts = ["## The rewrites"]
     for name in RULES:
-        path = next((ROOT / "fnjax" / "port").rglob(f"{name}.py"))
+        path = next((ROOT / "fnjax" / "port").rglob(f"{name.replace('.', '/')}.py"))
         docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True) or ""
         title, _, rest = docstring.partition("\n")
         lines = re.sub(r"\n(What|Before|After|Safety|Limits): ", r"\n\n**\1.** ", "\n" + rest.strip())

@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 def _port(options: argparse.Namespace) -> int:
     try:
-        from fnjax.port.folder import port_files
+        from fnjax.port.engine.folder import port_files
     except ImportError as e:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):

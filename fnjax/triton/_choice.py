@@ -11,6 +11,7 @@ import jax
 
 from fnjax._jax.either import run_either
 from fnjax.triton import _original as original
+from fnjax.triton._eager import translated
 from fnjax.triton._state import KernelError
 
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
@@ -76,12 +77,12 @@ def run(launch, operands):
     """
     chosen = backend()
     if chosen == "jax" or not launch.stored:
-        return launch.translated(*operands)
+        return translated(launch, operands)
     if _is_installed():
         return run_either(Choice(launch, chosen == "triton"), operands)
     if chosen == "triton":
         raise KernelError(f"kernel {launch.name}: {DEMANDED} needs jax-triton: {INSTALL}")
-    return launch.translated(*operands)
+    return translated(launch, operands)
 
 
 def _is_installed():

@@ -11,7 +11,7 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current
+from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current, reads_of_trace
 from fnjax.triton._values import Tensor, as_tensor, both, cast, either, negation, truth, where
 
 BINARY = {
@@ -51,7 +51,30 @@ class Frame:
             if isinstance(found, Undefined):
                 raise NameError(f"{name} is set in one branch only and read after it")
             return found
-        return plain(self.source.lookup(name))
+        return _read(self.source, name, _outside)
+
+
+def _outside(source, name):
+    return plain(source.lookup(name))
+
+
+def _attribute(owner, name):
+    return plain(getattr(owner, name))
+
+
+def _read(owner, name, find):
+    """What is found outside of a kernel; a trace that is kept notes it."""
+    value, reads = find(owner, name), reads_of_trace()
+    if reads is not None:
+        reads.note(owner, name, find, value)
+    return value
+
+
+def _note_call(function):
+    """Functions of plain Python read what they like."""
+    reads, home = reads_of_trace(), getattr(function, "__module__", None) or ""
+    if reads is not None and not home.startswith(("fnjax.", "builtins", "math")):
+        reads.once = True
 
 
 def plain(value):
@@ -288,7 +311,9 @@ def attribute(frame, node):
     if not hasattr(owner, node.attr):
         what = getattr(owner, "__name__", None) or _word(owner)
         raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
-    return plain(getattr(owner, node.attr))
+    if type(owner).__module__.startswith("fnjax.triton"):
+        return _attribute(owner, node.attr)
+    return _read(owner, node.attr, _attribute)
 
 
 def _comparison(frame, node):
@@ -356,6 +381,7 @@ def _call(frame, node):
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
+    _note_call(function)
     watch = current().watch
     result = plain(function(*args, **named))
     return result if watch is None else watch.settled(result)

@@ -15,7 +15,7 @@ from tests.port.triton_sources import CLASSES, KERNELS, REFUSED
 
 pytest.importorskip("libcst")
 from fnjax.port import port_source
-from fnjax.port.folder import port_files
+from fnjax.port.engine.folder import port_files
 
 X = np.random.default_rng(0).normal(size=(6, 12)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=(6, 12)).astype(np.float32)
