@@ -47,10 +47,10 @@ class backend:
         ValueError: `which` is none of these.
     """
 
-    def __new__(cls, which=None):
+    def __new__(cls, which: str | None = None):
         return _CHOSEN.value if which is None else super().__new__(cls)
 
-    def __init__(self, which):
+    def __init__(self, which: str | None = None):
         if which not in ("auto", "jax", "triton"):
             raise ValueError(f'fnjax.triton.backend takes "auto", "jax" or "triton", not {which!r}')
         self._which, self._before = which, _CHOSEN.get_global()

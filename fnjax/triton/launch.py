@@ -77,7 +77,7 @@ class Kernel:
 
 
 class JITFunction(Kernel):
-    """A function under `@triton.jit`: launched as kernel[grid](...), or called by another one."""
+    """A function under `@triton.jit`: launched as `kernel[grid](...)`, or called by another one."""
 
     def __init__(self, fn):
         self.fn = fn
