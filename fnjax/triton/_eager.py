@@ -26,7 +26,14 @@ def translated(launch, operands):
         reads, program = _PROGRAMS.pop(key, (None, None))
     if program is None or not reads.hold():
         reads, program = _new(launch)
-    results = program(*operands)
+    try:
+        results = program(*operands)
+        if reads.waits:
+            jax.block_until_ready(results)
+    except jax.errors.JaxRuntimeError:
+        if not reads.waits:
+            raise
+        return launch.translated(*operands)  # operation by operation the refusal is Python's own
     if any(isinstance(value, list | dict | set) for _, value in launch.parameters.values()):
         return results  # it may be another one at the next launch
     with _LOCK:

@@ -47,10 +47,13 @@ class Reads:
 
     All of it goes through the two functions that note it; what cannot be noted (functions of plain Python, containers
     that can change) makes the trace good for once only.
+
+    Attributes:
+        waits: whether a program may refuse to wait for ever.
     """
 
     def __init__(self):
-        self.noted, self.once = {}, False
+        self.noted, self.once, self.waits = {}, False, False
 
     def note(self, owner, name, find, value):
         """`find(owner, name)` gave this value."""

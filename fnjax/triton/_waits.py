@@ -6,7 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fnjax.triton._state import KernelError
+from fnjax.triton._state import KernelError, reads_of_trace
 
 
 @functools.cache
@@ -110,6 +110,8 @@ class Marks:
 
         if isinstance(mark, jax.core.Tracer):
             jax.debug.callback(look, mark)
+            if (reads := reads_of_trace()) is not None:
+                reads.waits = True
         else:
             look(mark)
 
