@@ -146,6 +146,7 @@ def _multilabel_soft_margin_loss(x, target, weight=None):
 
 def _multi_margin_loss(x, target, p=1, margin=1.0, weight=None):
     """How much the other classes come within the margin of the right one."""
+    target = target.reshape(x.shape[:-1])  # of one sample its class may be a vector of one
     right = jnp.take_along_axis(x, target[..., None], axis=-1)
     within = margin - right + x
     loss = jnp.where(within > 0, within, 0) ** p  # at the margin itself the slope is 0
