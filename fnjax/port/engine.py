@@ -34,6 +34,8 @@ from fnjax.port.rules import (  # noqa: F401 - each file enters its rules when i
     definitions,
     distributions,
     einops_calls,
+    exchanges,
+    filled,
     filling,
     foreign,
     groups,

@@ -16,7 +16,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.facts import LIST, Place, State, Value, join_values, places, renamed
-from fnjax.port.operations import code
+from fnjax.port.operations import code, fit
 from fnjax.port.program import Program, Routine, nodes
 from fnjax.port.records import METHODS
 from fnjax.port.rules.decorators import decorated
@@ -28,34 +28,39 @@ from fnjax.port.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
 
 
 def _own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
-    """Forward, where backward sums over devices: each device's copy of an input has a gradient of its own."""
-    program = walk.program
-    axes = summed_axes(program, routine.owner) if routine.owner is not None else []
-    start = program.start(routine).variables
-    backward = program.method(routine.owner, "backward") if routine.owner is not None else None
-    without = _never_given(backward.node) if backward is not None else set()
-    inputs = [p.name.value for i, p in enumerate(routine.parameters[routine.first :]) if i not in without]
-    names_ = [n for n in inputs if start[n].kind != "static"]
-    star = routine.node.params.star_arg
-    names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
-    if not axes or not names_ or not isinstance(body, cst.IndentedBlock):
+    """Forward, where backward sums over devices: each device's copy of an output has a gradient of its own."""
+    axes = summed_axes(walk.program, routine.owner) if routine.owner is not None else []
+    if not axes:
         return body
     walk.sink.imports.add("collectives")
     walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
-    made = [line(f"{n} = collectives.vary({n}, {a})") for n in names_ for a in axes]
-    first = 1 if routine.node.get_docstring() is not None else 0
-    return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
+    marks = (n for n in nodes(body) if isinstance(n, cst.Call) and code(n.func).endswith(".mark_non_differentiable"))
+    return body.visit(_Varying(axes, {code(a.value) for n in marks for a in n.args}))  # type: ignore[return-value] # it changes what is returned
 
 
-def _never_given(backward: cst.FunctionDef) -> set[int]:
-    """The places of a backward's results that are None whatever way it takes."""
-    found = [n.value for n in nodes(backward.body) if isinstance(n, cst.Return)]
-    if not found or not all(isinstance(v, cst.Tuple) for v in found):
-        return set()
-    if any(isinstance(e, cst.StarredElement) for v in found for e in v.elements):  # type: ignore[union-attr] # tuples
-        return set()
-    places_ = [{i for i, e in enumerate(v.elements) if code(e.value) == "None"} for v in found]  # type: ignore[union-attr] # as above
-    return set.intersection(*places_)
+class _Varying(cst.CSTTransformer):
+    """`return y` becomes `return collectives.vary(y, axis)`, but for what is marked, which ctx knows by identity."""
+
+    def __init__(self, axes: list[str], marked: set[str]) -> None:
+        self.axes, self.marked = axes, marked
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:  # it returns to forward
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        value = updated_node.value
+        if value is None:
+            return updated_node
+        if isinstance(value, cst.Tuple) and any(code(e.value) in self.marked for e in value.elements):
+            made = [e.with_changes(value=self._own(e.value)) for e in value.elements]
+            return updated_node.with_changes(value=value.with_changes(elements=made))
+        return updated_node.with_changes(value=self._own(value), whitespace_after_return=cst.SimpleWhitespace(" "))
+
+    def _own(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        text = code(fit(value, 1))
+        for axis in self.axes if text not in self.marked else ():
+            text = f"collectives.vary({text}, {axis})"
+        return cst.parse_expression(text)
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:

@@ -44,7 +44,7 @@ def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
 
 
 def _window(walk: Walk, node: cst.Subscript, base: Term) -> tuple[str, str, int] | None:
-    """The start, the size and the dimension of a slice whose bounds differ between devices, the only one of its kind."""
+    """The start, the size and the dimension of a slice whose bounds, alone among its kind, differ between devices."""
     if base.value.kind not in {"tensor", "unknown"}:
         return None
     sliced = [

@@ -14,6 +14,8 @@ import libcst as cst
 ORDER = (
     "context",
     "groups",
+    "filled",
+    "exchanges",
     "collectives",
     "parts",
     "versions",
