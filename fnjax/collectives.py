@@ -125,7 +125,7 @@ def vary(x: Any, axis: Any) -> Any:
 
     In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over devices
     needs that here, too: where devices share `x` (`in_specs` of `P()`), JAX would sum what was summed. Without effect
-    where `x` varies over the axis already, with `check_vma=False` and for what is no array.
+    where `x` varies over the axis already, with `check_vma=False`, inside a `backward` and for what is no array.
 
     Args:
         x: an array, or anything else.

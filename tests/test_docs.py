@@ -7,6 +7,7 @@ import importlib.util
 import io
 import itertools
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import pytest
 
 import fnjax
+import fnjax.__main__
 import fnjax.graph
 import fnjax.port
 
@@ -183,6 +185,20 @@ def test_the_port_of_the_page_is_what_the_porter_writes(page):
         ported = fnjax.port.port_source(code)
         assert ported.code == port
         assert [c.status for c in ported.classes] == ["ported"]
+
+
+def test_the_command_prints_what_the_page_shows(capsys, monkeypatch):
+    """Each command of the page on backward kernels is followed by what it prints, and the faulty one fails."""
+    monkeypatch.chdir(ROOT)
+    found = list(blocks((ROOT / "docs/guides/triton-gradients.md").read_text()))
+    shown = [(a.code, b.code) for a, b in itertools.pairwise(found) if (a.words, b.words) == (["sh"], ["text"])]
+    statuses = []
+    for command, text in shown:
+        program, *arguments = shlex.split(command)
+        assert program == "fnjax"
+        statuses.append(fnjax.__main__.main(arguments))
+        assert capsys.readouterr().out == text
+    assert statuses == [1, 0]
 
 
 @pytest.mark.parametrize("module", [fnjax, fnjax.graph, fnjax.port], ids=lambda module: module.__name__)

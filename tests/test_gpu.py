@@ -1,4 +1,4 @@
-"""On a GPU: derivatives beside the CPU's, donation, shard_map, callbacks, memory of the host, FFI and Pallas.
+"""On a GPU: derivatives beside the CPU's, donation, shard_map, callbacks, memory of the host, FFI, Pallas and Triton.
 
 Where JAX sees no GPU these are skipped. FNJAX_GPU_PLATFORM=cpu takes the last of the forced CPU devices for the GPU.
 """
@@ -18,6 +18,9 @@ from jax.sharding import PartitionSpec as P
 
 import fnjax
 from benchmarks.models import MODELS, with_fnjax
+from fnjax import triton
+from tests.triton.test_gallery import CASES as GALLERY
+from tests.triton.test_gallery import load
 from tests.zoo import CASES, NumPyExp, Outer, SavedInput, arrays
 
 PLATFORM = os.environ.get("FNJAX_GPU_PLATFORM", "gpu")
@@ -216,6 +219,43 @@ def test_pallas_is_compiled():
     for f in (softmax, jax.grad(lambda x: softmax(x)[0, 0])):
         text = jax.jit(f).lower(jnp.ones((13, 32))).as_text()
         assert ("triton" in text) == (PLATFORM == "gpu")
+
+
+@pytest.mark.parametrize("name", GALLERY)
+@mode
+def test_triton_functions_of_the_gallery(name, wrap):
+    """Values and gradients of the gallery's Triton Functions are those of jax.numpy on the CPU."""
+    cls, arrays, more, n = GALLERY[name]
+    module = load(name)
+
+    def found(f):
+        value, pull = jax.vjp(lambda *xs: f(*xs, *arrays[n:], *more), *arrays[:n])
+        return value, pull(jnp.ones_like(value))
+
+    apply = getattr(module, cls).apply
+    given = jax.device_put(arrays, DEVICE)
+
+    def both(*xs):
+        value, pull = jax.vjp(lambda *moving: apply(*moving, *xs[n:], *more), *xs[:n])
+        return value, pull(jnp.ones_like(value))
+
+    agree(wrap(both)(*given), on_cpu(lambda: found(module.plain)), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.skipif(PLATFORM != "gpu", reason="a kernel of Triton runs on a GPU")
+def test_triton_kernels_are_the_originals():
+    """With jax-triton there, forward and backward are the kernels themselves; the translation gives their numbers."""
+    pytest.importorskip("jax_triton")
+    module = load("rms_norm")
+    _, (x, w), _, _ = GALLERY["rms_norm"]
+    loss = lambda x, w: jnp.sum(jnp.sin(module.RMSNorm.apply(x, w)))
+    step = jax.value_and_grad(loss, (0, 1))
+    with triton.backend("triton"):
+        assert jax.jit(step).lower(x, w).as_text().count("@triton_kernel_call") == 2
+        originals = jax.jit(step)(x, w)
+    with triton.backend("jax"):
+        assert "triton_kernel_call" not in jax.jit(step).lower(x, w).as_text()
+        agree(originals, jax.jit(step)(x, w), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed: roi_align.cc")

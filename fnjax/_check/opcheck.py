@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._check.against_forward import check_against_forward
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
@@ -101,6 +102,15 @@ def opcheck(
 
     All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
+    One more runs when it is asked for, for the `apply` of a Function:
+
+    | test | what it compares |
+    |---|---|
+    | `test_against_forward` | backward with JAX's own derivative of forward, for random grad_outputs |
+
+    It needs no finite differences and so no 64 bits, and takes inputs of any size; forward must be made of operations
+    that JAX can differentiate, among them Triton kernels under `fnjax.triton`.
+
     A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not look whether its gradient is
     right, which `gradcheck` does:
 
@@ -121,7 +131,7 @@ def opcheck(
         func: as in `gradcheck`.
         inputs: its positional arguments: a tuple or list, or one array. float64 NumPy arrays are best.
         kwargs: its keyword arguments.
-        test_utils: which tests to run, a name or several; all by default.
+        test_utils: which tests to run, a name or several; all of the first table by default.
         raise_exception: False to get failures in the result instead of an `OpcheckError`.
         atol: absolute tolerance of all comparisons.
         rtol: relative tolerance of all comparisons.
@@ -135,8 +145,9 @@ def opcheck(
         OpcheckError: a test failed.
         ValueError: an unknown test; no input to differentiate; a negative tolerance or seed.
     """
-    tests: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
-    names = list(tests) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
+    own: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
+    tests = own if isinstance(func, CustomOpDef) else {**TESTS, **ON_REQUEST}
+    names = list(own) if test_utils is None else [test_utils] if isinstance(test_utils, str) else list(test_utils)
     unknown = [name for name in names if name not in tests]
     if unknown:
         raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(tests)}")
@@ -183,6 +194,7 @@ class _Subject:
         seed: int,
     ) -> None:
         self.func: Any = func
+        self.called, self.keywords = func, kwargs
         if kwargs:
             self.func = functools.partial(func, **kwargs)
             self.func.argument_names = name_arguments(func, len(args))
@@ -398,6 +410,12 @@ def _leaks(subject: _Subject) -> None:
         jax.vmap(subject.everything, axes)(*stacked)
 
 
+def _against_forward(subject: _Subject) -> None:
+    how = {"seed": subject.seed, **subject.tolerances}
+    check_against_forward(subject.called, subject.args, subject.keywords, subject.chosen, **how)
+
+
+ON_REQUEST: dict[str, Callable[[_Subject], str | None]] = {"test_against_forward": _against_forward}
 TESTS: dict[str, Callable[[_Subject], str | None]] = {
     "test_gradcheck": _gradcheck,
     "test_gradgradcheck": _gradgradcheck,

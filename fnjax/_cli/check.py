@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import UsageError, add_call, arguments, find
-from fnjax._errors import FnjaxError
+from fnjax._errors import ArgumentError, FnjaxError
 
 # Those of opcheck, spelled once more: help is shown without JAX.
 TESTS = (
@@ -27,6 +27,11 @@ def add(commands: Any) -> None:
         epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2"',
     )
     add_call(parser)
+    parser.add_argument(
+        "--against-forward",
+        action="store_true",
+        help="compare backward with JAX's own derivative of forward, gradient by gradient, and do nothing else",
+    )
     parser.add_argument("--tests", default="", metavar="NAMES", help=f"a choice, with commas, of {', '.join(TESTS)}")
     parser.add_argument("--argnums", default="", metavar="INDICES", help="the inputs to differentiate, with commas")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
@@ -37,6 +42,9 @@ def add(commands: Any) -> None:
 def _check(options: argparse.Namespace) -> int:
     from fnjax._check.inputs import double_precision
     from fnjax._check.opcheck import join_failures, opcheck
+
+    if options.against_forward and options.tests:
+        raise UsageError("--against-forward is a test of its own: leave --tests out")
 
     func = find(options.target)
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
@@ -50,6 +58,8 @@ def _check(options: argparse.Namespace) -> int:
     except Exception as e:
         text = f"{options.target} cannot be called with {options.args}: {type(e).__name__}: {e}{_place(e)}"
         raise UsageError(text) from e
+    if options.against_forward:
+        return _compare(func, args, kwargs, argnums, options)
     try:
         results = opcheck(
             func,
@@ -69,6 +79,26 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     print(f"\n{join_failures({name: _text(failure) for name, failure in results.failures.items()})}")
     return 1
+
+
+def _compare(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: list[int] | None, options: argparse.Namespace
+) -> int:
+    """Print backward's gradients beside those of JAX's derivative of forward."""
+    from fnjax._check.against_forward import compare_with_forward
+    from fnjax._check.inputs import choose, double_precision
+
+    how = {name: x for name, x in (("atol", options.atol), ("rtol", options.rtol)) if x is not None}
+    try:
+        with double_precision(args):
+            found = compare_with_forward(func, args, kwargs, choose(func, args, argnums), seed=options.seed, **how)
+    except (ArgumentError, ValueError) as e:
+        raise UsageError(str(e)) from e
+    except RuntimeError as e:
+        print(_text(e))
+        return 1
+    print(found)
+    return 1 if found.wrong else 0
 
 
 def _text(failure: Exception) -> str:

@@ -233,5 +233,9 @@ class Library:
         else:
             raise unreadable_schema(key, f"could not parse dispatch key: {key}")
 
+    def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
+        """What `torch.library.register_fake(..., lib=...)` calls; serving packages call it themselves."""
+        getattr(getattr(ops, self.ns), op_name.rpartition("::")[2]).register_fake(fn)
+
 
 Library.__module__ = "fnjax"

@@ -8,11 +8,11 @@ _HOMES = {
     "Finding": "fnjax.port.result",
     "Ported": "fnjax.port.result",
     "PortedClass": "fnjax.port.result",
-    "port_source": "fnjax.port.engine",
+    "port_source": "fnjax.port.engine.porting",
 }
 
 if _typing.TYPE_CHECKING:
-    from fnjax.port.engine import port_source as port_source
+    from fnjax.port.engine.porting import port_source as port_source
     from fnjax.port.result import Finding as Finding
     from fnjax.port.result import Ported as Ported
     from fnjax.port.result import PortedClass as PortedClass

@@ -13,6 +13,7 @@ from typing import Any
 import fnjax
 from fnjax._cli.call import UsageError, arguments, load
 from fnjax.port.verify import verify
+from fnjax.port.verify.names import operator_names
 from fnjax.port.verify.record import DIFFERS, PROVED
 from fnjax.port.verify_command import DIFFERENT, add_search, progress, read_cases, say
 
@@ -24,18 +25,24 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="compare a Function in PyTorch with its port: outputs, gradients, second derivatives",
-        description="Run a torch.autograd.Function and its port on the same numbers, eager and jit. With --args the "
-        "worst entry of each output, gradient and second derivative is printed. Without, arguments are searched for, "
-        "and for each class it is said on standard error whether it is proved, differs (with the smallest call that "
-        "shows it) or could not be tried. A port that draws random numbers is given a key; of what depends on them "
-        "only shapes and dtypes are compared. Needs PyTorch, and executes both files. Exit status: 0 if all is equal, "
-        "1 if it differs for --args or a class could not be tried, 2 if the input cannot be used, 3 if the search "
-        "found something that differs.",
+        description="Run a torch.autograd.Function, or a custom operator, and its port on the same numbers, eager "
+        "and jit. With --args the worst entry of each output, gradient and second derivative is printed. Without, "
+        "arguments are searched for, and for each class it is said on standard error whether it is proved, "
+        "differs (with the smallest call that shows it) or could not be tried. A port that draws random numbers "
+        "is given a key; of what depends on them only shapes and dtypes are compared. Needs PyTorch, and executes "
+        "both files. Exit status: 0 if all is equal, 1 if it differs for --args or a class could not be tried, 2 "
+        "if the input cannot be used, 3 if the search found something that differs.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
     )
     parser.add_argument("original", metavar="ORIGINAL", help="a file or a module in PyTorch")
     parser.add_argument("ported", metavar="PORTED", help="a file or a module with its port")
-    parser.add_argument("--class", dest="name", default="", metavar="NAME", help="the class, where there are several")
+    parser.add_argument(
+        "--class",
+        dest="name",
+        default="",
+        metavar="NAME",
+        help="the class, or the operator as mylib::scale, where there are several",
+    )
     parser.add_argument(
         "--args", metavar="ARGS", help="the arguments, as Python, as for fnjax check; by default they are searched for"
     )
@@ -74,9 +81,13 @@ def _compare(options: argparse.Namespace) -> int:
     from fnjax.port.compare.comparing import compare, key_of
     from fnjax.port.verify.calls import NAMES
 
-    originals = _classes(options.original, torch.autograd.Function)
-    ports = _classes(options.ported, fnjax.Function)
-    turned = bool(_classes(options.original, fnjax.Function))
+    of_operators = "::" in options.name
+    ports = {} if of_operators else _classes(options.ported, fnjax.Function)
+    of_operators = of_operators or not ports
+    originals = {} if of_operators else _classes(options.original, torch.autograd.Function)
+    if of_operators:
+        originals, ports = (_operators(p, p is options.original) for p in (options.original, options.ported))
+    turned = not of_operators and bool(_classes(options.original, fnjax.Function))
     if options.devices is not None:
         names = [options.name] if options.name else _common(list(originals), list(ports), turned, options)
         return _on_devices(options, _only(names))
@@ -212,7 +223,10 @@ def _file(place: str) -> Path:
 
 
 def _functions(text: str, place: Path) -> Iterator[str]:
-    """The classes of a file that have a forward, of their own or by a base in the file; nothing is executed."""
+    """The classes of a file that have a forward, of their own or by a base in the file, and its custom operators.
+
+    Nothing is executed.
+    """
     try:
         tree = ast.parse(text)
     except SyntaxError as e:
@@ -224,6 +238,22 @@ def _functions(text: str, place: Path) -> Iterator[str]:
             if node.bases and (own or any(ast.unparse(b) in having for b in node.bases)):
                 having.add(node.name)
                 yield node.name
+    yield from operator_names(tree)
+
+
+def _operators(place: str, original: bool) -> dict[str, Any]:
+    """The custom operators of a file or module, by qualified name."""
+    from fnjax.port.verify.operators import original_operator, ported_operator
+
+    path = _file(place)
+    text = path.read_text("utf-8")
+    names = operator_names(ast.parse(text))
+    try:
+        if not original:
+            load(place)
+        return {n: original_operator(path, text, n) if original else ported_operator(n) for n in names}
+    except Exception as e:
+        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
 
 
 def _common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:

@@ -59,7 +59,8 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
         if not isinstance(call, ast.Call):
             raise UsageError(f"line {statement.lineno} of {options.cases} is no call such as Swish.apply(randn(3, 4))")
         name = ast.unparse(call.func).removesuffix(".apply")
-        full = [n for n in names if name in {n, n.rpartition(".")[2]}]
+        operator = "::".join(name.removesuffix(".default").split(".")[-2:])  # of torch.ops.mylib.scale
+        full = [n for n in names if name in {n, n.rpartition(".")[2]} or n == operator]
         if not full:
             known = ", ".join(names)
             raise UsageError(f"line {statement.lineno} of {options.cases} calls {name}; there is {known or 'no class'}")

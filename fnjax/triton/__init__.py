@@ -10,6 +10,7 @@ _HOMES = {
     "JITFunction": "fnjax.triton.launch",
     "KernelError": "fnjax.triton._state",
     "autotune": "fnjax.triton._tuning",
+    "backend": "fnjax.triton._choice",
     "heuristics": "fnjax.triton._tuning",
     "jit": "fnjax.triton.launch",
 }
@@ -34,6 +35,7 @@ def processor_count() -> int:
 
 if _typing.TYPE_CHECKING:
     from fnjax.triton import language as language
+    from fnjax.triton._choice import backend as backend
     from fnjax.triton._state import KernelError as KernelError
     from fnjax.triton._tuning import Config as Config
     from fnjax.triton._tuning import autotune as autotune
@@ -41,7 +43,7 @@ if _typing.TYPE_CHECKING:
     from fnjax.triton.launch import JITFunction as JITFunction
     from fnjax.triton.launch import jit as jit
 else:
-    __all__ = ["Config", "JITFunction", "KernelError", "autotune", "cdiv", "heuristics", "jit", "language"]
+    __all__ = ["Config", "JITFunction", "KernelError", "autotune", "backend", "cdiv", "heuristics", "jit", "language"]
     __all__ += ["next_power_of_2", "processor_count"]
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 

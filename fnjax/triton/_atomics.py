@@ -32,16 +32,18 @@ class Pending(Tensor):
     data = form = conditions = rest = known = _data = property(_asked)
 
 
-def update(name, pointer, value, mask):
+def update(name, pointer, value, mask, sem=None):
     """Combine what is in memory with a value; what was there comes back."""
     if isinstance(pointer, Choice):
         raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
     state = current()
-    memory = state.buffers[pointer.buffer]
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     pointer = pointer[()] if not pointer.shape and shape == () else pointer
     truth = _truth_of(mask, pointer.shape)
+    if state.watch is not None:
+        return state.watch.atomic(name, pointer, truth, value, None, sem)
+    memory = state.buffers[pointer.buffer]
     alone = state.in_sequence or all(n == 1 for n in state.grid)
     if not alone and name == "xchg":
         raise NeedsSequence
@@ -94,14 +96,16 @@ def _distinct(form):
     return True
 
 
-def compare_and_swap(pointer, expected, value):
+def compare_and_swap(pointer, expected, value, sem=None):
     """Write where what is there is as expected."""
     state = current()
+    expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
+    truth = _truth_of(None, pointer.shape)
+    if state.watch is not None:
+        return state.watch.atomic("cas", pointer, truth, value, expected, sem)
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
         raise NeedsSequence
     memory = state.buffers[pointer.buffer]
-    expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
-    truth = _truth_of(None, pointer.shape)
     index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)
     state.written.add(pointer.buffer)
     packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)

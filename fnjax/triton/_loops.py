@@ -9,10 +9,24 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
-from fnjax.triton._forms import LEAD, Form, Sym, number
-from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._carried import (
+    Carried,
+    advanced,
+    assigned,
+    counted,
+    equal,
+    full_shape,
+    leaves,
+    of_sym,
+    ranked,
+    rebuilt,
+    skeleton,
+    wide,
+    widened,
+)  # fmt: skip
+from fnjax.triton._forms import LEAD, Sym, number
 from fnjax.triton._run import LOOPS, Undefined, bind, block, evaluate, known_truth
-from fnjax.triton._state import current
+from fnjax.triton._state import NeedsSequence, current
 from fnjax.triton._values import (
     Tensor,
     as_tensor,
@@ -25,6 +39,7 @@ from fnjax.triton._values import (
     truth,
     where,
 )  # fmt: skip
+from fnjax.triton._waits import decisive, unchanged
 
 
 class Range:
@@ -37,75 +52,8 @@ class Range:
         self.unrolled = unrolled
 
 
-@dataclasses.dataclass
-class Carried:
-    """How a part of a name's value goes from turn to turn: as an array of a type, or moving by `step` each turn."""
-
-    dtype: types.dtype
-    shape: tuple
-    data: tuple  # the array's shape
-    step: Form | None = None
-
-
 class _Retry(Exception):  # noqa: N818  a signal
     """A turn gave other types than it was given."""
-
-
-def leaves(value):
-    """The tensors that a value is made of; numbers of Python's are such tensors too."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, bool | int | float | np.number):
-        return [as_tensor(value)]
-    if isinstance(value, Pointer):
-        return [value.offset]
-    if isinstance(value, Choice):
-        return [value.truth, *leaves(value.yes), *leaves(value.no)]
-    if isinstance(value, tuple | list):
-        return [leaf for item in value for leaf in leaves(item)]
-    if hasattr(value, "parts"):
-        return [leaf for item in value.parts() for leaf in leaves(item)]
-    return []
-
-
-def rebuilt(value, given):
-    """The value with other tensors, taken from an iterator."""
-    if isinstance(value, Tensor | bool | int | float | np.number):
-        return next(given)
-    if isinstance(value, Pointer):
-        return Pointer(value.buffer, value.element, next(given))
-    if isinstance(value, Choice):
-        return Choice(next(given), rebuilt(value.yes, given), rebuilt(value.no, given))
-    if isinstance(value, tuple | list):
-        return type(value)(rebuilt(item, given) for item in value)
-    if hasattr(value, "parts"):
-        return value.replaced([rebuilt(item, given) for item in value.parts()])
-    return value
-
-
-def skeleton(value):
-    """What of a value a loop does not carry: it must stay as it is."""
-    if isinstance(value, Tensor | bool | int | float | np.number):
-        return "number"
-    if isinstance(value, Pointer):
-        return ("pointer", value.buffer)
-    if isinstance(value, Choice):
-        return (skeleton(value.yes), skeleton(value.no))
-    if isinstance(value, tuple | list):
-        return tuple(map(skeleton, value))
-    if hasattr(value, "parts"):
-        return (type(value).__name__, *map(skeleton, value.parts()))
-    return value
-
-
-def assigned(statements):
-    """Names that statements set, in their order."""
-    found: dict[str, None] = {}
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found[node.id] = None
-    return list(found)
 
 
 def run_for(frame, node):
@@ -158,7 +106,12 @@ def run_while(frame, node):
         return False
     if not isinstance(test, Tensor):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
-    return _Loop(frame, node, None, None).run_while(truth(test))
+    names, from_turn_to_turn = decisive(node)
+    if from_turn_to_turn:
+        return _Loop(frame, node, None, None).run_while(truth(test))
+    if not current().in_sequence:
+        raise NeedsSequence  # it waits for memory, where programs before this one write
+    return _Loop(frame, node, None, None).run_while(truth(test), names)
 
 
 def _no_return(node):
@@ -194,7 +147,7 @@ class _Loop:
         for name, specs in self.remembered.get("specs", {}).items():
             if name in self.specs:
                 starts = leaves(self.initial[name])
-                self.specs[name] = [_widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
+                self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
         self.fresh_values: dict[str, Any] = {}
 
@@ -211,7 +164,7 @@ class _Loop:
     def _first_guess(leaf):
         if leaf.form is not None:
             return Carried(leaf.dtype, leaf.shape, (), step="unknown")
-        return Carried(leaf.dtype, leaf.shape, _full(leaf))
+        return Carried(leaf.dtype, leaf.shape, full_shape(leaf))
 
     # ------------------------------------------------------------------------------------ a turn
 
@@ -236,7 +189,7 @@ class _Loop:
                         )
                     )
                 else:
-                    parts.append(_advanced(leaf, spec, count))
+                    parts.append(advanced(leaf, spec, count))
             names[name] = rebuilt(self.initial[name], iter(parts))
         for name in self.fresh:
             if name in self.specs:
@@ -269,7 +222,7 @@ class _Loop:
                 continue
             if name not in self.specs:
                 self.fresh_values[name] = value
-                self.specs[name] = [Carried(leaf.dtype, leaf.shape, _full(leaf)) for leaf in leaves(value)]
+                self.specs[name] = [Carried(leaf.dtype, leaf.shape, full_shape(leaf)) for leaf in leaves(value)]
                 retry = True
                 continue
             after = leaves(value)
@@ -282,7 +235,7 @@ class _Loop:
                 found = self._fits(name, part, new, spec, count)
                 retry |= found is False
                 if spec.step is None and found is not False:
-                    out.append(jnp.broadcast_to(_ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
+                    out.append(jnp.broadcast_to(ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
         if retry:
             raise _Retry
         return out, [state.buffers[i] for i in sorted(self.moved)]
@@ -292,7 +245,7 @@ class _Loop:
         kind = types.promote(self.start.dtype, self.step.dtype)
         step = self.step.uniform()
         if self.start.form is not None:
-            return of_form(self.start.form.plus(_of_sym(count, step)), kind)
+            return of_form(self.start.form.plus(of_sym(count, step)), kind)
         return self.start + Tensor(jnp.asarray(count.value * step).reshape((1,) * LEAD), kind, ())
 
     def _fits(self, name, part, leaf, spec, count):
@@ -307,17 +260,17 @@ class _Loop:
                     if (step == step.flat[0]).all():  # all programs move by one step
                         spec.step = number(step.flat[0])
                         return False
-            spec.step, spec.data = None, _full(start)
+            spec.step, spec.data = None, full_shape(start)
             return False
         if spec.step is not None:
             if leaf.form is not None and leaf.shape == start.shape:
-                moved = _advanced(start, spec, count).form.plus(spec.step)
-                if _equal(leaf.form, moved):
+                moved = advanced(start, spec, count).form.plus(spec.step)
+                if equal(leaf.form, moved):
                     return True
-            spec.step, spec.data = None, _full(start)
+            spec.step, spec.data = None, full_shape(start)
             return False
         shape = np.broadcast_shapes(spec.shape, leaf.shape)
-        data = np.broadcast_shapes(_wide(spec.data, len(shape)), _wide(_full(leaf), len(shape)))
+        data = np.broadcast_shapes(wide(spec.data, len(shape)), wide(full_shape(leaf), len(shape)))
         kind = spec.dtype if leaf.dtype == spec.dtype else types.promote(spec.dtype, leaf.dtype)
         if (shape, data, kind) == (spec.shape, spec.data, spec.dtype):
             return True
@@ -337,9 +290,7 @@ class _Loop:
                     if leaf is None:
                         out.append(jnp.zeros(spec.data, canonical(spec.dtype)))
                     else:
-                        out.append(
-                            jnp.broadcast_to(_ranked(cast(leaf, spec.dtype).array(), len(spec.shape)), spec.data)
-                        )
+                        out.append(jnp.broadcast_to(ranked(cast(leaf, spec.dtype).array(), len(spec.shape)), spec.data))
         return out
 
     def _restore(self):
@@ -374,7 +325,7 @@ class _Loop:
             if distance is None:
                 return None
             return distance > (
-                of_form(_of_sym(count, stride), types.int32) if turns is not None else _counted(count, stride)
+                of_form(of_sym(count, stride), types.int32) if turns is not None else counted(count, stride)
             )
 
         def attempt():
@@ -383,6 +334,7 @@ class _Loop:
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 count = Sym(k, 0, (turns or 2**31) - 1)
                 out, memory = self._turn(arrays, buffers, count, going_of(count))
+                self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
                 return out, memory
 
             carry = (self._first_arrays(), self._first_buffers())
@@ -390,7 +342,7 @@ class _Loop:
                 return lax.fori_loop(0, turns, turn, carry), turns
 
             def more(carried):
-                alive = truth(distance > _counted(Sym(carried[0], 0, 2**31 - 1), stride))
+                alive = truth(distance > counted(Sym(carried[0], 0, 2**31 - 1), stride))
                 alive = alive if self.active is None else both(alive, self.active)
                 return jnp.any(alive.array())
 
@@ -407,8 +359,12 @@ class _Loop:
         self._finish(arrays, buffers, turns_taken, always=distance is None)
         return False
 
-    def run_while(self, test):
-        """Turns while the condition, which each turn asks anew, holds."""
+    def run_while(self, test, waiting=None):
+        """Turns while the condition, which each turn asks anew, holds.
+
+        Where it waits, for memory and the names of `waiting`, a turn that leaves them as they were would be repeated
+        for ever: the loop ends, and the launch is told (`_waits.Marks`).
+        """
         first_names, first_buffers, first_written = (
             dict(self.frame.names),
             list(self.state.buffers),
@@ -418,12 +374,12 @@ class _Loop:
         for name, specs in self.specs.items():  # the number of turns is nobody's to know
             for leaf, spec in zip(leaves(self.initial[name]), specs, strict=True):
                 if spec.step is not None:
-                    spec.step, spec.data = None, _full(leaf)
-        going = {"shape": _full(broadcast(test, ()))}
+                    spec.step, spec.data = None, full_shape(leaf)
+        going = {"shape": full_shape(broadcast(test, ()))}
 
         def attempt():
             def turn(carry):
-                arrays, buffers, alive = carry
+                arrays, buffers, alive, stuck = carry
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 now = Tensor(alive, types.int1, ())
                 out, memory = self._turn(arrays, buffers, None, now)
@@ -432,22 +388,37 @@ class _Loop:
                 with self.state.only(now if self.active is None else both(now, self.active)):
                     again = both(now, truth(evaluate(self.frame, self.node.test)))
                 wrote = {i for i, (a, b) in enumerate(zip(held, self.state.buffers, strict=True)) if a is not b}
-                shape = np.broadcast_shapes(going["shape"], _full(again))
+                shape = np.broadcast_shapes(going["shape"], full_shape(again))
                 if not wrote <= self.moved or shape != going["shape"]:
                     self.moved |= wrote
                     going["shape"] = shape
                     raise _Retry
                 memory = [self.state.buffers[i] for i in sorted(self.moved)]
-                return out, memory, jnp.broadcast_to(again.array(), shape)
+                again = jnp.broadcast_to(again.array(), shape)
+                if waiting is not None:
+                    stuck = unchanged(buffers, memory) & unchanged(
+                        self._some(arrays, waiting), self._some(out, waiting)
+                    )
+                    stuck = stuck & jnp.any(again)
+                self._restore_after()
+                return out, memory, again, stuck
 
             alive = test if self.active is None else both(test, self.active)
-            going["shape"] = np.broadcast_shapes(going["shape"], _full(alive))
-            carry = (self._first_arrays(), self._first_buffers(), jnp.broadcast_to(alive.array(), going["shape"]))
-            return lax.while_loop(lambda c: jnp.any(c[2]), turn, carry)
+            going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
+            alive = jnp.broadcast_to(alive.array(), going["shape"])
+            carry = (self._first_arrays(), self._first_buffers(), alive, jnp.asarray(False))
+            return lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
 
-        arrays, buffers, _ = self._tried(attempt)
+        arrays, buffers, _, stuck = self._tried(attempt)
         self._finish(arrays, buffers, None, always=False)
+        if waiting is not None:
+            self.state.marks.set(self.state, stuck, self.frame.source, self.node.lineno)
         return False
+
+    def _some(self, arrays, names):
+        """Those of the arrays that names are made of."""
+        found = [n for n in [*self.names, *self.fresh] if n in self.specs for _ in self.specs[n]]
+        return [a for n, a in zip(found, arrays, strict=True) if n in names]
 
     def _finish(self, arrays, buffers, turns_taken, always):
         """Names and memory as the last turn left them."""
@@ -468,54 +439,6 @@ class _Loop:
         for index, memory in zip(sorted(self.moved), buffers, strict=True):
             self.state.buffers[index] = memory
             self.state.written.add(index)
-
-
-def _widened(spec, leaf):
-    """What an earlier trace found, for another start."""
-    if spec.step is not None:
-        return dataclasses.replace(spec) if leaf.form is not None else Carried(leaf.dtype, leaf.shape, _full(leaf))
-    rank = len(spec.shape)
-    data = np.broadcast_shapes(_wide(spec.data, rank), _wide(_full(leaf), rank))
-    return dataclasses.replace(spec, data=data)
-
-
-def _of_sym(count, factor):
-    return Form(np.zeros((1,) * LEAD, np.int64), syms=((count, int(factor)),))
-
-
-def _counted(count, factor):
-    return Tensor(jnp.asarray(count.value * factor).reshape((1,) * LEAD), types.int32, ())
-
-
-def _advanced(leaf, spec, count):
-    """A leaf that moves evenly, as turn `count` finds it."""
-    step = int(spec.step.base.flat[0])
-    return of_form(leaf.form.plus(_of_sym(count, step)) if step else leaf.form, leaf.dtype)
-
-
-def _equal(a, b):
-    return (
-        a.strides == b.strides
-        and dict(a.syms) == dict(b.syms)
-        and np.broadcast_shapes(a.base.shape, b.base.shape) is not None
-        and bool((a.base == b.base).all())
-    )
-
-
-def _ranked(data, rank):
-    return data.reshape(data.shape[:LEAD] + (1,) * (LEAD + rank - data.ndim) + data.shape[LEAD:])
-
-
-def _wide(shape, rank):
-    return shape[:LEAD] + (1,) * (LEAD + rank - len(shape)) + shape[LEAD:]
-
-
-def _full(leaf):
-    """The shape of a leaf's array."""
-    if leaf.form is not None:
-        form = leaf.form
-        return form.base.shape + tuple(n if s else 1 for n, s in zip(form.shape, form.strides, strict=True))
-    return tuple(leaf.data.shape)
 
 
 LOOPS |= {ast.For: run_for, ast.While: run_while}

@@ -111,12 +111,12 @@ def _plan(pointer, truth, length):
     return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
 
 
-def load(pointer, mask=None, other=None):
+def load(pointer, mask=None, other=None, volatile=False):
     """What is at an address; `other`, or zero, where the mask does not hold."""
     if isinstance(pointer, Choice):
         yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
-        return where(pointer.truth, load(pointer.yes, yes, other), load(pointer.no, no, other))
-    memory = current().buffers[pointer.buffer]
+        return where(pointer.truth, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
+    watch = current().watch
     element = pointer.element
     shape = pointer.shape
     if mask is not None:
@@ -124,6 +124,9 @@ def load(pointer, mask=None, other=None):
     truth = _truth_of(mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
+    if watch is not None:
+        return watch.load(pointer, shape, truth, other, volatile)
+    memory = current().buffers[pointer.buffer]
     plan, left = _plan(pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
@@ -155,13 +158,16 @@ def store(pointer, value, mask=None):
         store(pointer.no, value, both(_everywhere(mask), negation(pointer.truth)))
         return
     state = current()
-    memory = state.buffers[pointer.buffer]
-    state.written.add(pointer.buffer)
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     if shape != pointer.shape:
         raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
     truth = _truth_of(mask, pointer.shape)
+    if state.watch is not None:
+        state.watch.store(pointer, truth, value)
+        return
+    memory = state.buffers[pointer.buffer]
+    state.written.add(pointer.buffer)
     plan, left = _plan(pointer, truth, memory.shape[0])
     if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):
         return

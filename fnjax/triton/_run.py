@@ -11,7 +11,7 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._state import KernelError, NeedsSequence, current
+from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current, reads_of_trace
 from fnjax.triton._values import Tensor, as_tensor, both, cast, either, negation, truth, where
 
 BINARY = {
@@ -51,7 +51,30 @@ class Frame:
             if isinstance(found, Undefined):
                 raise NameError(f"{name} is set in one branch only and read after it")
             return found
-        return plain(self.source.lookup(name))
+        return _read(self.source, name, _outside)
+
+
+def _outside(source, name):
+    return plain(source.lookup(name))
+
+
+def _attribute(owner, name):
+    return plain(getattr(owner, name))
+
+
+def _read(owner, name, find):
+    """What is found outside of a kernel; a trace that is kept notes it."""
+    value, reads = find(owner, name), reads_of_trace()
+    if reads is not None:
+        reads.note(owner, name, find, value)
+    return value
+
+
+def _note_call(function):
+    """Functions of plain Python read what they like."""
+    reads, home = reads_of_trace(), getattr(function, "__module__", None) or ""
+    if reads is not None and not hasattr(function, "source") and not home.startswith(("fnjax.", "builtins", "math")):
+        reads.once = True
 
 
 def plain(value):
@@ -63,16 +86,19 @@ def call(source, names):
     """What a function returns for the values of its parameters."""
     frame = Frame(source, dict(names))
     state = current()
+    state.frames.append(frame)
     try:
         with state.only(state.active):
             block(frame, source.node.body)
-    except (NeedsSequence, KernelError):
+    except (NeedsSequence, EndsProgram, KernelError):
         raise
     except Exception as error:
         if isinstance(error, FnjaxError):
             raise
         where_ = f"{source.name}, line {frame.line} of {source.file}"
         raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}") from error
+    finally:
+        state.frames.pop()
     return None if frame.result is Undefined else frame.result
 
 
@@ -103,7 +129,8 @@ def _statement(frame, node, after):
     elif kind is ast.If:
         return _if(frame, node, after)
     elif kind in LOOPS:
-        return LOOPS[kind](frame, node)
+        watch = current().watch
+        return LOOPS[kind](frame, node) if watch is None else watch.loop(frame, node)
     elif kind is ast.Return:
         _return(frame, None if node.value is None else evaluate(frame, node.value))
         return True
@@ -271,6 +298,8 @@ def binary(op, a, b):
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
+        if a is None or b is None:
+            raise TypeError("None is used as a pointer or a number: pass an array, or a number") from error
         if isinstance(a, Tensor | Pointer) or isinstance(b, Tensor | Pointer):
             raise TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})") from error
         raise
@@ -284,7 +313,9 @@ def attribute(frame, node):
     if not hasattr(owner, node.attr):
         what = getattr(owner, "__name__", None) or _word(owner)
         raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
-    return plain(getattr(owner, node.attr))
+    if type(owner).__module__.startswith("fnjax.triton"):
+        return _attribute(owner, node.attr)
+    return _read(owner, node.attr, _attribute)
 
 
 def _comparison(frame, node):
@@ -352,4 +383,7 @@ def _call(frame, node):
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
-    return plain(function(*args, **named))
+    _note_call(function)
+    watch = current().watch
+    result = plain(function(*args, **named))
+    return result if watch is None else watch.settled(result)

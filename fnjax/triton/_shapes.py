@@ -37,7 +37,7 @@ def reshape(input, *shape, can_reorder=False):
             lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + input.shape).reshape(data.shape[:LEAD] + shape),
         )
     if input.known and input.dtype.kind in "iu" and input.numel <= values.KNOWN_LIMIT:
-        data = np.broadcast_to(values._aligned(input.data, input.ndim), input.data.shape[:LEAD] + input.shape)
+        data = np.broadcast_to(values.aligned(input.data, input.ndim), input.data.shape[:LEAD] + input.shape)
         return values.of_data(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
     data = filled(input)
     return Tensor(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
@@ -53,7 +53,7 @@ def ravel(x):
 
 def filled(input):
     """The array with all axes of the block in full size."""
-    data = values._aligned(input.array(), input.ndim)
+    data = values.aligned(input.array(), input.ndim)
     return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 

@@ -14,6 +14,10 @@ class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
     """The result of an atomic is used: programs must run one after the other."""
 
 
+class EndsProgram(Exception):  # noqa: N818  a signal, never seen by users
+    """A program that is watched waits for what does not come: it is left."""
+
+
 class State:
     """The memory of a launch (flat arrays by buffer), its grid, and what is active."""
 
@@ -23,6 +27,9 @@ class State:
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all
         self.written = set()
+        self.frames = []  # calls that have not returned, the innermost last
+        self.marks = None  # where programs that wait for ever are noted (`_waits`), when they run in sequence
+        self.watch = None  # what runs one program after the other on NumPy arrays (`_programs`), where something does
 
     @contextlib.contextmanager
     def only(self, truth):
@@ -35,7 +42,72 @@ class State:
             self.active = before
 
 
+class Reads:
+    """What kernels read from outside of themselves while a launch was traced: names of files and closures, attributes.
+
+    All of it goes through the two functions that note it; what cannot be noted (functions of plain Python, containers
+    that can change) makes the trace good for once only.
+
+    Attributes:
+        waits: whether a program may refuse to wait for ever.
+    """
+
+    def __init__(self):
+        self.noted, self.once, self.waits = {}, False, False
+
+    def note(self, owner, name, find, value):
+        """`find(owner, name)` gave this value."""
+        self.once = self.once or isinstance(value, list | dict | set)
+        self.noted[id(owner), name] = owner, name, find, value
+
+    def hold(self):
+        """Whether all would be read again."""
+        if self.once:
+            return False
+        for owner, name, find, value in self.noted.values():
+            try:
+                found = find(owner, name)
+            except (AttributeError, NameError, ValueError):
+                return False
+            if found is not value and not (type(found) is type(value) in _PLAIN and repr(found) == repr(value)):
+                return False
+        return True
+
+
+_PLAIN = (bool, int, float, complex, str, bytes)
 _LOCAL = threading.local()
+
+
+@contextlib.contextmanager
+def reading(reads):
+    """While reads are noted."""
+    before = reads_of_trace()
+    _LOCAL.reads = reads
+    try:
+        yield
+    finally:
+        _LOCAL.reads = before
+
+
+def reads_of_trace():
+    """Where reads are noted, if they are."""
+    return getattr(_LOCAL, "reads", None)
+
+
+def instead():
+    """What runs launches in this thread instead of JAX, if anything does."""
+    return getattr(_LOCAL, "instead", None)
+
+
+@contextlib.contextmanager
+def launching(runner):
+    """While launches go to `runner`: it is given the launch, its arrays, and the numbers that would be traced."""
+    before = instead()
+    _LOCAL.instead = runner
+    try:
+        yield
+    finally:
+        _LOCAL.instead = before
 
 
 def is_running():

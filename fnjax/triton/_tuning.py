@@ -19,7 +19,11 @@ class Config:
 
     def all_kwargs(self):
         """Meta-parameters and options together."""
-        return self.kwargs | {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
+        return self.kwargs | self.options()
+
+    def options(self):
+        """Options of Triton's compiler, for a GPU."""
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
 
     def __repr__(self):
         return ", ".join(f"{k}: {v}" for k, v in self.all_kwargs().items())
@@ -116,7 +120,7 @@ class Autotuner(Kernel):
         same = {id(full[k]): v for k, v in changed.items()}
         args = [same.get(id(v), v) for v in args]
         named = {k: same.get(id(v), v) for k, v in {**named, **config.kwargs}.items()}
-        return self.fn.run(*args, grid=grid, **named)
+        return self.fn.run(*args, grid=grid, **{k: v for k, v in config.options().items() if k not in named}, **named)
 
     def _choose(self, by_name, named, grid):
         configs = self.configs

@@ -1,11 +1,6 @@
-"""Values of a kernel: arrays with the grid's axes first, then the block's, and Triton's arithmetic on them.
-
-A value has size 1 along what it does not depend on. Whole numbers that are known stay affine forms (`_forms`) or NumPy
-arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
-"""
+"""Triton's arithmetic on the values of a kernel."""
 
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,164 +11,7 @@ from jax import lax
 
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form, number, recognise
-
-KNOWN_LIMIT = 1 << 16  # numbers that are not affine stay NumPy's up to this many
-
-
-def canonical(kind):
-    """The dtype of arrays that stand for a type: 64 bits where JAX has them."""
-    return jax.dtypes.canonicalize_dtype(kind.array)
-
-
-class Tensor:
-    """A value of a kernel, one for each program. `shape` is the block's."""
-
-    def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
-        self._data, self._type, self.shape = data, dtype, tuple(shape)
-        self.form, self.conditions, self.rest = form, conditions, rest
-
-    dtype = property(lambda self: self._type)
-    type = property(lambda self: self._type)
-    ndim = property(lambda self: len(self.shape))
-
-    @property
-    def numel(self):
-        return int(np.prod(self.shape, dtype=int))
-
-    @property
-    def data(self):
-        """The array, grid before block; of size 1 where nothing changes."""
-        if self._data is not None:
-            return self._data
-        if self.form is not None:
-            xp = np if _is_small(self.form) else jnp
-            found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
-        else:
-            found = None if self.rest is None else self.rest.data
-            for form in self.conditions:
-                met = form.array(np if _is_small(form) else jnp) >= 0
-                found = met if found is None else _pair(operator.and_, found, met)
-        if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
-            self._data = found
-        return found
-
-    @property
-    def known(self):
-        """Whether the numbers are NumPy's: they depend on programs alone."""
-        if self._data is not None:
-            return isinstance(self._data, np.ndarray)
-        if self.form is not None:
-            return _is_small(self.form)
-        return (self.rest is None or self.rest.known) and all(map(_is_small, self.conditions))
-
-    def uniform(self):
-        """The one number that all programs see, where it is known; else None."""
-        if self.shape == () and self.known:
-            data = self.data
-            if (data == data.flat[0]).all() or data.size == 1:
-                return data.flat[0].item()
-        return None
-
-    def array(self):
-        """The array in the type's own dtype, for JAX."""
-        return jnp.asarray(self.data).astype(canonical(self._type))
-
-    def filled(self):
-        """The array with the block's axes in their full size."""
-        data = self.array()
-        return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
-
-    def __bool__(self):
-        value = self.uniform()
-        if value is None:
-            raise TypeError(
-                "a value that differs between programs, or is traced, is asked for its truth in plain Python"
-            )
-        return bool(value)
-
-    def __index__(self):
-        value = self.uniform()
-        if value is None or not self._type.is_int():
-            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
-        return int(value)
-
-    __int__ = __index__
-
-    def __float__(self):
-        value = self.uniform()
-        if value is None:
-            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
-        return float(value)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self):
-        return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
-
-    def __getitem__(self, index):
-        index = index if isinstance(index, tuple) else (index,)
-        shape, strides, at = [], [], 0
-        axes = [slice(None)] * LEAD
-        for item in index:
-            if item is None:
-                shape.append(1)
-                strides.append(0)
-                axes.append(None)
-            elif item == slice(None) and at < len(self.shape):
-                shape.append(self.shape[at])
-                strides.append(at)
-                axes.append(slice(None))
-                at += 1
-            else:
-                raise TypeError("blocks are indexed with : and None only, each axis once (tl.gather takes elements)")
-        if at != len(self.shape):
-            raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
-
-        def moved(form):
-            return form.reshaped(
-                shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
-            )
-
-        return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
-
-    def rearranged(self, shape, on_form, on_data):
-        """The same numbers at other places of a block: by their forms where they have them."""
-        if self.form is not None and on_form is not None:
-            return Tensor(None, self._type, shape, form=on_form(self.form))
-        if self.conditions is not None and on_form is not None:
-            wide = [_as_block(f, self.shape) for f in self.conditions]
-            rest = None if self.rest is None else self.rest.rearranged(shape, on_form, on_data)
-            return Tensor(None, self._type, shape, conditions=tuple(on_form(f) for f in wide), rest=rest)
-        data = self.data
-        missing = LEAD + len(self.shape) - data.ndim
-        if missing:
-            data = data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:])
-        return Tensor(on_data(data), self._type, shape)
-
-
-def _as_block(form, shape):
-    """A form with as many axes as a block."""
-    missing = len(shape) - len(form.shape)
-    return form.reshaped(shape, (0,) * missing + form.strides)
-
-
-def _size(form):
-    return form.base.size * int(np.prod([n for n, s in zip(form.shape, form.strides, strict=True) if s], dtype=int))
-
-
-def _is_small(form):
-    return form.concrete and _size(form) <= KNOWN_LIMIT
-
-
-def _aligned(data, rank):
-    """An array whose block has `rank` axes."""
-    missing = LEAD + rank - data.ndim
-    return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
-
-
-def _pair(op, a, b):
-    rank = max(a.ndim, b.ndim) - LEAD
-    return op(_aligned(a, rank), _aligned(b, rank))
+from fnjax.triton._tensor import KNOWN_LIMIT, Tensor, aligned, as_block, canonical, is_small
 
 
 def of_form(form, kind):
@@ -181,7 +19,7 @@ def of_form(form, kind):
     low, high = form.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
     if limits is None or low < limits.min or high > limits.max:
-        return Tensor(form.array(np if _is_small(form) else jnp).astype(kind.array), kind, form.shape)
+        return Tensor(form.array(np if is_small(form) else jnp).astype(kind.array), kind, form.shape)
     return Tensor(None, kind, form.shape, form=form)
 
 
@@ -190,7 +28,7 @@ def of_data(data, kind, shape):
     if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
         if data.dtype != kind.array:
             data = data.astype(kind.array)
-        form = recognise(_aligned(data, len(shape)), shape)
+        form = recognise(aligned(data, len(shape)), shape)
         if form is not None:
             return Tensor(data, kind, shape, form=form)
     return Tensor(data, kind, shape)
@@ -239,7 +77,7 @@ def compute(function, kind, *tensors, result=None):
     """`function` of NumPy or JAX arrays of one type, elementwise: known numbers stay known while they are few."""
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     known = all(t.known for t in tensors)
-    arrays = [_aligned(t.data if known else t.array(), len(shape)) for t in tensors]
+    arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
     if known and int(np.prod(np.broadcast_shapes(*(a.shape for a in arrays)), dtype=int)) > KNOWN_LIMIT:
         known = False
         arrays = [jnp.asarray(a).astype(canonical(t.dtype)) for a, t in zip(arrays, tensors, strict=True)]
@@ -472,10 +310,10 @@ def broadcast(value, shape):
     if np.broadcast_shapes(value.shape, shape) != shape:
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
     if value.form is not None:
-        return Tensor(None, value.dtype, shape, form=_as_block(value.form, shape))
+        return Tensor(None, value.dtype, shape, form=as_block(value.form, shape))
     if value.conditions is not None:
         return Tensor(None, value.dtype, shape, conditions=value.conditions, rest=value.rest)
-    return Tensor(_aligned(value.data, len(shape)), value.dtype, shape)
+    return Tensor(aligned(value.data, len(shape)), value.dtype, shape)
 
 
 def unary(function, value, kinds="f"):

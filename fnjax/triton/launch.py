@@ -11,12 +11,18 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
+from fnjax.triton._checker import Check
+from fnjax.triton._choice import run
+from fnjax.triton._drawing import Draw
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import pointer_to
+from fnjax.triton._original import OPTIONS as COMPILED
+from fnjax.triton._original import call as call_original
 from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
-from fnjax.triton._state import KernelError, NeedsSequence, State, entered, is_running
+from fnjax.triton._state import KernelError, NeedsSequence, State, entered, instead, is_running
 from fnjax.triton._values import Tensor, as_tensor
+from fnjax.triton._waits import Marks
 
 # Options of Triton's compiler: how fast, not what.
 OPTIONS = {
@@ -57,11 +63,21 @@ class Kernel:
         """Names of the parameters."""
         return list(self.source.parameters)
 
+    @property
+    def check(self):
+        """Run a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
+        return Check(self)
+
+    @property
+    def draw(self):
+        """Draw which program reads and writes which element: `kernel.draw[grid](*args, **meta)`."""
+        return Draw(self)
+
     __name__ = property(lambda self: self.source.name)
 
 
 class JITFunction(Kernel):
-    """A function under `@triton.jit`: launched as kernel[grid](...), or called by another one."""
+    """A function under `@triton.jit`: launched as `kernel[grid](...)`, or called by another one."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -103,10 +119,10 @@ class JITFunction(Kernel):
     def run(self, *args, grid, warmup=False, **named):
         """Launch."""
         given = self.bind(args, named)
-        return _launch(self.source, grid, given)
+        return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
 
-def _launch(source, grid, given):
+def _launch(source, grid, given, options):
     name = source.name
     missing = [p for p in source.parameters if p not in given]
     if missing:
@@ -115,35 +131,107 @@ def _launch(source, grid, given):
         given[parameter] = _checked(name, parameter, given[parameter], parameter in source.constants)
     sizes = grid_of(name, grid, given)
     arrays: list = []
-    names: dict = {}
+    traced: list = []
+    parameters: dict = {}
     seen: dict[int, int] = {}
     for parameter in source.parameters:
         value = given[parameter]
         if parameter in source.constants or value is None or not _is_array(value):
-            names[parameter] = as_tensor(value) if _is_number(value) and parameter not in source.constants else value
+            parameters[parameter] = "value", value
         elif np.ndim(value) == 0 and parameter not in source.pointed:
-            kind = types.type_of_array(value.dtype)
-            names[parameter] = Tensor(jnp.asarray(value).reshape((1,) * LEAD), kind, ())
+            _refuse_dtype(source, parameter, value)
+            parameters[parameter] = "traced", len(traced)
+            traced.append(jnp.asarray(value))
         else:
             if id(value) not in seen:
+                _refuse_dtype(source, parameter, value)
                 seen[id(value)] = len(arrays)
                 arrays.append(value)
-            names[parameter] = pointer_to(seen[id(value)], types.type_of_array(value.dtype))
+            parameters[parameter] = "array", seen[id(value)]
     outs = [(p, seen[id(given[p])]) for p in source.stored if _is_array(given[p]) and id(given[p]) in seen]
-    flat = [jnp.asarray(a).reshape(-1) for a in arrays]
-    try:
-        flat = _at_once(source, sizes, names, flat)
-    except NeedsSequence:
-        flat = _in_sequence(source, sizes, names, flat)
-    results = tuple(flat[i].reshape(np.shape(arrays[i])) for _, i in outs)
+    stored = tuple(sorted({i for _, i in outs}))
+    parameters = {p: (k, v + len(arrays) if k == "traced" else v) for p, (k, v) in parameters.items()}
+    launch = Launch(source, sizes, parameters, len(arrays), stored, options)
+    how = instead()
+    if how is None:
+        flat = run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
+    else:
+        flat = how(launch, arrays, traced)
+    results = tuple(flat[stored.index(i)].reshape(np.shape(arrays[i])) for _, i in outs)
     results = results if len(outs) == len(source.stored) else _with_none(source, given, outs, results)
     return results[0] if len(results) == 1 else results
+
+
+class Launch:
+    """A launch without its arrays.
+
+    Attributes:
+        source: the kernel's.
+        grid: three sizes.
+        parameters: for each ("array", its operand), ("traced", its operand) or ("value", that itself).
+        arrays: how many operands are arrays: flat, and the first; the others are traced numbers.
+        stored: the operands that are stored to.
+        options: of Triton's compiler, as pairs.
+    """
+
+    def __init__(self, source, grid, parameters, arrays, stored, options):
+        self.source, self.grid, self.parameters = source, grid, parameters
+        self.arrays, self.stored, self.options = arrays, stored, options
+        values = tuple((p, kind, type(v), repr(v) if _is_number(v) else v) for p, (kind, v) in parameters.items())
+        self._key = source, grid, values, arrays, stored, options
+
+    name = property(lambda self: self.source.name)
+
+    def __eq__(self, other):
+        return isinstance(other, Launch) and self._key == other._key
+
+    def __hash__(self):
+        return hash(self._key[:2])
+
+    def __repr__(self):
+        return f"{self.name}[{', '.join(map(str, self.grid))}]"
+
+    def translated(self, *operands):
+        """What is stored, by JAX's operations."""
+        names = self.named(operands)
+        flat = list(operands[: self.arrays])
+        try:
+            flat = _at_once(self.source, self.grid, names, flat)
+        except NeedsSequence:
+            flat = _in_sequence(self.source, self.grid, names, flat)
+        return [flat[i] for i in self.stored]
+
+    def named(self, operands):
+        """The parameters' values, as the body of the kernel finds them."""
+        names: dict = {}
+        for parameter, (kind, value) in self.parameters.items():
+            if kind == "array":
+                names[parameter] = pointer_to(value, types.type_of_array(operands[value].dtype))
+            elif kind == "traced":
+                x = operands[value]
+                names[parameter] = Tensor(x.reshape((1,) * LEAD), types.type_of_array(x.dtype), ())
+            else:
+                plain_ = parameter in self.source.constants or not _is_number(value)
+                names[parameter] = value if plain_ else as_tensor(value)
+        return names
+
+    def original(self, *operands):
+        """The same by the kernel itself, on a GPU."""
+        return call_original(self, operands)
 
 
 def _with_none(source, given, outs, results):
     """Parameters that are stored to in some branch, and None in this launch, give None."""
     found = dict(zip((p for p, _ in outs), results, strict=True))
     return tuple(found.get(p) for p in source.stored)
+
+
+def _refuse_dtype(source, parameter, array):
+    try:
+        types.type_of_array(array.dtype)
+    except TypeError as error:
+        text = f"kernel {source.name}, parameter {parameter}: {error}: convert the array with .astype(...)"
+        raise KernelError(text) from None
 
 
 def _is_array(value):
@@ -197,6 +285,7 @@ def _at_once(source, sizes, names, flat):
 def _in_sequence(source, sizes, names, flat):
     """Program after program, in the order of Triton's interpreter: the last axis of the grid runs fastest."""
     written: set[int] = set()
+    marks = Marks(source.name, len(flat))
 
     def program(k, memory):
         rest, programs = k, []
@@ -204,12 +293,14 @@ def _in_sequence(source, sizes, names, flat):
             programs.insert(0, rest % size)
             rest = rest // size
         with entered(State(sizes, True, programs)) as state:
-            state.buffers = list(memory)
+            state.buffers, state.marks = list(memory), marks
             call(source, names)
             written.update(state.written)
             return tuple(state.buffers)
 
-    return list(lax.fori_loop(0, math.prod(sizes), program, tuple(flat)))
+    *flat, mark = lax.fori_loop(0, math.prod(sizes), program, (*flat, jnp.zeros(2, jnp.int32)))
+    marks.refuse(mark, sizes)
+    return flat
 
 
 def jit(fn=None, **options):

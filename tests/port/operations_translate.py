@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import libcst as cst
 import numpy as np
 
-from fnjax.port.operations import Absent, Context, Operation, Problem, code, find, support
-from fnjax.port.operations.distributions import HOME, arguments, parameters
+from fnjax.port.torch import Absent, Context, Operation, Problem, code, find, support
+from fnjax.port.torch.distributions import HOME, arguments, parameters
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}

@@ -56,6 +56,31 @@ def test_a_wrong_port_is_found(port, tmp_path):
     assert found["shared"]["gradient 0"] > 0.1
 
 
+SLICED = """\
+import torch
+import torch.distributed as dist
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, rank, world_size):
+        parts = [torch.empty_like(x) for _ in range(world_size)]
+        dist.all_gather(parts, x)
+        ctx.rank, ctx.size = rank, x.shape[0]
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[ctx.size * ctx.rank : ctx.size * (ctx.rank + 1)], None, None
+"""
+
+
+def test_a_rank_that_the_caller_passes_cuts_a_part_of_one_size():
+    """The caller's rank is traced, and the size of its part is not."""
+    ported = port_source(SLICED)
+    assert not [f for f in ported.findings if f.severity == "error"]
+    assert "return collectives.window(g, ctx.size * ctx.rank, ctx.size), None, None" in ported.code
+
+
 @pytest.mark.parity
 @pytest.mark.slow
 def test_the_goldens_are_pytorchs():

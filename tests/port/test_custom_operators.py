@@ -151,6 +151,23 @@ def _vmap(info, in_dims, x, k):
     return roll(x.movedim(in_dims[0], 0), k), 0
 """
 
+INFERRED = """\
+import numpy as np
+import torch
+from torch.library import Library, infer_schema
+
+lib = Library("porti", "FRAGMENT")
+
+
+def body(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.cos(x.numpy()))
+
+
+lib.define("cosine" + infer_schema(body, mutates_args=()))
+lib.impl("cosine", body, dispatch_key="CPU")
+lib._register_fake("cosine", lambda x: torch.empty_like(x))
+"""
+
 MUTATING = """\
 import torch
 
@@ -235,6 +252,15 @@ def test_an_operator_of_another_file_is_a_finding():
     assert {c.name: c.status for c in ported.classes}["portd::f"] == "partial"
 
 
+def test_a_schema_that_is_inferred(tmp_path):
+    """What serving packages write: a Library with infer_schema, impl and _register_fake."""
+    ported = module(tmp_path, "inferred", port_source(INFERRED).code)
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    np.testing.assert_allclose(jax.jit(fnjax.ops.porti.cosine)(x), np.cos(x), rtol=1e-6)
+    assert fnjax.ops.porti.cosine.schema == "(Tensor x) -> Tensor"
+    assert ported.body(x).shape == jax.eval_shape(fnjax.ops.porti.cosine, x).shape
+
+
 @pytest.mark.parity
 def test_numbers_of_decorated_operators(both):
     """Values, gradients and schemas are PyTorch's."""
@@ -269,6 +295,47 @@ def test_numbers_of_a_library(both):
         theirs(tx).sum().backward()
         np.testing.assert_allclose(jax.jit(jax.grad(lambda x: ours(x).sum()))(x), tx.grad.numpy(), rtol=1e-6)  # noqa: B023
     assert float(jax.grad(fnjax.ops.portl.twice)(1.0)) == 2.0
+
+
+ASKING = """\
+import torch
+from .utils import is_torch_available
+
+
+def grouped(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    out, start = torch.zeros_like(x), 0
+    for i, end in enumerate(ends.tolist()):
+        if start == end:
+            continue
+        torch.mul(x[start:end], 2.0 + i, out=out[start:end])
+        start = end
+    return out
+
+
+if is_torch_available():
+    torch.library.custom_op("porta::grouped", grouped, mutates_args=())
+    torch.library.register_fake("porta::grouped", lambda x, ends: torch.empty_like(x))
+"""
+
+
+def test_a_body_that_asks_for_numbers_keeps_its_branches(tmp_path):
+    """It runs on numbers: Python's `if` and slices stay, and under jit it is a callback with the registered shapes."""
+    ported = port_source(ASKING)
+    assert [c.status for c in ported.classes] == ["ported"]
+    assert {f.code for f in ported.findings} == {"callback"}
+    assert "        if start == end:\n            continue\n" in ported.code
+    module(tmp_path, "ported_grouped", ported.code)
+    x, ends = np.arange(8.0, dtype=np.float32).reshape(4, 2), np.array([1, 1, 4])
+    expected = x * np.array([[2], [4], [4], [4]])
+    for call in (fnjax.ops.porta.grouped, jax.jit(fnjax.ops.porta.grouped)):
+        np.testing.assert_array_equal(call(x, ends), expected)
+
+
+def test_without_shapes_such_a_body_is_a_finding():
+    """No callback can take its place under jit."""
+    (cls,) = port_source(ASKING.replace("torch.library.register_fake", "print")).classes
+    assert cls.status == "partial"
+    assert "untraced" in {f.code for f in cls.findings}
 
 
 @pytest.mark.parity

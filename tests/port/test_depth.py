@@ -3,7 +3,7 @@
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.depth import too_deep
+from fnjax.port.tree.depth import too_deep
 
 FILE = """\
 import torch

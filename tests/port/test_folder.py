@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fnjax.__main__ import main
-from fnjax.port.folder import port_files
-from fnjax.port.linking import link
+from fnjax.port.engine.folder import port_files
+from fnjax.port.source.linking import link
 
 FILES = {
     "__init__.py": "from .helpers.common import scale_\n",
@@ -209,7 +209,7 @@ def test_processes_give_what_one_gives(monkeypatch):
     text = FILES["swish.py"].replace("from pkg", "from elsewhere").replace("from .helpers", "from elsewhere")
     files = {f"f{i}.py": text for i in range(3)}
     one = port_files(files, dict.fromkeys(files, "."))
-    monkeypatch.setattr("fnjax.port.folder._WORTH", 1)
+    monkeypatch.setattr("fnjax.port.engine.folder._WORTH", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert port_files(files, dict.fromkeys(files, ".")) == one
     assert list(one) == list(files)

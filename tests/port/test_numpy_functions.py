@@ -13,7 +13,7 @@ import scipy.special
 import scipy.stats
 
 from fnjax.port import port_source
-from fnjax.port.operations import numpy_functions as table
+from fnjax.port.torch import numpy_functions as table
 from tests.port.numpy_cases import CASES
 from tests.port.test_classes import module
 

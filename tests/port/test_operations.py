@@ -10,7 +10,7 @@ import libcst as cst
 import numpy as np
 import pytest
 
-from fnjax.port.operations import TABLE, Absent, Operation, Problem, code, find
+from fnjax.port.torch import TABLE, Absent, Operation, Problem, code, find
 from tests.port.operations_cases import CASES
 from tests.port.operations_inputs import EDGES, INPUTS
 from tests.port.operations_translate import Names, Translated, dotted, respelled

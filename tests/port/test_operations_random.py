@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fnjax.port.operations import TABLE, Operation
+from fnjax.port.torch import TABLE, Operation
 from tests.port.operations_translate import Translated
 
 ARRAYS = {

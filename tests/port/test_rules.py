@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.walk import Walk
+from fnjax.port.analysis.walk import Walk
 
 HEAD = """\
 import functools

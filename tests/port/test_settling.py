@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fnjax.port import port_source, settling, walk
+from fnjax.port import port_source
+from fnjax.port.analysis import walk
+from fnjax.port.engine import settling
 from tests.port.test_classes import module
 
 FILE = """\

@@ -52,19 +52,63 @@ def test_values_and_gradients(name):
     )
 
 
+def small_case(name):
+    """The Function, and arguments for `apply` of which finite differences have few to take."""
+    cls, arrays, more, n = CASES[name]
+    small = [a[:, :9] if a.ndim == 3 else a for a in arrays]
+    return getattr(load(name), cls), (*small, *more), n
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_backward_is_the_derivative_of_forward(name, monkeypatch):
+    """The backward kernels beside JAX's derivative of the forward kernels; one wrong entry is found."""
+    function, args, _ = small_case(name)
+    check = lambda: fnjax.opcheck(function.apply, args, test_utils="test_against_forward", raise_exception=False)
+    assert not check().failures
+    right = function.backward
+
+    def slightly_wrong(ctx, *grads):
+        first, *others = right(ctx, *grads)
+        return first.at[(0,) * first.ndim].add(0.05), *others
+
+    monkeypatch.setattr(function, "backward", staticmethod(slightly_wrong))
+    assert "1 of " in str(check()["test_against_forward"])
+
+
+@pytest.mark.slow
+def test_opcheck_of_a_triton_function(monkeypatch):
+    """Every test of opcheck, without a GPU: of a Function whose kernels compute in the dtype that they are given."""
+    module = load("wrong_backward")
+    args = np.random.default_rng(0).normal(size=(3, 20)), np.random.default_rng(1).normal(size=20)
+    failed = fnjax.opcheck(module.Scale.apply, args, test_utils="test_gradcheck", raise_exception=False).failures
+    assert "input 1 ('w')" in str(failed["test_gradcheck"])
+    monkeypatch.setattr(module, "sum_kernel", Everywhere(module.sum_kernel))
+    results = fnjax.opcheck(module.Scale.apply, args, raise_exception=False)
+    assert results.failures.keys() <= {"test_leaks"}  # to JAX a body that is traced twice is a leak
+    assert not fnjax.opcheck(module.Scale.apply, args, test_utils="test_against_forward").failures
+
+
+class Everywhere:
+    """A kernel that is launched for all blocks, whatever grid is asked for."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return self.kernel[(grid[0] + 1,)]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")  # kernels compute with 32 bits
 @pytest.mark.parametrize("name", CASES)
 def test_gradcheck(name, monkeypatch):
     """The backward kernels are the derivatives of the forward kernels; gradients that are 5 % too large are not."""
-    cls, arrays, more, n = CASES[name]
-    function = getattr(load(name), cls)
-    small = [a[:, :9] if a.ndim == 3 else a for a in arrays]
+    function, args, n = small_case(name)
 
     def check():
-        call = lambda *xs: function.apply(*xs, *small[n:], *more)
+        call = lambda *xs: function.apply(*xs, *args[n:])
         how = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2, "raise_exception": False}
-        return fnjax.gradcheck(call, tuple(small[:n]), **how)
+        return fnjax.gradcheck(call, args[:n], **how)
 
     assert check()
     right = function.backward

@@ -51,8 +51,8 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
     import torch
     import torch.distributed as dist
 
-    pair = case["args"][rank], case["args"][0]
-    given = [own if mode == "own" or type(own) is int else a for own, a in zip(*pair, strict=True)]
+    pairs = zip(case["args"][rank], case["args"][0], strict=True)
+    given = [own if mode == "own" or type(own) is int else a for own, a in pairs]
 
     def called() -> tuple[list[Any], list[Any]]:
         leaves: dict[int, Any] = {

@@ -23,6 +23,7 @@ from fnjax.port.verify import taking
 from fnjax.port.verify.calls import NAMES, Array, Call, drawn, recipe_of
 from fnjax.port.verify.hints import Hints, hints, sizes
 from fnjax.port.verify.lines import Lines
+from fnjax.port.verify.operators import Operator, original_operator, ported_operator
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED, PROVED, REMEDY, Verdict
 from fnjax.port.verify.searching import Search, repeats
 from fnjax.port.verify.shrinking import shrink
@@ -99,6 +100,8 @@ def prove(job: Job, report: Report) -> Verdict:
         job: the class.
         report: is told what is being done.
     """
+    if "::" in job.name:
+        return _prove_operator(job, report)
     try:
         theirs = original(job)
         if not (isinstance(theirs, type) and issubclass(theirs, torch.autograd.Function)):
@@ -118,6 +121,22 @@ def prove(job: Job, report: Report) -> Verdict:
     return Proof(job, theirs, ours, report).run()
 
 
+def _prove_operator(job: Job, report: Report) -> Verdict:
+    """The same for a custom operator."""
+    try:
+        theirs = original_operator(Path(job.path), job.text, job.name)
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
+        return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
+    try:
+        load(job.port)
+        ours = ported_operator(job.name)
+    except ImportError as e:
+        return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
+        return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
+    return Proof(job, theirs, ours, report).run()
+
+
 class Proof:
     """One class, its search and its comparisons."""
 
@@ -128,6 +147,8 @@ class Proof:
         self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
         self.trying.skipped = set(job.skipped)
         self.tree = ast.parse(job.text)
+        if isinstance(theirs, Operator):
+            self.tree, self.trying.argnums = theirs.entered(self.tree), theirs.argnums
         self.hints: list[Hints] = hints(self.tree, job.name)
         self.agreed = self.rounded = 0
         self.ran: set[tuple[str, int]] = set()

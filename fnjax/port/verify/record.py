@@ -62,7 +62,8 @@ class Verdict:
         if self.status == PROVED:
             return f"{head}: {self.calls} call{'s agree' if self.calls != 1 else ' agrees'}, {self._lines()}{notes}"
         shown = "".join(f"\n  {s}" for s in self.shown)
-        call = f"\n  {self.name}.apply({self.call})\n  fnjax compare {place} --class {self.name} {self.options()}"
+        called = f"torch.ops.{self.name.replace('::', '.')}" if "::" in self.name else f"{self.name}.apply"
+        call = f"\n  {called}({self.call})\n  fnjax compare {place} --class {self.name} {self.options()}"
         return f"{head}: {self.reason}{notes}{shown}{call if self.call else ''}"
 
     def _lines(self) -> str:

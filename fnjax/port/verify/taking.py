@@ -86,6 +86,20 @@ class Part(types.ModuleType):
         for i in sorted(wanted):
             self._execute(i, asked)
 
+    def run(self) -> None:
+        """Execute all statements in the order of the file, those that only call something among them.
+
+        What stands behind a question such as `is_torch_available()` is executed, whoever could answer it.
+        """
+        asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
+        inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
+        self.statements = [s for part in inner for s in part]
+        self.names = [set(bound(s)) for s in self.statements]
+        self.take(name for names in self.names for name in names if name != "*")
+        for i, names in enumerate(self.names):
+            if not names:
+                self._execute(i, set())
+
     def _execute(self, index: int, asked: set[str]) -> None:
         statement = self.statements[index]
         if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,12 +74,16 @@ class Trying:
         lines: of the class.
         draws: whether it draws random numbers.
         report: is told each call before it is made.
+
+    Attributes:
+        argnums: which arguments are differentiated, whatever a call says; None for what it says.
     """
 
     def __init__(
         self, original: Any, comparing: Comparing, lines: Lines, draws: bool, report: Callable[..., None]
     ) -> None:
         self.original, self.comparing, self.lines, self.draws, self.report = original, comparing, lines, draws, report
+        self.argnums: tuple[int, ...] | None = None
         self.count = 0
         self.undetermined = False
         self.determined: set[str] = set()  # for what recipes that is known
@@ -88,6 +92,8 @@ class Trying:
 
     def __call__(self, call: Call, second: bool = True) -> Tried:
         """Try a call."""
+        if self.argnums is not None:
+            call = replace(call, argnums=self.argnums)
         name = f"{call.recipe or call.args!r} {call.argnums} {call.seed}"
         if name in self.skipped:
             return Tried(call, "it ended the process", (0.0,), frozenset())

@@ -108,6 +108,7 @@ class _Run:
         self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         # A class is tried on the CPU, where it ends nobody else's work.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        environment.setdefault("TRITON_INTERPRET", "1")
         environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
         environment["XLA_FLAGS"] = " ".join([_QUICK, os.environ.get("XLA_FLAGS", "")])
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib.util
 import json
 import os
 import sys
@@ -31,6 +32,11 @@ def main() -> None:
         _limit_memory(memory)
         warnings.simplefilter("ignore")
         _warm_up()
+        if "triton" in given["text"] and importlib.util.find_spec("triton"):
+            from fnjax.port.compare.interpreter import prepare_interpreter
+
+            prepare_interpreter()
+            given["second"] = False  # PyTorch's graph ends at a launch
         _say(out, "ready")
         verdict = prove(Job(**given), lambda event, **more: _say(out, event, **more))
         _say(out, "verdict", verdict=asdict(verdict))

@@ -16,6 +16,7 @@ from fnjax.triton import _values as values
 from fnjax.triton._blocks import advance, load_block, make_block_ptr, make_tensor_descriptor, store_block
 from fnjax.triton._forms import LEAD, Form, Sym
 from fnjax.triton._loops import Range
+from fnjax.triton._products import dot
 from fnjax.triton._reduce import (
     argmax,
     argmin,
@@ -86,6 +87,8 @@ const = pointer_type
 def program_id(axis, _builder=None):
     """The number of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
+    if state.watch is not None:
+        return _as_tensor(state.programs[axis], int32)
     if state.in_sequence:
         size = state.grid[axis]
         count = Sym(state.programs[axis], 0, size - 1)
@@ -163,7 +166,7 @@ def load(
     """What is at an address; where the mask does not hold, `other`."""
     if hasattr(pointer, "block_shape"):
         return load_block(pointer, boundary_check, padding_option)
-    return memory.load(_pointer(pointer, "tl.load"), mask, other)
+    return memory.load(_pointer(pointer, "tl.load"), mask, other, bool(volatile))
 
 
 def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
@@ -181,7 +184,7 @@ def _pointer(given, what):
 
 def _atomic(name):
     def operate(pointer, val, mask=None, sem=None, scope=None):
-        return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask)
+        return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask, sem)
 
     operate.__name__ = f"atomic_{name}"
     return operate
@@ -194,7 +197,7 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 
 def atomic_cas(pointer, cmp, val, sem=None, scope=None):
     """Write where what is there equals `cmp`; what was there comes back."""
-    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val)
+    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
 
 
 # -------------------------------------------------------------------------------------------------- elementwise
@@ -309,70 +312,6 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     height = minimum(size_i - first, size_g)
     ij = ij % size_gj
     return first + ij % height, ij // height
-
-
-# ----------------------------------------------------------------------------------------------------- products
-
-
-def dot(
-    input,
-    other,
-    acc=None,
-    input_precision=None,
-    allow_tf32=None,
-    max_num_imprecise_acc=None,
-    out_dtype=float32,
-    trans_a=False,
-    trans_b=False,
-):
-    """The matrix product of two blocks, summed in float32 (whole numbers in int32), plus `acc`."""
-    a, b = (trans(x) if t else x for x, t in ((input, trans_a), (other, trans_b)))
-    if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
-        raise TypeError(f"tl.dot takes two blocks of one type, not {a.dtype} and {b.dtype}: convert one with .to()")
-    if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[-1] != b.shape[-2]:
-        raise TypeError(f"tl.dot of blocks of shape {a.shape} and {b.shape}")
-    summed = int32 if a.dtype.is_int() else float64 if a.dtype == float64 else float32
-    wide = summed if a.dtype.is_int() or a.dtype.is_fp8() else a.dtype
-    x, y = a.array().astype(values.canonical(wide)), b.array().astype(values.canonical(wide))
-    x, y = _ranked(x, a.shape), _ranked(y, b.shape)
-    batch = a.ndim - 2
-    lead = x.shape[:LEAD]
-    both = [d for d in builtins.range(LEAD) if x.shape[d] == y.shape[d] != 1]
-    x = x.reshape([x.shape[d] for d in builtins.range(x.ndim) if d >= LEAD or x.shape[d] > 1])
-    only_x = [d for d in builtins.range(LEAD) if lead[d] > 1 and d not in both]
-    only_y = [d for d in builtins.range(LEAD) if y.shape[d] > 1 and d not in both]
-    y_lead = [d for d in builtins.range(LEAD) if y.shape[d] > 1]
-    y = y.reshape([y.shape[d] for d in builtins.range(y.ndim) if d >= LEAD or y.shape[d] > 1])
-    x_lead = [d for d in builtins.range(LEAD) if lead[d] > 1]
-    nx, ny = len(x_lead), len(y_lead)
-    contract = ((nx + batch + 1,), (ny + batch,))
-    batched = (
-        (*(x_lead.index(d) for d in both), *builtins.range(nx, nx + batch)),
-        (*(y_lead.index(d) for d in both), *builtins.range(ny, ny + batch)),
-    )
-    found = lax.dot_general(
-        x, y, (contract, batched), precision="highest", preferred_element_type=values.canonical(summed)
-    )
-    # Now: both, batch, only_x, m, only_y, n.
-    order = {("lead", d): i for i, d in enumerate(both)}
-    at = len(both) + batch
-    order |= {("lead", d): at + i for i, d in enumerate(only_x)}
-    m = at + len(only_x)
-    order |= {("lead", d): m + 1 + i for i, d in enumerate(only_y)}
-    leads = [d for d in builtins.range(LEAD) if ("lead", d) in order]
-    found = found.transpose([*(order["lead", d] for d in leads), *builtins.range(len(both), at), m, found.ndim - 1])
-    shape = (*a.shape[:-1], b.shape[-1])
-    sizes = [found.shape[leads.index(d)] if d in leads else 1 for d in builtins.range(LEAD)]
-    result = tensor(found.reshape(*sizes, *shape), summed, shape)
-    if acc is not None:
-        return (result if acc.dtype == summed else values.cast(result, acc.dtype)) + acc
-    out = _as_type(out_dtype)
-    return values.cast(result, out) if out in (float16, bfloat16) else result
-
-
-def _ranked(data, shape):
-    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
-    return jnp.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
 
 
 # ------------------------------------------------------------------------------------------------ random numbers

@@ -25,13 +25,15 @@ CALLS = {
     "CrossEntropy": ((6, 5), "target", GROUP),
     "Broadcast": ((4, 6),),
     "Contrast": ((4, 6),),
+    "Norm": ((3, 4), GROUP),
+    "Halo": ((3, 4), GROUP),
     "CompReduce": ((2, 3),),
     "ReduceView": ((2, 3), GROUP),
     "LoopOver": ((2, 3), (3,), GROUP),
     "AllGatherIntoViews": ((2, 3), GROUP),
-    "SumOfSquares": ((2, 3), GROUP),
     "Grouped": ((2, 3), 2),
     "OwnPart": ((2, 3), "rank", 4),
+    "SumExp": ((2, 3), GROUP),
     "RingScores": ((4, 3, 4), (4, 3, 4), 2, 2, 3, GROUP),
 }
 

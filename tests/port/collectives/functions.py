@@ -33,6 +33,12 @@ def _whole(x, group, dim):
     return torch.cat(parts, dim=dim)
 
 
+def _each(x, group):
+    parts = [torch.empty_like(x) for _ in range(group.size())]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return parts
+
+
 class Copy(torch.autograd.Function):
     """f."""
 
@@ -280,6 +286,50 @@ class Contrast(torch.autograd.Function):
         return grads[dist.get_rank()]
 
 
+class Norm(torch.autograd.Function):
+    """Of what all processes have; backward multiplies a sum over them with what was saved."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        square = (x * x).sum()
+        dist.all_reduce(square, group=group)
+        norm = square.sqrt()
+        ctx.save_for_backward(x, norm)
+        ctx.group = group
+        return norm
+
+    @staticmethod
+    def backward(ctx, g):
+        x, norm = ctx.saved_tensors
+        g = g.clone()
+        dist.all_reduce(g, group=ctx.group)
+        return g * x / norm, None
+
+
+class Halo(torch.autograd.Function):
+    """A row of either neighbour, zeros at the ends."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        first, last = _each(x[:1], group), _each(x[-1:], group)
+        above = last[rank - 1] if rank > 0 else torch.zeros_like(x[:1])
+        below = first[rank + 1] if rank < size - 1 else torch.zeros_like(x[:1])
+        return torch.cat([above, x, below])
+
+    @staticmethod
+    def backward(ctx, g):
+        rank, size = dist.get_rank(ctx.group), dist.get_world_size(ctx.group)
+        first, last = _each(g[:1], ctx.group), _each(g[-1:], ctx.group)
+        grad = g[1:-1].clone()
+        if rank > 0:
+            grad[:1] += last[rank - 1]
+        if rank < size - 1:
+            grad[-1:] += first[rank + 1]
+        return grad, None
+
+
 class CompReduce(torch.autograd.Function):
     """Each part reduced to its own process, in a comprehension."""
 
@@ -350,26 +400,6 @@ class AllGatherIntoViews(torch.autograd.Function):
     def backward(ctx, g):
         dist.all_reduce(g, group=ctx.group)
         return g[dist.get_rank(ctx.group)], None
-
-
-class SumOfSquares(torch.autograd.Function):
-    """Summed in both directions, with the input saved."""
-
-    @staticmethod
-    def forward(ctx, x, group=None):
-        ctx.save_for_backward(x)
-        ctx.group = group
-        s = (x * x).sum()
-        dist.all_reduce(s, group=group)
-        return s.sqrt()
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        s = (x * x).sum()
-        dist.all_reduce(s, group=ctx.group)
-        dist.all_reduce(g, group=ctx.group)
-        return g * x / s.sqrt(), None
 
 
 class Grouped(torch.autograd.Function):
@@ -471,3 +501,23 @@ class RingScores(torch.autograd.Function):
             src = (rank - 1 - i) % n
             grad_q += torch.matmul(grad_output[:, :, src * ctx.sub_seq : (src + 1) * ctx.sub_seq], sub_k)
         return grad_q, grad_k, None, None, None, None
+
+
+class SumExp(torch.autograd.Function):
+    """Summed in both directions, with what is made of the input saved."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        e = x.exp()
+        s = e.sum(-1)
+        dist.all_reduce(s, group=group)
+        ctx.save_for_backward(e, s)
+        ctx.group = group
+        return s.log()
+
+    @staticmethod
+    def backward(ctx, g):
+        e, s = ctx.saved_tensors
+        g = g.clone()
+        dist.all_reduce(g, group=ctx.group)
+        return (g / s).unsqueeze(-1) * e, None

@@ -1,0 +1,266 @@
+"""backward beside JAX's own derivative of forward, as if there were no backward."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._call.arguments import take_arguments
+from fnjax._call.forward import call_forward
+from fnjax._call.outputs import take_outputs
+from fnjax._check.jacobian import Array
+from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
+from fnjax._check.report import PAGE, failure
+from fnjax._class.definition import Reader
+from fnjax._class.function import Function
+from fnjax._errors import ArgumentError, FnjaxError, message
+from fnjax._jax.programs import walk_equations
+from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
+
+DRAWS = 2  # of random cotangents
+# By the size of the narrowest numbers that are computed with: relative to an entry, and to the largest of its gradient.
+TOLERANCES = {8: (1e-7, 1e-9), 4: (1e-4, 1e-5), 2: (5e-2, 1e-2), 1: (2e-1, 1e-1)}
+
+
+class Gradient(NamedTuple):
+    """The gradient of one input, by backward and by JAX.
+
+    Attributes:
+        name: how messages call the input.
+        largest: the largest difference.
+        allowed: the tolerance where that is.
+        place: its index.
+        got: what backward gives there.
+        expected: what JAX gives.
+        wrong: how many entries miss their tolerance.
+        size: how many there are.
+        box: the indices between which those lie, from and to, for each axis.
+        hint: what may be wrong.
+    """
+
+    name: str
+    largest: float
+    allowed: float
+    place: tuple[int, ...]
+    got: Any
+    expected: Any
+    wrong: int
+    size: int
+    box: tuple[tuple[int, int], ...]
+    hint: str
+
+
+class Comparison(NamedTuple):
+    """What `compare_with_forward` found; its string is a table."""
+
+    function: str
+    gradients: list[Gradient]
+    bits: int
+
+    @property
+    def wrong(self) -> list[Gradient]:
+        """The gradients that differ."""
+        return [g for g in self.gradients if g.wrong]
+
+    def __str__(self) -> str:
+        rows = [("gradient for", "largest difference", "allowed", "at", "backward", "derivative of forward", "")]
+        for g in self.gradients:
+            numbers = (f"{g.largest:.3g}", f"{g.allowed:.3g}", str(list(g.place)), f"{g.got:.7g}", f"{g.expected:.7g}")
+            rows.append((g.name, *numbers, "DIFFERS" if g.wrong else "ok"))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        table = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*table, *(line for g in self.wrong for line in _explain(g))])
+
+
+def _explain(gradient: Gradient) -> list[str]:
+    if gradient.wrong == gradient.size > 1:
+        text = f"{gradient.name}: all {gradient.size} entries differ"
+    else:
+        box = ", ".join(f"{a}:{b}" for a, b in gradient.box)
+        text = f"{gradient.name}: {gradient.wrong} of {gradient.size} entries differ, all within [{box}]"
+    return [text + (f"; {gradient.hint}" if gradient.hint else "")]
+
+
+def check_against_forward(
+    func: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], chosen: Sequence[int], **how: Any
+) -> None:
+    """Raise unless backward gives JAX's derivative of forward.
+
+    Raises:
+        GradcheckError: they differ, or forward has no derivative.
+    """
+    found = compare_with_forward(func, inputs, kwargs, chosen, **how)
+    if found.wrong:
+        raise failure(
+            f"{found.function}.backward is not the derivative of {found.function}.forward\n{found}",
+            expected=f"JAX's own derivative of forward, to the rounding of {found.bits}-bit numbers",
+            fix="mend backward where they differ; of one that is meant to be another gradient (straight-through, "
+            "clipping) this check can say nothing",
+        )
+
+
+def compare_with_forward(
+    func: Callable[..., Any],
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    chosen: Sequence[int],
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Compare what backward gives for random cotangents with what JAX's derivative of forward gives.
+
+    Args:
+        func: the `apply` of a Function.
+        inputs: its positional arguments.
+        kwargs: its keyword arguments.
+        chosen: the positions of the inputs to differentiate.
+        atol: absolute tolerance; else a part of the largest entry of a gradient.
+        rtol: relative tolerance.
+        seed: seeds the cotangents.
+
+    Raises:
+        ArgumentError: `func` is no `apply`.
+        GradcheckError: JAX cannot differentiate forward, or it gives other values each time.
+    """
+    owner = getattr(func, "__self__", None)
+    if not (isinstance(owner, type) and issubclass(owner, Function)):
+        raise ArgumentError(
+            message(
+                "what is compared with the derivative of forward is the apply of a Function",
+                PAGE,
+                got=f"{func!r:.80}",
+                fix="pass F.apply of the class itself",
+            )
+        )
+    name = owner.__name__
+    whole, plain = (
+        _with_names(functools.partial(f, **kwargs), func, len(inputs)) for f in (func, _without_backward(owner))
+    )
+    by_hand = Problem(whole, inputs, chosen)
+    try:
+        by_jax = Problem(plain, inputs, chosen)
+        pulled = [by_jax.pull_random(seed, draw)[1] for draw in range(DRAWS)]
+    except FnjaxError:
+        raise
+    except Exception as e:
+        first = str(e).strip().splitlines()[0] if str(e).strip() else ""
+        raise failure(
+            f"JAX cannot differentiate {name}.forward, so that there is nothing to compare its backward with",
+            got=f"{type(e).__name__}: {first}",
+            fix="gradcheck compares backward with finite differences, which works for every forward",
+        ) from e
+    _refuse_chance(by_hand, by_jax, name)
+    bits = _narrowest(by_hand, by_jax)
+    gradients = []
+    for x in by_hand.inputs:
+        pairs = [(_whole(by_hand.pull_random(seed, draw)[1], x), _whole(pulled[draw], x)) for draw in range(DRAWS)]
+        gradients.append(max((_compare(x, *pair, bits // 8, atol, rtol) for pair in pairs), key=_how_wrong))
+    return Comparison(name, gradients, bits)
+
+
+def _without_backward(owner: type[Function]) -> Callable[..., Any]:
+    """Forward as a function that JAX differentiates by itself; its ctx is that of an apply that is differentiated."""
+    definition = Reader(owner, Function).read()
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        arguments, operands = take_arguments(definition, args, kwargs)
+        needs = [d and is_tracer(x) for d, x in zip(arguments.differentiable, operands, strict=True)]
+        ctx = definition.make_ctx(arguments.needs(needs), operands)
+        returned = call_forward(definition, ctx, arguments.fill(operands), arguments.keywords)
+        arrays, form = take_outputs(definition, returned)
+        marked = {id(x) for x in ctx.non_differentiable}
+        return form.fill([jax.lax.stop_gradient(to_tensor(x)) if id(x) in marked else to_tensor(x) for x in arrays])
+
+    return forward
+
+
+def _with_names(function: Any, func: Callable[..., Any], count: int) -> Any:
+    function.argument_names = name_arguments(func, count)
+    return function
+
+
+def _refuse_chance(by_hand: Problem, by_jax: Problem, name: str) -> None:
+    for y in by_hand.outputs:
+        for p in y.parts:
+            ours, theirs = by_hand.values_differentiated[p], by_jax.values_differentiated[p]
+            if not np.allclose(ours, theirs, 1e-3, 1e-5, equal_nan=True):
+                raise failure(
+                    f"{name}.forward gives other values for {y.name} in another run",
+                    expected=np.array2string(ours, threshold=20),
+                    got=np.array2string(theirs, threshold=20),
+                    fix="let random numbers come of a key or a seed among the arguments",
+                )
+
+
+def _narrowest(*problems: Problem) -> int:
+    """Of how many bits the narrowest floats are that the programs compute with: that far the numbers can agree."""
+    found = [problem.parts[p].dtype for problem in problems for x in problem.inputs for p in x.parts]
+    for problem in problems:
+        program = trace_inlined(problem.pull_traced, problem.types_out, problem.in_shapes)
+        whole = trace_inlined(problem.real, problem.types_in, problem.out_shapes)
+        for closed in filter(None, (program, whole)):
+            found += [v.aval.dtype for e in walk_equations(closed) for v in e.outvars if is_inexact(v.aval)]
+    return 8 * min(jnp.finfo(d).dtype.itemsize for d in found)  # type: ignore[no-untyped-call]  # NumPy's knows fewer
+
+
+def _whole(grads: Sequence[Array], x: Leaf) -> Array:
+    parts = [np.asarray(grads[p]) for p in x.parts]
+    return parts[0] + 1j * parts[1] if x.is_complex else parts[0]
+
+
+def _compare(x: Leaf, got: Array, expected: Array, size: int, atol: float | None, rtol: float | None) -> Gradient:
+    relative, of_largest = TOLERANCES[size]
+    finite = np.abs(expected[np.isfinite(expected)])
+    least = of_largest * float(finite.max(initial=0)) if atol is None else atol
+    allowed = (relative if rtol is None else rtol) * np.abs(expected) + least
+    with np.errstate(invalid="ignore"):
+        away = np.abs(got - expected)
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        away = np.where(same, 0.0, np.where(np.isnan(away), np.inf, away))
+        wrong = ~same & ~(away <= allowed)
+    if not away.size:
+        return Gradient(x.name, 0.0, 0.0, (), 0.0, 0.0, 0, 0, (), "")
+    worst = np.where(wrong, away, -1.0) if wrong.any() else away
+    place = tuple(map(int, np.unravel_index(np.argmax(worst), away.shape)))
+    where = np.nonzero(wrong)
+    box = tuple((int(axis.min()), int(axis.max()) + 1) for axis in where) if wrong.any() else ()
+    return Gradient(
+        x.name,
+        float(away[place]),
+        float(np.broadcast_to(allowed, away.shape)[place]),
+        place,
+        got[place],
+        expected[place],
+        int(wrong.sum()),
+        away.size,
+        box,
+        _guess(got, expected, wrong),
+    )
+
+
+def _how_wrong(gradient: Gradient) -> tuple[int, float]:
+    return gradient.wrong, gradient.largest
+
+
+def _guess(got: Array, expected: Array, wrong: Any) -> str:
+    """One number that explains all entries that differ."""
+    if not wrong.any():
+        return ""
+    got, expected = got[wrong], expected[wrong]
+    if not np.any(got):
+        return "backward gives zeros there"
+    if not np.any(expected):
+        return "there the derivative is zero"
+    if np.isfinite(got).all() and np.isfinite(expected).all() and np.all(expected != 0) and got.size > 1:
+        ratio = got / expected
+        middle = np.median(ratio.real)
+        if np.allclose(ratio, middle, 1e-3):
+            return f"there backward gives {middle:.4g} times what is due"
+    return ""

@@ -1,0 +1,128 @@
+"""fnjax_either: one equation for two programs of the same types, one for a GPU and one for every other platform.
+
+Which of them runs is known when JAX lowers for a platform. `jax.lax.platform_dependent` traces both at once; here the
+one for a GPU is touched only where JAX lowers for a GPU: what it needs can perhaps be imported there alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._jax.derivative import jvp_of_moving
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trees import is_inexact
+from fnjax._jax.versions import varying
+
+GPUS = ("cuda", "rocm")  # as JAX lowers for them
+
+
+class Either(Protocol):
+    """Two programs; it is compared and hashed, as JAX's caches demand."""
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """For each result the operand whose type it has."""
+
+    def everywhere(self, *operands: Any) -> Arrays:
+        """The program for all platforms but GPUs."""
+
+    def on_gpu(self, *operands: Any) -> Arrays:
+        """The program for GPUs; it need be no JAX function that can be differentiated or batched."""
+
+    def differentiated(self, *operands: Any) -> Arrays:
+        """The program that JAX differentiates, on every platform."""
+
+
+either_p = Primitive("fnjax_either")
+either_p.multiple_results = True
+
+
+def run_either(either: Either, operands: Sequence[Any]) -> Arrays:
+    """Run the program for the platform."""
+    # Inside shard_map a result varies where any operand does, also one that has its type.
+    on = frozenset().union(*(varying(jax.typeof(x)) for x in operands))
+    missing = [tuple(on - varying(jax.typeof(x))) for x in operands]
+    same = [jax.lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(operands, missing, strict=True)]
+    results: Arrays = either_p.bind(*same, either=either)
+    return results
+
+
+@functools.partial(jax.jit, static_argnames=("either",))
+def _staged(*operands: Any, either: Either) -> Any:
+    return either_p.bind(*operands, either=either)
+
+
+def _impl(*operands: Any, either: Either) -> Any:
+    on_gpu = next(iter(operands[0].devices())).platform in ("gpu", *GPUS)
+    return _staged(*operands, either=either) if on_gpu else either.everywhere(*operands)
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, either: Either) -> tuple[Arrays, Arrays]:
+    outputs, dots = jvp_of_moving(either.differentiated, primals, tangents)
+    return outputs, [
+        t if is_inexact(x) else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, t in zip(outputs, dots, strict=True)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batched:
+    """Two programs for a batch: these operands have its axis first."""
+
+    one: Either
+    which: tuple[bool, ...]
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        return self.one.outputs
+
+    def everywhere(self, *operands: Any) -> Arrays:
+        return jax.vmap(self.one.everywhere, self._axes)(*operands)
+
+    def differentiated(self, *operands: Any) -> Arrays:
+        return jax.vmap(self.one.differentiated, self._axes)(*operands)
+
+    def on_gpu(self, *operands: Any) -> Arrays:
+        """One example after the other."""
+
+        def run(examples: Sequence[Any]) -> Arrays:
+            given = iter(examples)
+            return self.one.on_gpu(*(next(given) if b else x for x, b in zip(operands, self.which, strict=True)))
+
+        batched = [x for x, b in zip(operands, self.which, strict=True) if b]
+        return jax.lax.map(run, batched)  # type: ignore[no-any-return]  # what run returns
+
+    @property
+    def _axes(self) -> list[int | None]:
+        return [0 if b else None for b in self.which]
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, either: Either) -> tuple[Any, list[int]]:
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+    which = tuple(d is not None or i in either.outputs for i, d in enumerate(dims))
+    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if b and d is None else x
+        for x, d, b in zip(moved, dims, which, strict=True)
+    ]
+    return either_p.bind(*moved, either=_Batched(either, which)), [0] * len(either.outputs)
+
+
+def _lower(name: str) -> Any:
+    return mlir.lower_fun(lambda *operands, either: getattr(either, name)(*operands), multiple_results=True)
+
+
+either_p.def_impl(_impl)
+either_p.def_abstract_eval(lambda *operands, either: [operands[i] for i in either.outputs])
+ad.primitive_jvps[either_p] = _jvp
+batching.primitive_batchers[either_p] = _batch
+mlir.register_lowering(either_p, _lower("everywhere"))
+for _platform in GPUS:
+    mlir.register_lowering(either_p, _lower("on_gpu"), platform=_platform)

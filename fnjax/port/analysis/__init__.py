@@ -1,0 +1,1 @@
+"""The walk through functions: what each value is, asked of rules, until nothing new is told."""

@@ -1,0 +1,189 @@
+"""What an expression is and becomes; what of a walk stays, and what is only supposed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import EXPRESSIONS
+from fnjax.port.analysis.terms import Sink, Statements, Term, Uncompressed, parse
+from fnjax.port.analysis.traces import Made, Trace, Traces
+from fnjax.port.analysis.variables import Around, Variables
+from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
+from fnjax.port.result import Finding
+from fnjax.port.source.records import decorators
+from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.torch.expressions import Fill
+from fnjax.port.tree.located import children
+
+if TYPE_CHECKING:
+    from fnjax.port.analysis.program import Program, Routine
+
+_CALLBACK = "this asks for numbers: under jit the body of the operator runs as a callback, with the shapes registered"
+_FIT = Fill({}, frozenset())
+_OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
+
+
+class Evaluation(Variables):
+    """The expressions of a routine, and what their walk leaves."""
+
+    def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
+        super().__init__(program, routine, state, here)
+        self.sink = Sink()
+        self.before: Statements = []  # what goes in front of the statement that is being walked
+        self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
+        self.large = False  # whether whole numbers of more than 32 bits stand beside arrays
+        self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
+        self.returns: list[Value] = []
+        self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
+        self.traces = Traces()
+
+    def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
+        """A finding at the node."""
+        if kind == "untraced" and self.routine.concrete:
+            kind, message, severity = "callback", _CALLBACK, "note"
+        finding = Finding(*self.program.source.position(node), kind, message, severity)
+        self.sink.report(finding)
+
+    def traced(self, value: Value) -> bool:
+        """Whether a value may be an array under jit whose entries are not known."""
+        return value.traced and not self.routine.concrete
+
+    def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
+        """A finding that leaves the class ported."""
+        self.report(node, kind, message, "note")
+
+    def differentiating(self) -> contextlib.AbstractContextManager[None]:
+        """What is walked here will be differentiated by jax.vjp."""
+        return self.inside(differentiated=True)
+
+    @property
+    def derived(self) -> bool:
+        """Whether JAX may differentiate what is walked here: backward, for second derivatives."""
+        backward = self.routine.role in {"backward", "vjp", "jvp"}
+        once = any("once_differentiable" in d for d in decorators(self.routine.node))
+        return self.here.differentiated or self.routine.derived or (backward and not once)
+
+    def constant(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """What has no history in PyTorch, as `x.item()`: where JAX differentiates, no gradient goes through it."""
+        if not self.here.differentiated:
+            return node
+        self.sink.imports.add("jax")
+        return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
+
+    @contextlib.contextmanager
+    def rehearsal(self) -> Iterator[Sink]:
+        """Nothing that is walked here leaves a trace, except in the state and in the sink that one gets."""
+        sink, self.sink = self.sink, Sink(keys=self.sink.keys)
+        before, self.before = self.before, []
+        try:
+            yield self.sink
+        finally:
+            self.sink, self.before = sink, before
+
+    @contextlib.contextmanager
+    def supposing(self) -> Iterator[Sink]:
+        """What is walked here leaves no trace at all, but in the sink that one gets."""
+        state, memo, returned = self.state, self.memo, len(self.returns)
+        self.state, self.memo = state.copy(), {}
+        try:
+            with self.rehearsal() as sink:
+                yield sink
+        finally:
+            self.state, self.memo = state, memo
+            del self.returns[returned:]
+
+    def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
+        """What a walk through statements makes; where one has begun with the same knowledge, what that has made."""
+        around, start = self.around(), self.state.copy()
+        trace = self.traces.find(key, around, start)
+        if trace is None:
+            sink, returns, saves, unset = self.sink, self.returns, self.saves, self.unset
+            self.sink, self.returns, self.saves, self.unset = Sink(keys=sink.keys), [], [*saves], set()
+            try:
+                made = walked()
+                left = self.sink, self.returns, self.saves[len(saves) :], self.unset
+            finally:
+                self.sink, self.returns, self.saves, self.unset = sink, returns, saves, unset
+            trace = Trace(around, start, made, self.state.copy(), *left)
+            self.traces.add(key, trace)
+        else:
+            self.state = trace.end.copy()
+        self.sink.add(trace.sink)
+        self.returns += trace.returns
+        self.saves += trace.saves
+        self.unset |= trace.unset
+        return trace.made and ([*trace.made[0]], trace.made[1])
+
+    def around(self) -> tuple[object, ...]:
+        """What a translation depends on, beside the state and what the routine and the file say."""
+        return self.here, self.large, self.sink.keys, self.routine.draws_often, self.routine.gives
+
+    def expr(self, node: cst.BaseExpression) -> Term:
+        """The translation and the value of an expression; once for each walk through its statement."""
+        if id(node) in self.memo:
+            return self.memo[id(node)][1]
+        for rule in EXPRESSIONS.get(type(node), ()):
+            term: Term | None = rule(self, node)
+            if term is not None:
+                break
+        else:
+            found = literal(node)
+            known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
+            term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
+        if term.value.mask == LOST:
+            raise Uncompressed
+        if isinstance(node, _OPERATORS) and term.value.is_tensor:
+            term = replace(term, value=self._of_numpy(node, term.value))
+        self.memo[id(node)] = (node, term)
+        return term
+
+    def _of_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
+        """An operator's result is an array of NumPy if its operands are; a scalar of NumPy is a copy."""
+        if isinstance(node, cst.Subscript):
+            numpy, place = self.expr(node.value).value.numpy, value.place
+            if numpy and value.rank is None and place is not None:
+                place = place.doubtful
+            return replace(value, numpy=numpy, place=self.fresh(node) if numpy and value.rank == 0 else place)
+        operands = [self.expr(n).value for n in reversed(children(node)) if isinstance(n, cst.BaseExpression)]
+        if isinstance(node, cst.Comparison):
+            operands += [self.expr(c.comparator).value for c in node.comparisons]
+        flags = {o.numpy for o in operands if o.is_tensor}
+        return replace(value, numpy=flags.pop() if len(flags) == 1 else False)
+
+    def rebuilt(self, node: Any) -> Any:
+        """The node with its expressions translated."""
+        changes: dict[str, Any] = {}
+        for f in dataclasses.fields(node):
+            value = getattr(node, f.name)
+            if f.name in {"attr", "keyword", "lpar", "rpar", "operator", "annotation"}:
+                continue
+            new = self._rebuilt_part(value)
+            if new is not value:
+                changes[f.name] = new
+        return self.fitted(node.with_changes(**changes)) if changes else node
+
+    def _rebuilt_part(self, value: Any) -> Any:
+        if isinstance(value, cst.BaseExpression):
+            return self.expr(value).node
+        if isinstance(value, cst.CSTNode):
+            return (
+                self.rebuilt(value) if not isinstance(value, (cst.BaseParenthesizableWhitespace, cst.Comma)) else value
+            )
+        if isinstance(value, (tuple, list)):
+            parts = [self._rebuilt_part(v) for v in value]
+            return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+        return value
+
+    @staticmethod
+    def fitted(node: Any) -> Any:
+        """The node with parentheses around what needs them."""
+        if isinstance(node, cst.Call):
+            return node.with_changes(func=fit(node.func))
+        leave = getattr(_FIT, f"leave_{type(node).__name__}", None)
+        return leave(node, node) if leave and not isinstance(node, (cst.Name, cst.NamedExpr, cst.Param)) else node

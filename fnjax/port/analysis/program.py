@@ -1,0 +1,363 @@
+"""The classes and functions of a file, what is known of each, and the walks through them."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value, join_values
+from fnjax.port.source.annotations import Annotation
+from fnjax.port.source.evidence import Evidence, gradients
+from fnjax.port.source.naming import Definition, Source, canonical, imported, targets
+from fnjax.port.source.records import METHODS, Class, Routine, decorators
+from fnjax.port.torch import MISSING, Operation, code, find
+from fnjax.port.tree.located import nodes
+
+GROUP = "instance:torch.distributed.ProcessGroup"
+_GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)(__\w+)?$", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b")
+FUNCTION_BASES = frozenset(
+    {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
+)
+
+
+class Program:
+    """What is known of a file."""
+
+    def __init__(self, source: Source, patterns: Callable[..., Any]) -> None:
+        self.source = source
+        self.patterns = patterns  # rewrites of several statements at once
+        self.classes: dict[str, Class] = {}
+        self.by_node: dict[cst.CSTNode, Class] = {}
+        self.kin: dict[str, list[Class]] = {}
+        self.routines: dict[cst.CSTNode, Routine] = {}
+        self.inner: dict[str, Routine] = {}  # functions inside functions
+        self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
+        self.following: dict[cst.CSTNode, str] = {}  # what registers a function, in a line behind it
+        self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
+        self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
+        self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
+        self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
+        self.orphans: list[cst.EmptyLine] = []
+        self.values: dict[str, Value] = {}
+        self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
+        self.ported: dict[str, cst.ClassDef] = {}
+        self.key_name = "key"
+        self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
+        self.unnamed: frozenset[Any] | None = None  # see passed_functions
+        self.evidence = Evidence(self.resolve)
+        self._resolving: set[str] = set()
+        declared = [n for n in nodes(source.tree) if isinstance(n, cst.Global)]
+        self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
+        for statement in source.tree.body:
+            self._collect(statement, statement, "", [])
+
+    # -------------------------------------------------------------------------------------------- classes
+
+    def _collect(
+        self, node: cst.CSTNode, top: cst.CSTNode, prefix: str, scopes: list[dict[str, list[Definition]]]
+    ) -> None:
+        """Find the classes in a statement."""
+        if isinstance(node, cst.ClassDef):
+            name = prefix + node.name.value
+            methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
+            bases = tuple(self._base(a.value, scopes, methods) for a in node.bases if a.keyword is None)
+            cls = Class(name, node, bases, methods, top)
+            cls.is_function = any(self._is_function(b) for b in bases)
+            self.classes[name] = self.by_node[node] = cls
+            for scope in scopes[-1:]:
+                scope.setdefault(node.name.value, []).append(Definition(cls=node))
+            inside: dict[str, list[Definition]] = {}
+            for statement in node.body.body:
+                self._collect(statement, top, name + ".", [*scopes, inside])
+        elif isinstance(node, cst.FunctionDef):
+            local: dict[str, list[Definition]] = {}
+            for inner in nodes(node.body):
+                if isinstance(inner, (cst.Import, cst.ImportFrom)):
+                    for bound, full in imported(inner):
+                        local.setdefault(bound, []).append(Definition(imported=full))
+            for statement in getattr(node.body, "body", ()):
+                self._collect(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
+        elif isinstance(
+            node, (cst.If, cst.Try, cst.Else, cst.With, cst.For, cst.While, cst.ExceptHandler, cst.IndentedBlock)
+        ):
+            for child in node.children:
+                self._collect(child, top, prefix, scopes)
+
+    def _base(
+        self, node: cst.BaseExpression, scopes: list[dict[str, list[Definition]]], methods: dict[str, cst.FunctionDef]
+    ) -> str:
+        """The qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
+        full = self.resolve(node, scopes)
+        known = full.startswith("file:") or self._is_function(full)
+        if known or "forward" not in methods or code(node).split(".")[-1] != "Function":
+            return full
+        forward = methods["forward"]
+        static = any(code(d.decorator) == "staticmethod" for d in forward.decorators)
+        named = [p.name.value for p in forward.params.params[:1]]
+        return "torch.autograd.Function" if static and named == ["ctx"] else full
+
+    def _is_function(self, base: str, seen: tuple[str, ...] = ()) -> bool:
+        if base in FUNCTION_BASES or base == "fnjax.Function":
+            return True
+        cls = self.classes.get(base.removeprefix("file:"))
+        return cls is not None and base not in seen and any(self._is_function(b, (*seen, base)) for b in cls.bases)
+
+    def resolve(self, node: cst.BaseExpression, scopes: Sequence[dict[str, list[Definition]]] = ()) -> str:
+        """The qualified name of a dotted expression, by the definitions alone."""
+        if isinstance(node, cst.Name):
+            for scope in reversed(scopes):
+                if node.value in scope:
+                    definition = scope[node.value][-1]
+                    return definition.imported or (
+                        f"file:{self.by_node[definition.cls].name}" if definition.cls else ""
+                    )
+            found = self.source.last(node.value)
+            if found is None:
+                return node.value if hasattr(builtins, node.value) else ""
+            if found.cls or found.function:
+                return f"file:{node.value}"
+            if found.imported:
+                return found.imported
+            key = f"resolve {node.value}"
+            if found.value is None or key in self._resolving:
+                return ""
+            self._resolving.add(key)
+            try:
+                return self.resolve(found.value)
+            finally:
+                self._resolving.discard(key)
+        if isinstance(node, cst.Attribute):
+            base = self.resolve(node.value, scopes)
+            return self.attribute(base, node.attr.value) if base else ""
+        return ""
+
+    def meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        """All that a name of the top level may stand for, whichever branch of the file has run."""
+        found: set[str] = set()
+        for definition in self.source.definitions.get(name, ()):
+            if definition.imported:
+                found.add(definition.imported)
+            elif definition.function or definition.cls:
+                found.add(f"file:{name}")
+            elif isinstance(definition.value, cst.Name) and definition.value.value not in seen:
+                found |= self.meanings(definition.value.value, seen | {name})
+            elif definition.value is not None:
+                found.add(self.resolve(definition.value) or "?")
+        return found
+
+    def ancestors(self, cls: Class) -> Iterator[Class]:
+        """The class and its bases in the file, in the order of lookup."""
+        seen = []
+        waiting = [cls]
+        while waiting:
+            first = waiting.pop(0)
+            if first in seen:
+                continue
+            seen.append(first)
+            yield first
+            waiting += [c for b in first.bases if (c := self.classes.get(b.removeprefix("file:")))]
+
+    def derived(self, cls: Class) -> list[Class]:
+        """The class and those of the file that derive from it."""
+        return [c for c in self.classes.values() if cls in self.families[c.name]]
+
+    @functools.cached_property
+    def families(self) -> dict[str, list[Class]]:
+        """Each class with its bases in the file."""
+        return {name: list(self.ancestors(cls)) for name, cls in self.classes.items()}
+
+    def related(self, owner: Class) -> list[Class]:
+        """The class, those of the file that derive from it, and its bases."""
+        if owner.name not in self.kin:
+            of = self.families
+            found = [c for c in self.classes.values() if owner in of[c.name] or c in of[owner.name]]
+            self.kin[owner.name] = found
+        return self.kin[owner.name]
+
+    def method(self, cls: Class, name: str) -> Routine | None:
+        """A method of a class or of its bases in the file."""
+        for c in self.ancestors(cls):
+            if name in c.methods:
+                return self.routine(c.methods[name], f"{c.name}.{name}", c)
+        return None
+
+    def defined_below(self, base: str, name: str) -> list[Routine]:
+        """The methods of this name that classes derived from one of the file define."""
+        owner = self.classes.get(base.removeprefix("file:"))
+        derived = self.derived(owner) if owner is not None else []
+        return [self.routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
+
+    def differentiated(self, routine: Routine, always: bool = False) -> set[int]:
+        """The inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
+        if routine.role != "forward" or routine.owner is None:
+            return set()
+        backward = self.method(routine.owner, "backward")
+        return set(gradients(backward.node, always)) if backward else set()
+
+    # -------------------------------------------------------------------------------------------- names
+
+    def lookup(self, name: str) -> Value:
+        """What a name of the top level, or a builtin, stands for."""
+        if name in self.values:
+            return self.values[name]
+        found = self.source.last(name)
+        if found is None:
+            return Value("static", name=f"builtins.{name}") if hasattr(builtins, name) else Value(name=f"?{name}")
+        if found.function or found.cls:
+            value = Value("object", name=f"file:{name}")
+        elif found.imported:
+            value = Value("object", name=found.imported)
+        elif found.value is not None and name not in self._resolving:
+            self._resolving.add(name)
+            value = self.evaluate(found.value)
+            value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
+            if not value.name and value.literal is MISSING and (resolved := self.resolve(found.value)):
+                value = replace(value, name=resolved)
+            if len(self.source.definitions[name]) > 1 or name in self.rebound:
+                value = replace(value, literal=MISSING, number="")
+                if len(self.meanings(name)) > 1 and isinstance(find(value.name), Operation):
+                    value = replace(value, name="")  # one of several functions
+            if name in self.source.changed and value.kind == "static":
+                value = replace(
+                    value, literal=MISSING, parts=None, entries=(), element=UNKNOWN if value.parts else None
+                )
+            self._resolving.discard(name)
+        else:
+            return UNKNOWN
+        self.values[name] = value
+        return value
+
+    def attribute(self, base: str, attr: str) -> str:
+        """The qualified name of an attribute of something with a qualified name; empty for an unknown one."""
+        if base.startswith("file:"):
+            cls = self.classes.get(base.removeprefix("file:"))
+            if cls is None:
+                return ""
+            for c in self.ancestors(cls):
+                if attr in c.methods or f"{c.name}.{attr}" in self.classes:
+                    return f"file:{c.name}.{attr}"
+            return f"function:{attr}" if cls.is_function and attr == "apply" else ""
+        if base.startswith(("builtins.", "?", "instance:")):
+            return ""
+        return canonical(f"{base}.{attr}")
+
+    def bound_in(self, node: cst.CSTNode) -> set[str]:
+        """The variables that a statement binds."""
+        return self.rebound_in(node, cst.AugAssign, cst.CompFor)
+
+    def rebound_in(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
+        """The variables to which a statement gives other objects, `x += y` left out."""
+        kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
+        return {name for n in nodes(node) if isinstance(n, kinds) for name in targets(n.target)}
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The text of the file, as the walks see it."""
+        return self.source.tree.code
+
+    @functools.cached_property
+    def rounding(self) -> bool:
+        """Whether the file rounds numbers down or up."""
+        return (
+            re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.text) is not None
+        )
+
+    @functools.cached_property
+    def complex(self) -> bool:
+        """Whether the file computes with complex numbers."""
+        words = r"complex|cfloat|cdouble|\bfft\b|\bconj\b|view_as_real|\bpolar\b|\bangle\b|\.imag\b|\b[\d.]+[jJ]\b"
+        return re.search(words, self.text) is not None
+
+    @functools.cached_property
+    def collective(self) -> bool:
+        """Whether the file speaks of torch.distributed."""
+        return _COLLECTIVE.search(self.text) is not None
+
+    @functools.cached_property
+    def groups(self) -> frozenset[str]:
+        """The names of variables and attributes that are process groups: by what they are called, or are given for."""
+        if not self.collective:
+            return frozenset()
+        found = {n.value for n in nodes(self.source.tree) if isinstance(n, cst.Name) and _GROUP_NAME.search(n.value)}
+        for n in nodes(self.source.tree):
+            if isinstance(n, cst.Arg) and n.keyword is not None and n.keyword.value in {"group", "process_group"}:
+                last = n.value.attr if isinstance(n.value, cst.Attribute) else n.value
+                found |= {last.value} if isinstance(last, cst.Name) and last.value != "None" else set()
+            elif isinstance(n, cst.Param) and n.annotation and "ProcessGroup" in code(n.annotation.annotation):
+                found.add(n.name.value)
+        known = {n for n in found if (d := self.source.last(n)) is not None and (d.function or d.cls or d.imported)}
+        return frozenset(found - known)
+
+    # ------------------------------------------------------------------------------------------- routines
+
+    def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
+        """What is known of a function of the file."""
+        if node not in self.routines:
+            last = name.rpartition(".")[2]
+            role = last if owner is not None and last in METHODS else "helper"
+            self.routines[node] = Routine(node, name, role, owner)
+        return self.routines[node]
+
+    def called(self, name: str) -> Routine | None:
+        """The function of the file with this qualified name."""
+        short = name.removeprefix("file:")
+        if short in self.inner:
+            return self.inner[short]
+        owner, _, last = short.rpartition(".")
+        if owner:
+            cls = self.classes.get(owner)
+            return self.method(cls, last) if cls and last in cls.methods else None
+        found = self.source.last(short)
+        return self.routine(found.function, short) if found and found.function else None
+
+    def drawing(self, routine: Routine) -> bool:
+        """Whether the class of a method draws random numbers, so that forward takes a key."""
+        if routine.owner is None:
+            return False
+        family = self.derived(routine.owner)
+        found = [self.method(c, name) for c in family for name in ("forward", "backward", "vjp", "setup_context")]
+        return any(r is not None and r.draws for r in found)
+
+    def input_saved(self, owner: Class | None, place: Place | None) -> int | None:
+        """Which input of forward a saved tensor is."""
+        if owner is None or place is None or place.steps or len(place.storage) != 1:
+            return None
+        forward = self.method(owner, "forward")
+        if forward is None:
+            return None
+        names = [p.name.value for p in forward.parameters[forward.first :]]
+        key = next(iter(place.storage)).removeprefix("kept:")
+        base, _, index = key.rpartition(".")
+        facts = self.context_facts(owner)
+        value = facts.get(key)
+        if base in facts and index.isdigit() and facts[base].parts:
+            value = facts[base].parts[int(index)]  # type: ignore[index] # not None here
+        origin = next(iter(value.place.storage), "") if value and value.place and not value.place.steps else ""
+        name = origin.removeprefix("arg:").removeprefix("input:")
+        return names.index(name) if name in names else None
+
+    def annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
+        """An annotation without torch's types; None where nothing is left of it."""
+        try:
+            made = node.visit(Annotation(self, walk))
+        except LookupError:
+            return None
+        return made if isinstance(made, cst.BaseExpression) else None
+
+    def context_facts(self, owner: Class) -> dict[str, Value]:
+        """What forward and setup_context leave on ctx, also those of derived and base classes."""
+        found: dict[str, Value] = {}
+        for cls in self.related(owner):
+            for key, value in cls.told().items():
+                found[key] = join_values(found[key], value) if key in found else value
+        return found
+
+
+__all__ = ["STATIC", "Class", "Program", "Routine", "decorators", "nodes"]

@@ -1,0 +1,140 @@
+"""The variables with which a walk through a routine begins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.program import GROUP, Program
+from fnjax.port.known.facts import TENSOR, UNKNOWN, Place, State, Value, places
+from fnjax.port.source.evidence import left_out, parameter
+from fnjax.port.source.records import Routine
+
+
+def begin(program: Program, routine: Routine) -> State:
+    """The variables with which a walk through a routine begins."""
+    state = routine.closure.copy() if routine.closure else State()
+    resolve = program.resolve
+    params = routine.parameters
+    star = routine.node.params.star_arg
+    graded, always = program.differentiated(routine), program.differentiated(routine, always=True)
+    for i, param in enumerate(params):
+        name = param.name.value
+        if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:
+            value = Value("object")
+        elif i < routine.first:
+            value = Value("object", name="ctx" if i == routine.first - 1 and routine.role != "helper" else "cls")
+            if value.name == "cls" and routine.owner:
+                value = Value("object", name=f"file:{routine.owner.name}")
+        elif routine.role in {"backward", "vjp"}:
+            value = _gradient(program, routine, i - routine.first)
+            if param is star:
+                place = Place(frozenset({f"arg:{name}"}), certain=False)
+                value = Value("static", element=replace(TENSOR, place=place))
+        else:
+            has_one = i - routine.first in graded and param.default is None
+            value = parameter(param, routine.node, program.evidence, has_one)
+            if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in program.classes:
+                value = Value("object")
+            said = routine.argument(name)
+            if said is not None and (
+                value.kind == "unknown"
+                or (
+                    said.kind == "static"
+                    and (value.kind != "tensor" or said.name.startswith("instance:") or said.numpy)
+                )
+                or (said.traced and value.kind == "static")  # whatever the function takes it for
+            ):
+                value = replace(said, place=None, number="", like="", mask="")
+            elif said is not None and said.kind == value.kind:
+                value = replace(
+                    value,
+                    dtype=said.dtype,
+                    rank=said.rank,
+                    element=said.element or value.element,
+                    parts=said.parts,
+                    rows=said.rows,
+                    numpy=said.numpy,
+                )
+            if said is None or routine.role == "forward":
+                has_gradient = i - routine.first in always
+                value = replace(value, left_out=left_out(param, routine.node, program.evidence, has_gradient))
+            else:
+                value = replace(value, left_out=said.left_out)
+            if param is star or param is routine.node.params.star_kwarg:
+                one = replace(UNKNOWN, place=Place(frozenset({f"arg:{name}"}), certain=False))
+                value = Value("static", element=one) if not value.element else value
+        if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
+            value = Value("static", name=GROUP)
+        if routine.role == "setup_context" and i >= routine.first:
+            value = _setup_parameter(program, routine, i - routine.first)
+        if value.kind == "static" and param is not star:
+            value = replace(_lying(value, f"arg:{name}"), like="")
+        if value.kind in {"tensor", "unknown"}:
+            value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
+            value = replace(value, rows=value.rows if routine.role == "helper" else 1)
+        state.variables[name] = value
+    if routine.role == "forward" and not isinstance(star, cst.Param):
+        given = [p.name.value for p in params[routine.first :]]
+        open_ = [n for n in given if state.variables[n].kind == "unknown"]
+        if len(open_) == 1 and not any(state.variables[n].is_tensor for n in given):  # it has a tensor to work on
+            state.variables[open_[0]] = replace(state.variables[open_[0]], kind="tensor")
+    if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
+        facts = program.context_facts(routine.owner)
+        held = Counter(s for value in facts.values() for place in places(value) for s in place.storage)
+        shared = frozenset(s for s, times in held.items() if times > 1)
+        for key, value in facts.items():
+            state.variables[key] = _lying(value, f"kept:{key}", shared)
+    return state
+
+
+def _gradient(program: Program, routine: Routine, index: int) -> Value:
+    """The gradient for an output of forward, which has its shape."""
+    forward = program.method(routine.owner, "forward") if routine.owner else None
+    result = forward.result if forward else None
+    if result is None:
+        return TENSOR
+    value = result.parts[index] if result.parts is not None and index < len(result.parts) else result
+    if not value.is_tensor:
+        return TENSOR
+    return Value(
+        "tensor",
+        "float" if value.dtype == "float" else "unknown",
+        value.rank,
+        like=f"kept {value.like}" if value.like else "",
+        exact=value.exact if not value.exact.startswith("?") else "?",
+    )
+
+
+def _setup_parameter(program: Program, routine: Routine, index: int) -> Value:
+    assert routine.owner is not None
+    forward = program.method(routine.owner, "forward")
+    if forward is None:
+        return UNKNOWN
+    if routine.parameters[routine.first + index].name.value == "keyword_only_inputs":
+        known, only = begin(program, forward).variables, forward.node.params.kwonly_params
+        return Value("static", entries=tuple((p.name.value, known[p.name.value]) for p in only))
+    if index == 0:
+        start = begin(program, forward)
+        inputs = [start.variables[p.name.value] for p in forward.parameters[forward.first :]]
+        return (
+            Value("static", parts=tuple(inputs))
+            if not isinstance(forward.node.params.star_arg, cst.Param)
+            else Value("static", element=UNKNOWN)
+        )
+    return _lying(forward.result or UNKNOWN, "output")
+
+
+def _lying(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
+    """What another method has made; two things in one memory (`shared`) have entries in common, or have not."""
+    parts = value.parts and tuple(_lying(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
+    element = value.element and _lying(value.element, f"{where}.", shared)
+    if element and element.place:
+        element = replace(element, place=element.place.doubtful)
+    also = value.place.storage & shared if value.place else frozenset()
+    place = Place(frozenset({where, *also}), certain=not also) if value.kind in {"tensor", "unknown"} else None
+    like = f"kept {value.like}" if value.like else where if place else ""
+    exact = f"?{where}" if value.exact.startswith("?") else value.exact
+    return replace(value, place=place, parts=parts, element=element, number="", mask="", like=like, exact=exact)

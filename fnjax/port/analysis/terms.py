@@ -1,0 +1,132 @@
+"""What a walk works with: an expression and its value, ways out, and code made of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import is_not
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.result import Finding
+from fnjax.port.source.naming import read_names
+from fnjax.port.torch import fit
+
+Statements = list[cst.BaseStatement]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An expression's translation, and what is known of its value."""
+
+    node: cst.BaseExpression
+    value: Value = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Entries that a mask selects, where all entries stand for them.
+
+    Attributes:
+        condition: where they are, among all entries.
+        mask: the mask, as it was given.
+        base: of what it selects, where the condition is the mask spread over the axes of that.
+        one_axis: whether the selected entries have one.
+        reads: the variables in the condition, with their versions.
+    """
+
+    condition: cst.BaseExpression
+    mask: cst.BaseExpression
+    base: cst.BaseExpression | None
+    one_axis: bool
+    reads: frozenset[tuple[str, int]]
+
+
+class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
+    """Raised where a statement cannot be translated: it becomes a finding, and a `raise` in the output."""
+
+    def __init__(self, node: cst.CSTNode, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.node, self.kind, self.message = node, kind, message
+
+
+class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew without full-size stand-ins
+    """Raised where entries that a mask selects cannot be stood for by all entries."""
+
+
+_ONCE = frozenset({"float64"})
+
+
+@dataclass(slots=True)
+class Sink:
+    """What a walk leaves beside the code; `keys` counts the random numbers drawn so far."""
+
+    findings: list[Finding] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+    needs: set[str] = field(default_factory=set)
+    keys: int = 0
+
+    def report(self, finding: Finding) -> None:
+        """One more finding; of some kinds one is enough."""
+        if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
+            self.findings.append(finding)
+
+    def add(self, other: Sink) -> None:
+        """What a walk has left that went on from here."""
+        for finding in other.findings:
+            self.report(finding)
+        self.imports |= other.imports
+        self.needs |= other.needs
+        self.keys = other.keys
+
+
+@dataclass(slots=True)
+class Unit:
+    """A statement of the top level, translated."""
+
+    origin: cst.CSTNode
+    made: list[Any]
+    sink: Sink
+    called: set[str] = field(default_factory=set)
+    known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
+
+    def read(self) -> set[str]:
+        """The names of the top level that it reads."""
+        if self.known is None or len(self.made) != len(self.known[0]) or any(map(is_not, self.made, self.known[0])):
+            self.known = [*self.made], read_names(self.made)
+        return self.known[1]
+
+
+# The sign in `f(key=None)`, without the blanks that libcst puts around it.
+EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+
+
+def lines_of(body: cst.BaseSuite) -> Statements:
+    """The statements of a block."""
+    if isinstance(body, cst.IndentedBlock):
+        return list(body.body)
+    return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
+def parse(text: str) -> cst.BaseExpression:
+    """An expression from its text."""
+    return cst.parse_expression(text)
+
+
+def line(text: str) -> cst.SimpleStatementLine:
+    """A statement from its text."""
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    return statement
+
+
+def assign(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
+    """`target = value`."""
+    node = cst.Assign([cst.AssignTarget(parse(target))], fit(value, 0))  # type: ignore[arg-type] # a name or attribute
+    return cst.SimpleStatementLine([node])
+
+
+def raising(message: str) -> cst.SimpleStatementLine:
+    """The statement that stands where a translation is missing."""
+    return line(f"raise NotImplementedError({message!r})".replace("\n", " "))

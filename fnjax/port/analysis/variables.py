@@ -1,0 +1,226 @@
+"""What stands for what at one point of a function: names, places, and which variables are still read.
+
+A walk (walk.py) goes through a function with what is known here. `Around` is what it depends on beside the state: it is
+a value, which is handed down to what stands inside, and never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fnjax.port.known.facts import Place, State, Value, renamed
+from fnjax.port.torch import code, literal
+from fnjax.port.torch.expressions import names
+from fnjax.port.tree.located import nodes
+
+if TYPE_CHECKING:
+    from fnjax.port.analysis.program import Program, Routine
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a translation depends on, beside the state and what the routine and the file say.
+
+    Attributes:
+        compress: a read `x[mask]` may be stood for by all of x.
+        differentiated: jax.vjp differentiates what is walked here.
+        grad_enabled: inside `with torch.enable_grad()`.
+        stop_gradients: inside `with torch.no_grad()` in backward.
+        conditional: inside an expression that may not be evaluated, or more than once.
+        repeated: inside one that is evaluated more than once.
+        unrolled: which of the copies of an expression is walked.
+        loops: those around.
+        filling: those of them that become functions.
+        untaken: blocks that do not run where the present one does.
+        waiting: variables of the porter's own that are still to be read.
+    """
+
+    compress: bool = True
+    differentiated: bool = False
+    grad_enabled: bool = False
+    stop_gradients: bool = False
+    conditional: bool = False
+    repeated: bool = False
+    unrolled: str = ""
+    loops: tuple[cst.CSTNode, ...] = ()
+    filling: frozenset[cst.CSTNode] = frozenset()
+    untaken: tuple[cst.CSTNode, ...] = ()
+    waiting: frozenset[str] = frozenset()
+
+
+class Variables:
+    """The variables of a routine where a walk stands."""
+
+    def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
+        self.program, self.routine, self.state, self.here = program, routine, state, here
+        self.current: cst.CSTNode = routine.node  # the statement that is walked
+
+    @contextlib.contextmanager
+    def inside(self, **changes: Any) -> Iterator[None]:
+        """What is walked here stands inside something."""
+        around, self.here = self.here, replace(self.here, **changes)
+        try:
+            yield
+        finally:
+            self.here = around
+
+    def await_reads(self, names_: set[str]) -> contextlib.AbstractContextManager[None]:
+        """Variables of the porter's own are read behind what is walked here."""
+        return self.inside(waiting=self.here.waiting | names_)
+
+    def perhaps(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
+        """What is walked here may not be evaluated, or (`repeated`) more than once."""
+        return self.inside(conditional=True, repeated=self.here.repeated or repeated)
+
+    def name_of(self, node: cst.BaseExpression) -> str:
+        """The qualified name that a dotted name stands for, or the empty string."""
+        if isinstance(node, cst.Name):
+            return self.lookup(node.value).name
+        if isinstance(node, cst.Attribute):
+            base = self.name_of(node.value)
+            if not base or base.startswith(("instance:", "ctx")):
+                return ""
+            return self.program.attribute(base, node.attr.value)
+        if isinstance(node, cst.Call) and (attribute := spelled_attribute(node)) is not None:
+            name = self.name_of(attribute)
+            return name if name.startswith("torch.") else ""
+        return ""
+
+    def lookup(self, name: str) -> Value:
+        """What a name stands for here."""
+        found = self.state.variables.get(name)
+        return found if found is not None else self.program.lookup(name)
+
+    def number(self, node: cst.BaseExpression) -> str:
+        """A text that two expressions share only if they have the same value."""
+        kept = {f"ctx.{n.attr.value}" for n in nodes(node) if isinstance(n, cst.Attribute)}
+        read = sorted(n for n in names(node) | kept if n in self.state.variables)
+        return code(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
+
+    def reads(self, node: cst.BaseExpression) -> frozenset[tuple[str, int]]:
+        """The variables in an expression, with their versions."""
+        return frozenset((n, self.state.version(n)) for n in names(node) if n in self.state.variables)
+
+    def fresh(self, node: cst.CSTNode, part: str = "") -> Place:
+        """New memory, named after the node that takes it, and the part of its value."""
+        line, column = self.program.source.position(node)
+        name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
+        older = {name: name + "'"}
+        for variable, value in self.state.variables.items():
+            self.state.variables[variable] = renamed(value, older)
+        return Place(frozenset({name}))
+
+    def mark(self, node: cst.CSTNode, part: str = "") -> str:
+        """The mark of arrays that have the shape of what a node gives, or of a part of that."""
+        line, column = self.program.source.position(node)
+        return f"@{line}:{column}{part}"
+
+    def key(self, node: cst.BaseExpression) -> str:
+        """The name under which the state has a variable, or an attribute of ctx; empty for what it has not."""
+        if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+            return f"ctx.{node.attr.value}" if self.lookup(node.value.value).name == "ctx" else ""
+        return node.value if isinstance(node, cst.Name) else ""
+
+    def bind(self, name: str, value: Value, node: cst.CSTNode) -> None:
+        """A variable takes a value."""
+        line, column = self.program.source.position(node)
+        if value.place is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
+            value = replace(value, place=self.fresh(node, f" {name}"))
+        self.state.variables[name] = value
+        self.bump(name, line * 1000 + column)
+
+    @property
+    def taken(self) -> set[str]:
+        """The names that the routine uses."""
+        return {n.value for n in nodes(self.routine.node) if isinstance(n, cst.Name)}
+
+    def unused(self, name: str) -> str:
+        """This name, or one like it that the routine does not use."""
+        taken = self.taken
+        return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
+
+    def bump(self, name: str, version: int) -> None:
+        """What was derived from the variable's old value no longer tells of its new one."""
+        mark = f"|{name}:{version}|"
+        self.state.versions[name] = version
+        for other, value in self.state.variables.items():
+            if mark in value.number:
+                self.state.variables[other] = replace(value, number="")
+            place = value.place
+            if place and any((name, version) in s.reads for s in place.steps):
+                self.state.variables[other] = replace(value, place=place.doubtful)
+
+    def live(self, name: str, behind: cst.CSTNode | None = None) -> bool:
+        """Whether the variable may be read after the statement that is being walked, or in it after what it writes.
+
+        Args:
+            name: the variable.
+            behind: the expression in the statement that writes.
+        """
+        if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
+            return True
+        position = self.program.source.position
+        inside = self.routine.nodes_in(self.current)
+        loops = [(loop, self.routine.nodes_in(loop)) for loop in self.here.loops]
+        untaken = frozenset().union(*(self.routine.nodes_in(block) for block in self.here.untaken))
+        small = isinstance(self.current, (cst.SimpleStatementLine, cst.BaseSmallStatement))
+        for n in self.routine.reads.get(name, ()):
+            if id(n) in untaken:
+                continue
+            around = [loop for loop, within in loops if id(n) in within]
+            if id(n) in self.routine.captured:  # a function in this one may be called at any time
+                return True
+            if id(n) not in inside:
+                again = bool(around) and not self._anew(around[-1], n, name)
+                here = position(self.current)
+                if again or (position(n) > here and not self._anew(self.routine.node, n, name, here)):
+                    return True
+            elif not small and around and not self._anew(around[-1], n, name):
+                return True
+            elif small:
+                rounds = (loop for loop in around if not _by_rows(loop, behind))
+                again = any(name not in self.program.rebound_in(loop) for loop in rounds)
+                within = behind is not None and id(n) in self.routine.nodes_in(behind)
+                later = behind is not None and not within and position(n) > position(behind)
+                if again or later:
+                    return True
+        return False
+
+    def _anew(
+        self, around: cst.CSTNode, read: cst.CSTNode, name: str, behind: tuple[int, int] | tuple[()] = ()
+    ) -> bool:
+        """Whether a round of a loop, or what stands behind a place, gives a variable a new value before this read."""
+        within, position = self.routine.nodes_in, self.program.source.position
+        for block in (n for n in nodes(around) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
+            for statement in (s for s in block.body if position(s) > behind):
+                small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+                given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
+                here = id(read) in within(statement)
+                if here and isinstance(statement, cst.For) and id(read) not in within(statement.iter):
+                    given += [read] if name in names(statement.target) else []
+                if any(target is read if here else code(target) == name for target in given):
+                    return True
+                if here:
+                    break
+        return False
+
+
+def spelled_attribute(node: cst.Call) -> cst.Attribute | None:
+    """`x.name` for `getattr(x, "name")`."""
+    if code(node.func) != "getattr" or len(node.args) != 2 or any(a.star or a.keyword for a in node.args):
+        return None
+    name = literal(node.args[1].value)
+    return cst.Attribute(node.args[0].value, cst.Name(name)) if isinstance(name, str) and name.isidentifier() else None
+
+
+def _by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
+    """Whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
+    if node is None or not isinstance(loop, cst.For):
+        return False
+    rows = {code(n.slice[0].slice) for n in nodes(node) if isinstance(n, cst.Subscript)}
+    return rows == {code(loop.target)}

@@ -1,0 +1,1 @@
+"""From the text of files to the text of their ports."""

@@ -1,0 +1,99 @@
+"""What the port runs when it is imported: statements of the top level, and decorators.
+
+What was left for the hand is None there, and so is what is made of it; a file must be importable for the sake of the
+classes that are ported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fnjax.port.analysis.program import Program
+from fnjax.port.analysis.terms import Unit, line
+from fnjax.port.result import Finding
+from fnjax.port.torch import code
+from fnjax.port.torch.expressions import names
+from fnjax.port.tree.located import children, nodes
+
+
+def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
+    """Whether an `if` or a `try` does nothing but `f = torch.jit.script(f)` and its like, whichever way it goes."""
+    if not isinstance(statement, (cst.If, cst.Try)):
+        return False
+    small = [n for n in nodes(statement) if isinstance(n, cst.BaseSmallStatement)]
+    given = [n for n in small if isinstance(n, cst.Assign)]
+    if not given or any(not isinstance(n, (cst.Assign, cst.Pass)) for n in small):
+        return False
+    for n in given:
+        call = n.value
+        if not isinstance(call, cst.Call) or program.resolve(call.func) not in {"torch.compile", "torch.jit.script"}:
+            return False
+        if len(n.targets) != 1 or not call.args or code(n.targets[0].target) != code(call.args[0].value):
+            return False
+    return True
+
+
+def without_left(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
+    """What the top level makes of something that was left for the hand is left, too: importing the port runs it."""
+    left = {n: u.sink.findings for u in units.values() if _is_left(u) for n in program.bound_in(u.origin)}
+    waiting = bool(left)
+    while waiting:
+        waiting = False
+        for unit in units.values():
+            bound = program.bound_in(unit.origin)
+            if isinstance(unit.origin, cst.FunctionDef):
+                found = _undecorated(unit, set(left))
+            elif isinstance(unit.origin, cst.ClassDef) or not bound or _is_left(unit):
+                continue
+            else:
+                read = {n for s in unit.made for n in _read_on_import(s)} & unit.read()
+                found = sorted(read & set(left) - bound)
+            if not found:
+                continue
+            message = f"{found[0]} is left for the hand, and this reads it while the file is imported"
+            finding = Finding(*program.source.position(unit.origin), "unknown", message)
+            unit.sink.findings += [*left[found[0]], finding]
+            if not isinstance(unit.origin, cst.FunctionDef):
+                unit.made = [line(f"{n} = None") for n in sorted(bound)]
+                left |= dict.fromkeys(bound, unit.sink.findings)
+                waiting = True
+
+
+def _undecorated(unit: Unit, left: set[str]) -> list[str]:
+    """Take a function's decorators away that read what was left; which names these are."""
+    found: set[str] = set()
+    for i, made in enumerate(unit.made):
+        if isinstance(made, cst.FunctionDef):
+            kept = [d for d in made.decorators if not names(d.decorator) & left]
+            found |= {n for d in made.decorators for n in names(d.decorator) & left}
+            unit.made[i] = made.with_changes(decorators=kept) if len(kept) < len(made.decorators) else made
+    return sorted(found)
+
+
+def _read_on_import(node: cst.CSTNode) -> Iterator[str]:
+    """The names outside the bodies of functions."""
+    if isinstance(node, cst.Name):
+        yield node.value
+    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
+        for child in children(node):
+            yield from _read_on_import(child)
+
+
+def _is_left(unit: Unit) -> bool:
+    """Whether the top level has None where this statement could not be translated."""
+    if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.made:
+        return False
+    return any(f.severity == "error" for f in unit.sink.findings) and all(
+        code(s).strip().endswith(" = None") for s in unit.made
+    )
+
+
+def run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
+    if isinstance(node, cst.Call):
+        yield from nodes(node)
+    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
+        for child in children(node):
+            yield from run_on_import(child)

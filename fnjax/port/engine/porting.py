@@ -1,0 +1,297 @@
+"""`port_source`: from the text of a file to the text of its port, and what was found."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis import registry
+from fnjax.port.analysis.kernels import collect_kernels
+from fnjax.port.analysis.operators import collect
+from fnjax.port.analysis.program import Class, Program, nodes
+from fnjax.port.analysis.terms import Unit
+from fnjax.port.analysis.walk import Walk
+from fnjax.port.engine.assembly import assembled
+from fnjax.port.engine.settling import find_parts, settle
+from fnjax.port.engine.units import evaluate
+from fnjax.port.result import KEYS, Finding, Ported, PortedClass
+from fnjax.port.rewrite.control import control
+from fnjax.port.rewrite.control.returning_loops import returning_loop
+from fnjax.port.rewrite.functions.recomputed import recomputation
+from fnjax.port.rewrite.memory.places import places_of_mask
+from fnjax.port.rewrite.statements.written_choices import written_choice
+from fnjax.port.source.naming import Source, bindings, bound_names, read_names
+from fnjax.port.torch import code, support
+from fnjax.port.tree.depth import too_deep
+from fnjax.port.tree.located import children
+
+registry.enter_rules()
+_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
+
+
+def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | None = None) -> Ported:
+    """Port a file with torch.autograd.Function classes to JAX. The file is read, never run.
+
+    Args:
+        text: its text.
+        filename: its name, for messages.
+        classes: the Function classes to port, by name; all by default.
+
+    Returns:
+        The record of the port. For input that cannot be used `code` is empty and `problem` says why; nothing is raised.
+
+    Examples:
+        >>> from fnjax.port import port_source
+        >>> ported = port_source('''
+        ... import torch
+        ...
+        ... class Exp(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         y = x.exp()
+        ...         ctx.save_for_backward(y)
+        ...         return y
+        ...
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         y, = ctx.saved_tensors
+        ...         return grad_output * y
+        ... ''')
+        >>> print(ported.code)
+        import fnjax
+        import jax.numpy as jnp
+        <BLANKLINE>
+        <BLANKLINE>
+        class Exp(fnjax.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = jnp.exp(x)
+                ctx.save_for_backward(y)
+                return y
+        <BLANKLINE>
+            @staticmethod
+            def backward(ctx, grad_output):
+                y, = ctx.saved_tensors
+                return grad_output * y
+        <BLANKLINE>
+        >>> ported.classes
+        (PortedClass(name='Exp', status='ported', findings=()),)
+    """
+    text, newline = with_plain_ends(text)
+    deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
+    if too_deep(text):
+        return deep
+    try:
+        if not _MENTION.search(text):  # most files of a folder
+            cst.parse_module(text)
+            return _without_classes(filename, classes)
+        source = Source.parse(text, filename)
+    except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
+        return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+    except (RecursionError, KeyError):  # libcst loses its place where the stack ends
+        return deep
+    try:
+        ported: Ported = port_parsed(source, text, classes)
+        return replace(ported, code=ported.code.replace("\n", newline))
+    except RecursionError:
+        return deep
+    except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
+        return _failed(source, e)
+    finally:
+        children.cache_clear()
+        code.cache_clear()
+
+
+def with_plain_ends(text: str) -> tuple[str, str]:
+    """A text with lines that end in a line feed, and how the first of them ended."""
+    return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
+
+
+def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
+    what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
+    return Ported(problem=f"{filename} has no {what}")
+
+
+def _where(text: str, error: Exception) -> str:
+    """Where and why a text is no Python: in Python's own words, where it refuses the text too."""
+    try:
+        compile(text, "text", "exec", dont_inherit=True)
+    except SyntaxError as e:
+        return f" (line {e.lineno}: {e.msg})"
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return f" (line {error.raw_line})" if isinstance(error, cst.ParserSyntaxError) else ""
+
+
+def _failed(source: Source, error: Exception) -> Ported:
+    """The result where the porter itself is at fault."""
+    message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
+    found = [n for n in nodes(source.tree) if isinstance(n, cst.ClassDef)]
+    classes = [PortedClass(n.name.value, "failed", (Finding(*source.position(n), "internal", message),)) for n in found]
+    return Ported(
+        classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}", readable=bool(classes)
+    )
+
+
+def port_parsed(
+    source: Source,
+    text: str,
+    wanted: Sequence[str] | None,
+    renamed: frozenset[str] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
+) -> Any:
+    """Port what was read.
+
+    Args:
+        source: the file, or files that are linked.
+        text: its text.
+        wanted: the classes to port, by name; None for all.
+        renamed: the names of the file that have an underscore behind them, for the port's own.
+        write: what makes the result of the translated statements; by default a Ported.
+    """
+    write = write or write_whole
+    program = Program(source, _patterns)
+    program.renamed = renamed or frozenset()
+    program.evaluate = lambda node: evaluate(program, node)
+    collect_kernels(program)
+    collect(program)
+    _without_dead_branches(program)
+    functions = [c for c in program.classes.values() if c.is_function]
+    if wanted is not None:
+        missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
+        if missing:
+            others = f"; it has {', '.join(c.name for c in functions)}" if functions else ""
+            return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
+        functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
+    if not functions:
+        return _without_classes(source.filename, None)
+    if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
+        return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
+    program.key_name = _key_name(source)
+    units: dict[cst.CSTNode, Unit] = {}
+    for part in find_parts(program, functions):
+        units |= settle(program, [c for c in functions if c.top in part], part)
+        children.cache_clear()  # what a part has had made is of no use to the next
+        code.cache_clear()
+    helpers, modules = support({n for u in units.values() for n in u.sink.needs})
+    ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
+    if renamed is None and (taken := source.bound & ours):
+        again = Source.parse(source.renamed(taken), source.filename)
+        return port_parsed(again, text, wanted, frozenset(taken), write)
+    return write(program, functions, units)
+
+
+def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+    """The text of the port, and what became of the classes."""
+    source = program.source
+    made = assembled(program, list(units.values()))
+    try:
+        compile(made, source.filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as e:
+        failed = [_class(program, c, units) for c in functions]
+        finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
+        return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
+    _undefined(program, units, made)
+    return Ported(made, tuple(_class(program, c, units) for c in functions))
+
+
+_OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
+
+
+def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
+    """A name that a statement reads and the port does not have is a finding, unless another says why."""
+    bound = {*dir(builtins), *_OF_MODULES, *bound_names(code)}
+    for unit in units.values():
+        missing = unit.read() - bound
+        if missing and not any(f.severity == "error" for f in unit.sink.findings):
+            message = f"the port has no {', '.join(sorted(missing))}, which this reads"
+            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+
+
+def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
+    """Rewrites of several statements at once: what they become, and how many they are."""
+    first = recomputation(walk, body, index) or control.early_return(walk, body, index)
+    second = first or control.early_continue(walk, body, index) or written_choice(walk, body, index)
+    return second or places_of_mask(walk, body, index) or returning_loop(walk, body, index)
+
+
+def _without_dead_branches(program: Program) -> None:
+    """What the top level binds where a known condition does not hold, as for older versions, means nothing."""
+    for statement in program.source.tree.body:
+        branch: cst.CSTNode | None = statement
+        while isinstance(branch, cst.If):
+            holds = evaluate(program, branch.test).literal
+            dead = [branch.orelse] if holds is True and branch.orelse else branch.body.body if holds is False else []
+            for name, definition in (b for part in dead for b in bindings(part)):
+                known = program.source.definitions.get(name, [])
+                if definition in known and len(known) > 1:
+                    known.remove(definition)
+            branch = branch.orelse
+    program.values.clear()
+
+
+def _from_torch(program: Program, cls: Class) -> bool:
+    return any(b.startswith("torch.") for c in program.ancestors(cls) for b in c.bases)
+
+
+def _reads_torch(source: Source) -> bool:
+    """Whether a file imports torch, as one does that is ported by half."""
+    return any(d.imported.split(".")[0] == "torch" for found in source.definitions.values() for d in found)
+
+
+def _key_name(source: Source) -> str:
+    names = {n.value for n in nodes(source.tree) if isinstance(n, cst.Name)}
+    return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
+
+
+def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
+    """The findings of a class: its own, and those of what it needs of the file."""
+    seen: set[cst.CSTNode] = {cls.top}
+    top = units[cls.top]
+    inside = _span(program, cls)
+    beside = [
+        _span(program, c)
+        for c in program.classes.values()
+        if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
+    ]
+    found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
+    found += [Finding(*program.source.position(n), "dropped", m, "note") for n, m in cls.left_out]
+    found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    ported = program.ported.get(cls.name)
+    seen.update(cls.beside)
+    waiting = sorted({n for s in cls.beside if s in units for n in units[s].read()})
+    alone = ported is None or cls.top is not cls.node or len(top.made) == 1
+    waiting += sorted(top.read() if alone else read_names([ported]))
+    done: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for provider in program.source.providers.get(name, ()):
+            if provider in seen or provider not in units:
+                continue
+            seen.add(provider)
+            found += units[provider].sink.findings
+            waiting += sorted(units[provider].read())
+    if ported is None:
+        message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
+        found.append(Finding(*program.source.position(cls.node), "unknown", message))
+    findings = tuple(sorted(set(found)))
+    status = "partial" if any(f.severity == "error" for f in findings) else "ported"
+    return PortedClass(cls.name, status, findings)
+
+
+def _span(program: Program, cls: Class) -> tuple[int, int]:
+    lines = [program.source.position(n)[0] for n in nodes(cls.node)]
+    first = program.source.position(cls.node)[0]
+    return first, max([x for x in lines if x >= first], default=first)
+
+
+def _within(finding: Finding, span: tuple[int, int]) -> bool:
+    return span[0] <= finding.line <= span[1]

@@ -1,0 +1,93 @@
+"""What functions of a file say of each other: its units are translated until that no longer changes."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.program import Class, Program
+from fnjax.port.analysis.terms import Unit
+from fnjax.port.engine.units import is_import, translate_units
+from fnjax.port.result import Finding
+from fnjax.port.rewrite.functions import definitions
+from fnjax.port.source.naming import Source
+from fnjax.port.torch import code
+from fnjax.port.tree.located import nodes
+
+_ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
+
+
+def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
+    """The statements of the top level that have to do with each other: what one tells may be news to the others."""
+    source = program.source
+    found: list[frozenset[cst.CSTNode]] = []
+    by_name: dict[str, list[cst.CSTNode]] = {}
+    linked: dict[cst.CSTNode, set[cst.CSTNode]] = {s: set() for s in source.tree.body}
+    for statement in source.tree.body:
+        for name in {n.value for n in nodes(statement) if isinstance(n, cst.Name)} & source.providers.keys():
+            by_name.setdefault(name, []).append(statement)
+    for name, users in by_name.items():
+        for provider in source.providers[name]:
+            if not is_import(provider):
+                linked[provider].update(users)
+                for user in users:
+                    linked[user].add(provider)
+    for cls in functions:
+        for other in (*cls.beside, *_readers(source, cls.name)):
+            linked[cls.top].add(other)
+            linked[other].add(cls.top)
+    for cls in functions:
+        if not any(cls.top in part for part in found):
+            part, waiting = set(), [cls.top]
+            while waiting:
+                if (first := waiting.pop()) not in part:
+                    part.add(first)
+                    waiting += linked[first]
+            found.append(frozenset(part))
+    return found
+
+
+def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
+    """The statements that look an operator up, as `torch.ops.mylib.scale`."""
+    spelled = f"ops.{qualname.replace('::', '.')}"
+    return [s for s in source.tree.body if spelled in code(s)] if "::" in qualname else []
+
+
+def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The units of a part, when its functions say nothing new of each other; what they still do is a finding.
+
+    A round is walked again only if somebody has worked with an answer that is another one by now: what a forward
+    leaves on ctx is known before its backward is walked, so that one round is enough for most classes.
+    """
+    number = 0
+    inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
+    classes = [program.by_node[n] for n in inside if n in program.by_node]
+    while True:
+        routines = [program.routines[n] for n in inside if n in program.routines]
+        for routine in routines:
+            routine.begin_round(forget=number < _ROUNDS + len(routines))  # in later rounds they are joined, to settle
+        for cls in classes:
+            cls.heard.clear()
+        units = translate_units(program, functions, part)
+        for name in sorted({n for u in units.values() for n in u.called}):
+            called = program.called(name)  # where its call could not be translated yet, no statement reads it
+            if called is not None and called.result is None and called.node not in units:
+                definitions.port_routine(program, called)
+        program.values.clear()
+        routines = [program.routines[n] for n in inside if n in program.routines]
+        changing = {r.name for r in routines if not r.settled()} | {c.name for c in classes if not c.settled()}
+        if changing and number > 2 * (_ROUNDS + len(routines)):
+            _unsettled(program, units, changing)
+        elif changing:
+            number += 1
+            continue
+        return units
+
+
+def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
+    """A finding for each function, or class, of which the last round has still told something new."""
+    message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
+    for unit in units.values():
+        for n in nodes(unit.origin):
+            named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
+            if named and any(name == named or name.endswith(f".{named}") for name in changing):
+                unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))

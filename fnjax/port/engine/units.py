@@ -1,0 +1,178 @@
+"""The statements of the top level that the classes need, each translated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.guards import only_imports
+from fnjax.port.analysis.program import Class, Program, Routine
+from fnjax.port.analysis.terms import Sink, Stop, Uncompressed, Unit, line
+from fnjax.port.analysis.walk import Walk
+from fnjax.port.engine.imported import only_compiles, run_on_import, without_left
+from fnjax.port.known.facts import UNKNOWN, Place, State, Value
+from fnjax.port.result import Finding
+from fnjax.port.rewrite.functions import definitions
+from fnjax.port.source.naming import changed
+from fnjax.port.torch import code
+from fnjax.port.tree.located import nodes
+
+
+def _module(statement: cst.CSTNode) -> Routine:
+    body = cst.IndentedBlock([statement])  # type: ignore[list-item] # a statement of the top level
+    return Routine(cst.FunctionDef(cst.Name("module"), cst.Parameters(), body), "module", "module")
+
+
+def evaluate(program: Program, node: cst.BaseExpression) -> Value:
+    """What is known of the value of an expression at the top level."""
+    walk = Walk(program, _module(cst.SimpleStatementLine([cst.Expr(node)])), State())
+    try:
+        return walk.expr(node).value
+    except (Stop, Uncompressed):
+        return UNKNOWN
+
+
+def translate_units(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+    """The statements of a part of the top level that its classes need, each translated."""
+    units: dict[cst.CSTNode, Unit] = {}
+    waiting: list[cst.CSTNode] = []
+    for cls in functions:
+        for statement in (cls.top, *cls.beside, *program.source.providers.get(cls.name, ())):
+            if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
+                waiting.append(statement)
+    names = {f"{c.name}.apply" for c in functions}
+    body = sorted(part, key=program.source.position)
+    waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
+    while waiting:
+        first = waiting.pop(0)
+        if first in units:
+            continue
+        units[first] = _unit(program, first)
+        _left_over(program, units[first])
+        for name in sorted(units[first].read()):
+            providers = program.source.providers.get(name, ())
+            waiting.extend(p for p in providers if p not in units and not is_import(p))
+    for wrapper in body:
+        applied = _applies(wrapper)
+        if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
+            _add_wrapper(program, units, wrapper)
+    for unit in units.values():
+        _without_raising(program, unit, units)
+    without_left(program, units)
+    return units
+
+
+def _applies(statement: cst.CSTNode) -> cst.CSTNode:
+    """What `f = C.apply` assigns, or the one thing that `def f(x): return C.apply(x, 2)` or such a lambda returns."""
+    body: Sequence[Any] = ()
+    if isinstance(statement, cst.FunctionDef) and not statement.decorators:
+        body = statement.body.body[statement.get_docstring() is not None :]
+    elif isinstance(statement, cst.SimpleStatementLine):
+        body = statement.body
+    while len(body) == 1 and isinstance(body[0], cst.SimpleStatementLine):
+        body = body[0].body
+    value = body[0].value if len(body) == 1 and isinstance(body[0], (cst.Return, cst.Assign)) else None
+    return value.body if isinstance(value, cst.Lambda) else value or cst.Pass()
+
+
+def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode) -> None:
+    """Take a wrapper along, if it is ported whole and needs nothing else."""
+    unit = _unit(program, wrapper)
+    _left_over(program, unit)
+    needed = {p for n in unit.read() for p in program.source.providers.get(n, ())} - {wrapper}
+    if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or is_import(p) for p in needed):
+        units[wrapper] = unit
+
+
+def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
+    """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
+    waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
+    while waiting:
+        part = waiting.pop()
+        inside = run_on_import if part is unit else nodes
+        calls = {code(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
+        for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
+            seen.add(provider)
+            if not isinstance(provider, cst.FunctionDef) or provider not in units:
+                continue
+            part = units[provider]
+            waiting.append(part)
+            left = any(f.severity == "error" for f in part.sink.findings)
+            if left and "raise NotImplementedError(" in code(part.made[0]):
+                message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
+                unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+                unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
+                return
+
+
+def _left_over(program: Program, unit: Unit) -> None:
+    """A name of torch's that no rule has translated is a finding: the output does not import it."""
+    torch = {
+        n for n in unit.read() if (d := program.source.last(n)) is not None and d.imported.split(".")[0] == "torch"
+    }
+    if not torch:
+        return
+    tree = ast.parse("".join(map(code, unit.made)))
+    own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    for name in sorted(torch - own):
+        message = f"{name!r} is of torch, and the porter knows no translation for it here"
+        unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+
+
+def is_import(node: cst.CSTNode) -> bool:
+    """Whether a statement only imports."""
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
+
+
+def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
+    """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
+
+
+def _unit(program: Program, statement: cst.CSTNode) -> Unit:
+    if is_kernel(program, statement):
+        return Unit(statement, [statement], Sink(), set())
+    if only_compiles(program, statement) or only_imports(statement):
+        return Unit(statement, [], Sink(), set())
+    walk = Walk(program, _module(statement), _changing(program, statement))
+    try:
+        if isinstance(statement, cst.FunctionDef):
+            routine = program.routine(statement, statement.name.value)
+            made, inner = definitions.port_routine(program, routine)
+            for cls in program.classes.values():
+                if cls.methods.get("forward") is statement and cls.beside:
+                    program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+            behind = program.following.get(statement)
+            inner.sink.imports |= {"fnjax"} if behind else set()
+            return Unit(statement, [made, *([line(behind)] if behind else [])], inner.sink, inner.called)
+        result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
+    except Uncompressed:
+        walk = Walk(program, _module(statement), _changing(program, statement), compress=False)
+        result = walk.statement(statement)  # type: ignore[arg-type] # as above
+    if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
+        result = []  # at the top level nothing may raise
+    result = [s for r in result for s in _importable(r, statement, program)]
+    return Unit(statement, result, walk.sink, walk.called)
+
+
+def _changing(program: Program, statement: cst.CSTNode) -> State:
+    """The arrays of the top level that a statement writes to, as its variables."""
+    state = State()
+    for name in changed(statement):
+        value = evaluate(program, cst.Name(name))
+        if value.is_tensor:
+            state.variables[name] = replace(value, place=Place(frozenset({f"arg:{name}"})), number="")
+    return state
+
+
+def _importable(node: Any, origin: cst.CSTNode, program: Program) -> list[Any]:
+    """At the top level nothing may raise: what cannot be translated is None there."""
+    if not (isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Raise)) or node is origin:
+        return [node]
+    return [line(f"{name} = None") for name in sorted(program.bound_in(origin))]

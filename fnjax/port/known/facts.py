@@ -1,0 +1,388 @@
+"""What the analysis knows of a value, and of the variables at one point of a function."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from fnjax.port.torch import MISSING, code
+
+LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
+SIZE = "instance:torch.Size"
+SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
+LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
+ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
+NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
+HOLE = "_"  # stands for the viewed array in the expression of a Step
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One view: how it is taken of an array, as an expression over HOLE."""
+
+    expression: cst.BaseExpression = field(compare=False)
+    text: str
+    reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
+    assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
+    repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
+
+    @classmethod
+    def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
+        """The step that an expression over HOLE is."""
+        return cls(expression, code(expression), reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which memory a PyTorch tensor lies in, and which view of it it is.
+
+    Attributes:
+        storage: the memory that it may be.
+        steps: the views, one of the other.
+        certain: whether it surely is that view of that memory.
+        choice: where a branch has decided which of several it is, that branch: two places of one choice are views of
+            the same memory.
+        whole: whether none of what it may be is a view.
+    """
+
+    storage: frozenset[str]
+    steps: tuple[Step, ...] = ()
+    certain: bool = True
+    choice: str = ""
+    whole: bool = True
+
+    def starts(self, other: Place) -> bool:
+        """Whether the other place is a view of this one (or the same)."""
+        head = other.steps[: len(self.steps)]
+        return len(head) == len(self.steps) and self.steps == head
+
+    def apart(self, other: Place) -> bool:
+        """Whether both are views that have no entry in common: `x[0]` and `x[1]`."""
+        if not self.tells_of(other):
+            return False
+        for a, b in zip(self.steps, other.steps, strict=False):
+            if a != b:
+                return a.reads == b.reads and _differs(a.text, b.text)
+        return False
+
+    @classmethod
+    def among(cls, *places: Place) -> Place:
+        """The place of what may be a view of any of these."""
+        whole = all(p.whole and not p.steps for p in places)
+        return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
+
+    @property
+    def doubtful(self) -> Place:
+        """The place of what may be this."""
+        return replace(self, certain=False, choice="")
+
+    def tells_of(self, other: Place) -> bool:
+        """Whether the steps of both say which entries they have in common."""
+        return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
+
+    @property
+    def local(self) -> bool:
+        """Whether the memory was taken in this function."""
+        return all(s[0].isdigit() for s in self.storage)
+
+    def entry(self, index: int) -> Place:
+        """The place of an entry of a list of views."""
+        return replace(self, steps=(*self.steps, Step.of(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
+
+    def same(self, other: Place) -> bool:
+        """Whether both are the same entries."""
+        return len(self.steps) == len(other.steps) and self.starts(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is known of a value.
+
+    Attributes:
+        kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
+        dtype: the class of a tensor's dtype, or of a Python number: `float`, `int`, `bool`, `complex` or `unknown`.
+        rank: its number of dimensions.
+        name: the qualified name that it stands for: `torch.nn.functional`, or `file:helper` for one of the file.
+        literal: its value.
+        parts: the elements of a tuple or list of known length.
+        element: what is known of each element of other containers.
+        fields: the names of the parts, of a named tuple.
+        entries: the keys of a dictionary that was written out, and what is known of their values.
+        place: where it lies, for tensors.
+        number: two values with the same number are equal.
+        like: tensors with the same mark have the same shape.
+        mask: this value stands for the entries that the mask of that number selects; the code holds all entries. `LOST`
+            where branches differ in that.
+        exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
+            only; empty for that of the inputs. Of a dtype itself, which one it is.
+        mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
+        python: a Python number in the source, for which the port has a scalar array.
+        rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
+        numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
+        guard: of a condition that Python may decide before it asks tensors, what it is then.
+        optional: None on one way through the function.
+        left_out: an argument that may be None, as far as is known.
+    """
+
+    kind: str = "unknown"
+    dtype: str = "unknown"
+    rank: int | None = None
+    name: str = ""
+    literal: object = MISSING
+    parts: tuple[Value, ...] | None = None
+    element: Value | None = None
+    fields: tuple[str, ...] = ()
+    entries: tuple[tuple[str, Value], ...] = ()
+    place: Place | None = None
+    number: str = ""
+    like: str = ""
+    mask: str = ""
+    exact: str = ""
+    mixed: bool = False
+    python: bool = False
+    rows: int = 0
+    numpy: bool | None = False
+    guard: bool | None = None
+    optional: bool = False
+    left_out: bool = False
+
+    @property
+    def traced(self) -> bool:
+        """Whether under jit this may be an array whose entries are not known."""
+        return self.kind == "tensor" or self.mixed
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether this surely is a tensor."""
+        return self.kind == "tensor"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether this surely is a single number of Python's or NumPy's."""
+        number = self.dtype in {"int", "float", "bool"} or self.name == NUMBER
+        return self.kind == "static" and number and not self.parts and self.element is None
+
+
+def _differs(a: str, b: str) -> bool:
+    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them."""
+    first, second = (t.removeprefix(f"{HOLE}[").removesuffix("]").split(",") for t in (a, b))
+    pairs = zip((x.strip() for x in first), (x.strip() for x in second), strict=False)
+    plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
+    return plain and len(first) == len(second) and any(x.isdigit() and y.isdigit() and x != y for x, y in pairs)
+
+
+_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16", "uint16"})
+_WIDE = frozenset({"float32", "float"})
+
+
+def widens(target: Value, other: Value) -> bool:
+    """Whether an array of the target's dtype might become wider by an operation with the other, of the same class."""
+    if not (other.is_tensor and target.is_tensor) or (other.exact == target.exact and target.exact != "?"):
+        return False
+    classes = {other.dtype, target.dtype}
+    if len(classes) == 2 and "unknown" not in classes:
+        return False
+    return _width(other, 3) > _width(target, 0)
+
+
+def _width(value: Value, open_: int) -> int:
+    if value.exact.startswith("?") or value.exact.startswith("float8"):
+        return open_
+    return 0 if value.exact in _NARROW else 2 if value.exact in _WIDE else 1
+
+
+def common_dtype(values: list[Value]) -> str:
+    """The `exact` of the widest of these tensors; those without dimensions count only among themselves."""
+    whole = [v for v in values if v.rank != 0] or values
+    kinds = {v.exact for v in whole}
+    if len(kinds) == 1:
+        return kinds.pop()
+    floats = [v for v in whole if v.dtype not in {"int", "bool"}]
+    if any(v.exact.startswith("?") for v in whole):
+        return "?"
+    return max((v.exact for v in floats or whole), key=lambda e: _width(Value(exact=e), 3), default="")
+
+
+UNKNOWN = Value()
+STATIC = Value("static")
+TENSOR = Value("tensor")
+PASSED = Place(frozenset({"passed"}))  # of what a lambda is called with
+
+
+def join_values(a: Value, b: Value) -> Value:
+    """What holds of both."""
+    if a is b or a == b:
+        return a
+    if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
+        found = replace(b, literal=MISSING, optional=True)
+        return replace(found, number="") if b.kind != "static" else found
+    if b.literal is None and b.kind == "static":
+        return join_values(b, a)
+    parts = None
+    if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
+        parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
+    element = first if first == second else join_values(first, second) if first and second else None
+    if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with
+        element = first or second
+    return Value(
+        kind=a.kind if a.kind == b.kind else "unknown",
+        dtype=a.dtype if a.dtype == b.dtype else "unknown",
+        rank=a.rank if a.rank == b.rank else None,
+        name=a.name if a.name == b.name else "",
+        literal=a.literal if type(a.literal) is type(b.literal) and a.literal == b.literal else MISSING,
+        parts=parts,
+        element=element,
+        fields=a.fields if a.fields == b.fields else (),
+        entries=a.entries if a.entries == b.entries else (),
+        place=_join_places(a.place, b.place),
+        number=a.number if a.number == b.number else "",
+        like=a.like if a.like == b.like else "",
+        mask=a.mask if a.mask == b.mask else LOST,
+        exact=a.exact if a.exact == b.exact else "?",
+        mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
+        python=a.python or b.python,
+        rows=min(a.rows, b.rows),
+        numpy=a.numpy if a.numpy == b.numpy else None,
+        guard=_guard(a, b),
+        optional=a.optional or b.optional,
+        left_out=a.left_out or b.left_out,
+    )
+
+
+def each_of(container: Value) -> Value | None:
+    """What is known of each element of a container."""
+    found = container.element
+    if container.parts:
+        found = container.parts[0]
+        for part in container.parts[1:]:
+            found = join_values(found, part)
+    return found
+
+
+def entry(container: Value, key: str) -> Value:
+    """What a dictionary has under a key; it lies where any of its entries may."""
+    found, held = dict(container.entries)[key], container.element and container.element.place
+    return replace(found, place=held.doubtful) if held and found.kind != "static" else found
+
+
+def iterated(container: Value) -> Value:
+    """What one finds when iterating."""
+    if container.parts:
+        return each_of(container) or UNKNOWN
+    if container.element is not None and not container.is_tensor:
+        return container.element
+    place = container.place and container.place.doubtful
+    if container.is_tensor:
+        return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, place=place)
+    return replace(UNKNOWN, place=place) if place else UNKNOWN
+
+
+def _guard(a: Value, b: Value) -> bool | None:
+    """What Python has decided of a condition where it is no array."""
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
+            return one.literal if other.guard in {None, one.literal} else None
+    return a.guard if a.guard is b.guard else None
+
+
+def _join_places(a: Place | None, b: Place | None) -> Place | None:
+    if a is None or b is None:
+        one = a or b
+        return one and one.doubtful
+    if a.storage == b.storage and a.same(b):
+        return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
+    return Place.among(a, b)
+
+
+@dataclass(slots=True)
+class State:
+    """The variables at one point: their values, and how often each has been written."""
+
+    variables: dict[str, Value] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        """A state of its own."""
+        return State(dict(self.variables), dict(self.versions))
+
+    def joined(self, other: State) -> State:
+        """What holds here and there, as a state of its own."""
+        made = self.copy()
+        made.join(other)
+        return made
+
+    def version(self, name: str) -> int:
+        """How often the variable has been written."""
+        return self.versions.get(name, 0)
+
+    def decide_anew(self, branch: str) -> None:
+        """What a branch has decided before, in a loop, is another decision than what it decides now."""
+        for name, value in self.variables.items():
+            if value.place and value.place.choice.startswith(f"{branch} "):
+                older = replace(value.place, choice=value.place.choice + "'")
+                self.variables[name] = replace(value, place=older)
+
+    def join(self, other: State) -> None:
+        """Keep what holds here and there."""
+        saved = SAVED in self.variables
+        for name, value in other.variables.items():
+            mine = self.variables.get(name)
+            self.variables[name] = value if mine is None else join_values(mine, value)
+        if saved != (SAVED in other.variables):
+            self.variables[SAVED] = replace(self.variables[SAVED], literal=MISSING)
+        for name, version in other.versions.items():
+            if self.versions.get(name, 0) != version:
+                self.versions[name] = max(version, self.versions.get(name, 0))
+
+
+def merged(states: list[State], branch: str) -> State:
+    """What holds in all of the ways that a branch may take."""
+    for state in states:
+        state.decide_anew(branch)
+    result = states[0].copy()
+    for state in states[1:]:
+        result.join(state)
+    for name, value in result.variables.items():
+        ways = [s.variables[name] for s in states if name in s.variables]
+        if len(ways) == len(states) > 1:
+            result.variables[name] = decided(value, ways, branch)
+    return result
+
+
+def decided(value: Value, ways: list[Value], branch: str) -> Value:
+    """A value that a branch has taken from one of several."""
+    place = value.place
+    if place is None or place.certain or place.choice:
+        return value
+    known = [w.place for w in ways if w.place and (w.place.certain or w.place.choice)]
+    if len(known) < len(ways):
+        return value
+    texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
+    digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
+    return replace(value, place=replace(place, choice=f"{branch} {digest}"))
+
+
+def places(value: Value) -> list[Place]:
+    """Where a value and its parts lie."""
+    found = [value.place] if value.place else []
+    for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
+        found += places(part)
+    if value.element:
+        found += places(value.element)
+    return found
+
+
+def renamed(value: Value, names: Mapping[str, str]) -> Value:
+    """The value with other names for storages."""
+    place = value.place
+    if place and place.storage & names.keys():
+        place = replace(place, storage=frozenset(names.get(s, s) for s in place.storage))
+    parts = None if value.parts is None else tuple(renamed(p, names) for p in value.parts)
+    element = value.element and renamed(value.element, names)
+    if place is value.place and parts == value.parts and element == value.element:
+        return value
+    return replace(value, place=place, parts=parts, element=element)

@@ -1,0 +1,1 @@
+"""Calls: of torch, of Python, of what the file defines."""

@@ -1,0 +1,200 @@
+"""Which operation a name of torch stands for.
+
+What: functions of torch and its namespaces, methods and attributes of tensors, dtypes and constants; also where a torch
+function is passed on as a value.
+Before: `y = torch.clamp(x, min=0).sum(1, keepdim=True)`
+After: `y = jnp.sum(jnp.maximum(x, 0), axis=1, keepdims=True)`
+Safety: by qualified names, so that `F.relu` is torch's only where F is torch.nn.functional. A method that torch.Tensor
+does not have is the user's own and stays.
+Limits: methods of tensors that are passed on as values are findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse, spelled_attribute
+from fnjax.port.known.facts import Value
+from fnjax.port.rewrite.calls.arguments import given_name
+from fnjax.port.rewrite.calls.operations import Facts, operate
+from fnjax.port.rewrite.calls.passed_functions import passed, unnamed_calls
+from fnjax.port.rewrite.memory.writing import owned
+from fnjax.port.torch import (
+    MISSING,
+    TENSOR_TYPES,
+    Absent,
+    Operation,
+    Problem,
+    code,
+    find,
+    fit,
+    literal,
+)
+
+# Names that other objects have as well.
+_OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
+
+
+def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
+    """A name of torch that is not called here: a constant, or a function that is passed on."""
+    found = find(name)
+    if isinstance(found, Absent):
+        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
+    if found is None:
+        raise Stop(node, "unknown", f"the porter does not know {name}")
+    if not found.called:
+        return operate(walk, node, found, [])
+    if name in TENSOR_TYPES and not given_name(walk, node, name):
+        raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
+    return Term(passed(walk, node, name, unnamed_calls(walk)), Value("object", name=name))
+
+
+@expression(cst.Call)
+def function(walk: Walk, node: cst.Call) -> Term | None:
+    """`torch.exp(x)`, under whatever names torch and exp go."""
+    name = walk.name_of(node.func)
+    if not name.startswith("torch."):
+        return None
+    found = find(name)
+    if isinstance(found, Absent):
+        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
+    if found is None:
+        raise Stop(node, "unknown", f"the porter does not know {name}")
+    return operate(walk, node, found, list(node.args))
+
+
+@expression(cst.Call)
+def method(walk: Walk, node: cst.Call) -> Term | None:
+    """`x.exp()`."""
+    if not isinstance(node.func, cst.Attribute):
+        return None
+    base = walk.name_of(node.func.value)
+    if base and not base.startswith("instance:"):
+        return None
+    term = walk.expr(node.func.value)
+    attr = node.func.attr.value
+    if term.value.kind in {"static", "object"} and not term.value.name.startswith("instance:torch.dtype"):
+        return None
+    if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
+        return None  # of a string
+    found = find(f"torch.Tensor.{attr}")
+    if isinstance(found, Absent) and not _of_others(walk, term.value, attr):
+        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
+    if not isinstance(found, Operation):
+        return None
+    if not found.called:
+        return None
+    return operate(walk, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
+
+
+def _of_others(walk: Walk, value: Value, attr: str) -> bool:
+    """Whether this may be a method of something else; what apply is given is a tensor rather than a dictionary."""
+    given = (
+        value.place and walk.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.place.storage)
+    )
+    return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
+
+
+_FIELDS = ("values", "indices")
+
+
+def part_of(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
+    """One part alone of the pair that a call gives, where there is an operation for that."""
+    if not isinstance(node, cst.Call) or walk.here.differentiated:  # at ties the pair has PyTorch's derivatives
+        return None
+    name, args, root = walk.name_of(node.func), list(node.args), None
+    if isinstance(node.func, cst.Attribute) and not name and not walk.name_of(node.func.value):
+        name, root = f"torch.Tensor.{node.func.attr.value}", node.func.value
+        args = [cst.Arg(root), *args]
+        if not walk.expr(root).value.is_tensor:
+            return None
+    found = find(name) if name.startswith("torch.") else None
+    if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
+        return None
+    bound = found.bind(args, Facts(walk, node))
+    if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
+        return None
+    fields = bound.overload.fields
+    if part >= len(fields) or fields[part] not in bound.overload.parts:
+        return None
+    if any(walk.expr(a.value).value.mask for a in args):
+        return None
+    return operate(walk, node, found, args, root, part)
+
+
+@expression(cst.Subscript)
+def entry_of_a_pair(walk: Walk, node: cst.Subscript) -> Term | None:
+    """`x.max(1)[0]`."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    part = literal(index.value) if isinstance(index, cst.Index) else MISSING
+    return part_of(walk, node.value, part) if type(part) is int and part in {0, 1} else None
+
+
+@expression(cst.Call)
+def spelled(walk: Walk, node: cst.Call) -> Term | None:
+    """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
+    made = spelled_attribute(node)
+    named = made is not None and walk.name_of(made).startswith("torch.")
+    if made is None or not (named or walk.expr(made.value).value.is_tensor):
+        return None
+    term: Term | None = attribute(walk, made)
+    return term
+
+
+@expression(cst.Attribute)
+def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`x.shape`, `torch.float32`."""
+    name = walk.name_of(node)
+    if name.startswith("torch."):
+        return reference(walk, node, name)
+    if name:
+        return None
+    attr = node.attr.value
+    if attr in _FIELDS and (alone := part_of(walk, node.value, _FIELDS.index(attr))) is not None:
+        return alone
+    term = walk.expr(node.value)
+    value = term.value
+    if value.name.startswith("instance:"):
+        found = find(f"{value.name.removeprefix('instance:')}.{attr}")
+        return operate(walk, node, found, [cst.Arg(node.value)]) if isinstance(found, Operation) else None
+    if value.fields and attr in value.fields and value.parts:
+        index = value.fields.index(attr)
+        return Term(parse(f"{code(fit(term.node))}[{index}]"), value.parts[index])
+    if value.kind == "object" and not value.name:
+        return Term(walk.rebuilt(node), owned(walk, node))
+    if value.kind in {"static", "object"}:
+        return None
+    found = find(f"torch.Tensor.{attr}")
+    if isinstance(found, Absent) and not (attr in {"values", "solve"} and _of_others(walk, value, attr)):
+        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
+    if isinstance(found, Operation) and not found.called:
+        return operate(walk, node, found, [cst.Arg(node.value)])
+    if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
+        raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
+    if found is None and value.is_tensor and value.numpy is False:
+        import numpy as np  # rarely, so that most ports need not wait for it
+
+        if not hasattr(np.ndarray, attr):
+            message = f"JAX's arrays carry no attribute {attr!r}: make it an argument, or keep it on ctx"
+            raise Stop(node, "unknown", message)
+    return Term(walk.rebuilt(node), owned(walk, node)) if found is None else None
+
+
+@expression(cst.Name)
+def name(walk: Walk, node: cst.Name) -> Term | None:
+    """A variable, a name of torch, or True, False and None."""
+    if node.value in {"True", "False", "None"}:
+        return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=literal(node)))
+    value = walk.lookup(node.value)
+    if value.name == "torch":
+        raise Stop(node, "unknown", f"the module {node.value!r} as a value: name its functions")
+    if value.name.startswith("torch.") and node.value not in walk.state.variables:
+        return reference(walk, node, value.name)
+    if value.name.startswith("torch.") and walk.state.variables[node.value].kind == "object":
+        return reference(walk, node, value.name)
+    if not value.number and node.value in walk.state.variables:
+        value = replace(value, number=f"{node.value}|{node.value}:{walk.state.version(node.value)}|")
+    return Term(node, value)

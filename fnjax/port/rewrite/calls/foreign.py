@@ -1,0 +1,54 @@
+"""Names of other libraries, and calls of which nothing is known.
+
+What: what the porter does not know stays as it is, if the output can have it: the user's own objects, functions that
+are arguments, the standard library.
+Before: `y = activation(x)`
+After: `y = activation(x)`
+Safety: nothing is assumed of the result.
+Limits: what another library provides is a finding, as the output cannot import it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk
+from fnjax.port.known.facts import STATIC, Value
+
+
+@expression(cst.Name, cst.Attribute)
+def names(walk: Walk, node: cst.BaseExpression) -> Term | None:
+    """Names of other libraries that are not called."""
+    name = walk.name_of(node)
+    if name and not name.startswith("torch."):
+        known(walk, node, name)
+        if name.startswith("file:"):
+            walk.called.add(name)
+        if isinstance(node, cst.Attribute):
+            return Term(node, Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC)
+    return None
+
+
+_OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
+
+
+def known(walk: Walk, node: cst.CSTNode, name: str) -> None:
+    """A name of another library is a finding: the output cannot import it."""
+    root = name.split(".", maxsplit=1)[0]
+    if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):
+        return
+    if name.startswith("?"):
+        owner, _, own = name[1:].rpartition(" ")
+        if owner:
+            message = f"{own!r} is of {owner}, which the port leaves out: make it an argument of forward"
+            raise Stop(node, "unknown", message)
+        raise Stop(node, "unknown", f"the file does not say what {own!r} is")
+    if root in {"numpy", "fnjax", "jax", "torch"} or root in sys.stdlib_module_names:
+        return
+    remedy = "put a JAX function of that name in its place"
+    if root in _OF_ANY_ARRAYS:
+        remedy = f"{root} takes JAX's arrays too: import it in the port"
+    raise Stop(node, "supply", f"{name} is of another module; {remedy}")

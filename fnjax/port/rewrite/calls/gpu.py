@@ -1,0 +1,170 @@
+"""The GPU that wrappers of Triton kernels ask for.
+
+What: a file with kernels is ported as for one GPU of NVIDIA's, of capability 8.0, which every such wrapper knows; what
+is only for other devices falls away. How many processors it has is asked of JAX.
+Before: `if x.is_cuda and torch.cuda.get_device_capability()[0] >= 8: return fast(x)`
+After: `return fast(x)`
+Safety: what runs in JAX does not depend on the answer: kernels are translated, or run as they are on a GPU.
+Limits: sizes of memory, and names of devices, are findings.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.guards import is_guard_context
+from fnjax.port.analysis.program import Program
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Term, Walk, parse
+from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.torch import MISSING, code, literal
+
+CAPABILITY = (8, 0)
+_ANSWERS: dict[str, object] = {
+    "torch.cuda.is_available": True,
+    "torch.cuda.is_initialized": True,
+    "torch.cuda.is_bf16_supported": True,
+    "torch.cuda.get_device_capability": CAPABILITY,
+    "torch.cuda.device_count": 1,
+    "torch.cuda.current_device": 0,
+    "fnjax.triton.runtime.driver.active.get_current_device": 0,
+}
+_ATTRIBUTES: dict[str, object] = {
+    "major": CAPABILITY[0],
+    "minor": CAPABILITY[1],
+    "warp_size": 32,
+    "gcnArchName": "",
+    "backend": "cuda",
+    "arch": 80,
+}
+_OF_TENSORS: dict[str, object] = {"is_cuda": True, "is_cpu": False, "device": "cuda"}
+_OTHERS = ("torch.xpu", "torch.npu", "torch.mps", "torch.mlu", "torch.musa", "torch.hpu", "torch.mtia", "torch.maia")
+_PROPERTIES = frozenset(
+    {
+        "torch.cuda.get_device_properties",
+        "fnjax.triton.runtime.driver.active.utils.get_device_properties",
+        "fnjax.triton.runtime.driver.active.get_current_target",
+        "fnjax.triton.runtime.driver.active.get_device_properties",
+    }
+)
+_COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"})
+
+
+def answered(walk: Walk, node: cst.BaseExpression) -> object:
+    """What the port's GPU answers to a question, or MISSING."""
+    if not walk.program.kernels:
+        return MISSING
+    if isinstance(node, cst.Call):
+        name = walk.name_of(node.func)
+        if name.startswith(_OTHERS) and name.endswith(".is_available"):
+            return False
+        if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "torch":
+            part = literal(node.args[1].value)
+            return False if f"torch.{part}" in _OTHERS else True if part == "cuda" else MISSING
+        return _ANSWERS.get(name, MISSING)
+    if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and properties(walk, node.value):
+        return _ATTRIBUTES[node.attr.value]
+    return MISSING
+
+
+def properties(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an expression is what a device says of itself."""
+    if isinstance(node, cst.Call):
+        return walk.name_of(node.func) in _PROPERTIES
+    given = walk.routine.given.get(code(node), []) if isinstance(node, cst.Name) else []
+    return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
+
+
+@expression(cst.Call, cst.Attribute)
+def question(walk: Walk, node: cst.BaseExpression) -> Term | None:
+    """`torch.cuda.get_device_capability()`, `properties.major`."""
+    answer = answered(walk, node)
+    if answer is MISSING:
+        return None
+    return Term(parse(repr(answer)), _known(answer))
+
+
+def _known(answer: object) -> Value:
+    if isinstance(answer, tuple):
+        return Value("static", "int", literal=answer, parts=tuple(_known(a) for a in answer))
+    return Value("static", {bool: "bool", int: "int"}.get(type(answer), "unknown"), literal=answer)
+
+
+@expression(cst.Attribute)
+def of_tensors(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`x.is_cuda`, `x.device`."""
+    if not walk.program.kernels or node.attr.value not in _OF_TENSORS or walk.name_of(node):
+        return None
+    if walk.name_of(node.value).startswith(("file:", "function:")):
+        return None
+    value = walk.expr(node.value).value
+    if value.kind in {"static", "object"}:
+        return None
+    answer = _OF_TENSORS[node.attr.value]
+    known = _known(answer)
+    if answer == "cuda":
+        known = Value("static", name="instance:torch.device", literal=answer)
+    return Term(parse(repr(answer).replace("'", '"')), known)
+
+
+@expression(cst.Call)
+def number_of_device(walk: Walk, node: cst.Call) -> Term | None:
+    """`x.get_device()`."""
+    func = node.func
+    if not walk.program.kernels or not isinstance(func, cst.Attribute) or func.attr.value != "get_device":
+        return None
+    return None if walk.name_of(func) else Term(parse("0"), Value("static", "int", literal=0))
+
+
+@expression(cst.Attribute, cst.Subscript)
+def processors(walk: Walk, node: cst.BaseExpression) -> Term | None:
+    """`torch.cuda.get_device_properties(x.device).multi_processor_count`."""
+    if not walk.program.kernels:
+        return None
+    if isinstance(node, cst.Attribute):
+        part: object = node.attr.value if node.attr.value == "multi_processor_count" else ""
+    else:
+        index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+        part = literal(index.value) if isinstance(index, cst.Index) else ""
+    if part not in _COUNTS or not isinstance(node, (cst.Attribute, cst.Subscript)):
+        return None
+    if isinstance(node, cst.Subscript) and not properties(walk, node.value):
+        return None
+    walk.sink.imports.add("triton")
+    return Term(parse("triton.processor_count()"), Value("static", "int"))
+
+
+@expression(cst.Call)
+def asked_for_properties(walk: Walk, node: cst.Call) -> Term | None:
+    """`props = torch.cuda.get_device_properties(0)`, of which something is asked later."""
+    if not walk.program.kernels or walk.name_of(node.func) not in _PROPERTIES:
+        return None
+    return Term(parse("None"), STATIC)
+
+
+def holds_device(program: Program, name: str) -> bool:
+    """Whether `with` of this holds a device only."""
+    return name.startswith("file:") and is_guard_context(program, name.removeprefix("file:"))
+
+
+@expression(cst.Comparison)
+def kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`ctx.mesh is not None`, where forward keeps None only: what it kept for other devices has fallen away."""
+    target = node.comparisons[0]
+    asked = isinstance(target.operator, (cst.Is, cst.IsNot)) and code(target.comparator) == "None"
+    if not walk.program.kernels or not asked or not walk.key(node.left).startswith("ctx."):
+        return None
+    value = walk.state.variables.get(walk.key(node.left))
+    if value is None or value.kind != "static" or value.literal is not None or value.optional:
+        return None
+    return Term(parse(str(isinstance(target.operator, cst.Is))), Value("static", "bool"))
+
+
+@expression(cst.BinaryOperation)
+def alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
+    """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
+    call = node.left if isinstance(node.operator, cst.Modulo) else None
+    if not walk.program.kernels or not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.name_of(call.func)
+    return Term(parse("0"), Value("static", "int", literal=0)) if asked else None

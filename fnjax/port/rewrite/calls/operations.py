@@ -1,0 +1,403 @@
+"""A call of torch becomes a JAX expression.
+
+What: the call is bound to torch's signature, whose operation builds the expression; what it writes to takes it; what
+selected entries are reduced to comes from all of them with `where=`.
+Before: `y = torch.sub(x, w, alpha=2, out=buf)`
+After: `buf = x - 2 * w` and `y = buf`
+Safety: what does not fit torch's signature is a finding.
+Limits: calls with `*args` where torch has several signatures; results whose shape depends on values run outside jit
+only, and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.known.facts import LIST, ROW, SIZE, STATIC, Value, widens
+from fnjax.port.rewrite.calls.arguments import as_dtype, large, opened, spelled_out
+from fnjax.port.rewrite.calls.randomness import fresh_key
+from fnjax.port.rewrite.calls.results import result_value
+from fnjax.port.rewrite.memory.indexing import compressed, same_shape
+from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
+from fnjax.port.rewrite.memory.sharing import bound_by, holding
+from fnjax.port.rewrite.memory.writing import never_owned, write
+from fnjax.port.rewrite.values.operators import as_number, narrowed, of_64_bits
+from fnjax.port.torch import (
+    MISSING,
+    Bound,
+    Context,
+    Operation,
+    Problem,
+    code,
+    departure,
+    fit,
+    literal,
+)
+from fnjax.port.torch.expressions import same_code
+from fnjax.port.torch.record import VANISH
+
+_REDUCED = {
+    "sum": "jnp.sum({x}, where={m})",
+    "mean": "jnp.mean({x}, where={m})",
+    "numel": "jnp.sum({m})",
+    "any": "jnp.any({x}, where={m})",
+    "all": "jnp.all({x}, where={m})",
+    "max": "jnp.max({x}, where={m}, initial=-jnp.inf)",
+    "min": "jnp.min({x}, where={m}, initial=jnp.inf)",
+    "prod": "jnp.prod({x}, where={m})",
+    "std": "jnp.std({x}, where={m}, ddof=1)",
+    "var": "jnp.var({x}, where={m}, ddof=1)",
+    "norm": "jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
+}
+# Of selected entries in their order, where the mask has the shape of x.
+_ALONG = {
+    "softmax": "jax.nn.softmax({x}, axis=None, where={m})",
+    "log_softmax": "jax.nn.log_softmax({x}, axis=None, where={m})",
+    "cumsum": "jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))",
+}
+# Those whose arguments' shapes decide: a tensor in their place cannot be a Python number under jit.
+_SHAPES = frozenset(
+    {"dim", "size", "shape", "sizes", "dims", "split_size", "chunks", "length", "k", "end", "n", "repeats"}
+    | {"split_size_or_sections", "split_sizes", "indices_or_sections", "sections", "steps", "num_classes", "pad"}
+    | {"kernel_size", "stride", "padding", "dilation", "output_size", "minlength", "bins", "groups", "diagonal"}
+    | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
+)
+_NUMBER = re.compile(r"jnp\.array\(-?(\d+\.\d*|\.\d+|\d+(?=e))(e[-+]?\d+)?\)")  # of a Python float
+
+
+class Facts(Context):
+    """What the table of operations asks of the walk."""
+
+    def __init__(self, walk: Walk, node: cst.CSTNode) -> None:
+        self.walk, self.node = walk, node
+
+    def _value(self, node: cst.BaseExpression) -> Value:
+        return self.walk.expr(node).value
+
+    def kind(self, node: cst.BaseExpression) -> str:
+        """As the walk found."""
+        kind = self._value(node).kind
+        if kind == "static" and self._value(node).parts is None and literal(node) is MISSING:
+            return "static"
+        return kind if kind in {"tensor", "static"} else "unknown"
+
+    def optional(self, node: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        return self._value(node).optional or self._value(node).left_out
+
+    def dtype(self, node: cst.BaseExpression) -> str:
+        """As the walk found."""
+        return self._value(node).dtype
+
+    def rank(self, node: cst.BaseExpression) -> int | None:
+        """As the walk found."""
+        return self._value(node).rank
+
+    def literal(self, node: cst.BaseExpression) -> object:
+        """A literal, or what a variable surely holds."""
+        found = literal(node)
+        return found if found is not MISSING else self._value(node).literal
+
+    def role(self, node: cst.BaseExpression) -> str:
+        """By the value, where its text does not tell."""
+        value = self._value(node)
+        name = value.name
+        if name == "instance:torch.dtype":
+            return "dtype"
+        if name in {LIST, SIZE}:
+            return "list" if name == LIST else "size"
+        if value.kind == "static" and value.element is not None and value.parts is None:
+            return "row" if name == ROW else "sequence"
+        if value.is_number and value.dtype == "int":
+            return "int"
+        return "device" if name == "instance:torch.device" else super().role(node)
+
+    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The translation."""
+        return as_number(self.walk.expr(node)).node
+
+    def key(self) -> cst.BaseExpression:
+        """A key that nothing else uses."""
+        return fresh_key(self.walk, self.node)
+
+    @property
+    def differentiated(self) -> bool:
+        """In a forward that backward computes again."""
+        return self.walk.here.differentiated
+
+    @property
+    def rounding(self) -> bool:
+        """In a file with floor, ceil, int or their like."""
+        return self.walk.program.rounding
+
+
+def operate(
+    walk: Walk,
+    node: cst.BaseExpression,
+    operation: Operation,
+    args: list[cst.Arg],
+    root: cst.BaseExpression | None = None,
+    part: int | None = None,
+) -> Term:
+    """The translation of a call of an operation.
+
+    Args:
+        walk: the walk.
+        node: the call.
+        operation: its line of the table.
+        args: the arguments, the object of a method first.
+        root: the object of a method.
+        part: which part of a pair is wanted alone.
+    """
+    context = Facts(walk, node)
+    args = [a for arg in args for a in spelled_out(walk, arg)]
+    if operation.names == ("torch.Tensor.type",):
+        args = [as_dtype(walk, a) for a in args]
+    args += large(walk, operation, args)
+    short = operation.names[0].rpartition(".")[2].rstrip("_")
+    if operation.each:
+        spread_values(walk, [a.value for a in args])
+    terms = {id(a.value): of_64_bits(walk, walk.expr(a.value), walk.expr(args[0].value)) for a in args}
+    walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
+    if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
+        return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
+    bound = operation.bind(args, context)
+    if isinstance(bound, Problem) and any(a.star == "*" for a in args):
+        bound = operation.bind([a for arg in args for a in opened(walk, arg)], context)
+        unpacked = _unpacked(walk, node, operation, args) if isinstance(bound, Problem) else None
+        if unpacked is not None:
+            return unpacked
+    if isinstance(bound, Problem):
+        raise Stop(node, "operation", bound.message)
+    if short == "masked_select" and walk.here.compress:
+        base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
+        if chosen.value.number and same_shape(base.value, chosen.value):
+            return compressed(walk, node, base, chosen)
+    if (found := looked_up(walk, node, bound)) is not None:
+        return found
+    mask = _masked(walk, operation, short, list(terms.values()))
+    if mask and not operation.each:
+        return _reduced(walk, node, short, bound)
+    without_poles(walk, short, list(bound.values.values()))
+    rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
+    if isinstance(rendered, Problem):
+        raise Stop(node, "operation", rendered.message)
+    walk.sink.needs |= rendered.needs
+    walk.sink.imports |= rendered.imports
+    if walk.here.differentiated and (where := departure(operation.names[0])):
+        walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
+    if "_bincount" in rendered.needs:
+        walk.note(
+            node,
+            "check",
+            "bincount: under jit the result has minlength entries, and numbers from there on are not counted; outside "
+            "jit it grows as in PyTorch",
+        )
+    _double(walk, node, bound, short)
+    if walk.large and code(rendered.expression).endswith(".astype(int)"):
+        message = (
+            "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
+        )
+        walk.report(node, "int64", message)
+    if not bound.overload.traced and short != "item":
+        _untraced(walk, node, short)
+    for name, given in bound.values.items():
+        decides = name in _SHAPES or (short in {"arange", "range"} and name != "out")
+        if decides and not operation.each and _holds_tensor(walk.expr(given).value):
+            walk.report(
+                node,
+                "untraced",
+                f"{operation.names[0]}: {name} is the value of a tensor, which is unknown under jit; this runs "
+                "un-jitted only",
+            )
+    value = replace(result_value(walk, node, bound, rendered, short), mask=mask)
+    if part is not None and value.parts is not None:
+        value = value.parts[part]
+    expression_ = _created(rendered.expression)
+    if operation.each and bound.overload.result in {"same", "promoted", "float"}:
+        expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
+    if short in _JOINING and _perhaps_empty(walk, bound.values["tensors"]):
+        expression_ = expression_.with_changes(func=cst.Name("_cat"))
+        walk.sink.needs.add("_cat")
+    data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
+    if _holds_tensor(data) and (short in {"tensor", "new_tensor"} or not data.is_tensor):  # a copy without history
+        with walk.differentiating():  # for second derivatives too
+            expression_ = walk.constant(expression_)
+    if bound.out is not None:
+        if isinstance(bound.out, cst.IfExp):
+            raise Stop(node, "alias", "out= that depends on a condition: write the call out for either branch")
+        target = walk.expr(bound.out)
+        if target.value.parts is not None:
+            raise Stop(node, "operation", "out= with several arrays: give the results names")
+        never_owned(node, target)
+        inputs = [walk.expr(v).value for k, v in bound.values.items() if k != "out"]
+        if not any(map(_holds_tensor, inputs)) or value.dtype in {"bool", "int"} - {target.value.dtype}:
+            like = re.sub(r"jnp\.\w+_like\((\w+)\)", r"\1", code(fit(target.node)))
+            expression_ = parse(f"{code(fit(expression_))}.astype({like}.dtype)")
+        return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
+    first = next(iter(bound.values.values()), None)
+    if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
+        place = walk.expr(first).value.place
+        held = holding(walk, place).keys() - set(bound_by(walk, node)) if place else set()
+        if seen := [n for n in sorted(held) if walk.live(n, node)]:
+            flag = code(bound.values["inplace"])
+            message = f"whether this writes to {seen[0]!r} is for {flag} to say: read the result instead"
+            raise Stop(node, "alias", message)
+    if bound.overwrites:
+        assert first is not None
+        target = terms.get(id(first)) or walk.expr(first)
+        if same_code(expression_, target.node):
+            return target
+        never_owned(node, target)
+        if not bound.operation.names[0].endswith(".copy_"):
+            others = [walk.expr(v).value for v in bound.values.values() if v is not first]
+            expression_ = kept_dtype(expression_, target, others)
+        whole = operation.each or bound.overload.random
+        return write(
+            walk,
+            node,
+            target,
+            expression_,
+            replace(
+                value,
+                dtype=target.value.dtype,
+                like=target.value.like if whole else value.like,
+                rank=target.value.rank if whole else value.rank,
+                exact=target.value.exact,
+                rows=target.value.rows,
+            ),
+        )
+    return Term(expression_, replace(value, numpy=False))
+
+
+def _created(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`."""
+    name = code(node.func).removesuffix("_like") if isinstance(node, cst.Call) else ""
+    if name not in {"jnp.zeros", "jnp.ones", "jnp.full"}:
+        return node
+    made, *rest = (a.value for a in node.args)  # type: ignore[attr-defined] # a call
+    maker = re.fullmatch(r"jnp\.(?:empty|zeros|ones)(|_like)", code(made.func) if isinstance(made, cst.Call) else "")
+    if maker is None or len(rest) != (name == "jnp.full"):
+        return node
+    size, *dtype = (code(a).rstrip(", ") for a in made.args)
+    value = code(rest[0]) if rest else ""
+    name = {"0": "jnp.zeros", "1": "jnp.ones"}.get(value, name)
+    given = [value] if name == "jnp.full" else []
+    if given and not maker[1]:
+        dtype = dtype or ["dtype=float"]
+    return parse(f"{name}{maker[1]}({', '.join([size, *given, *dtype])})")
+
+
+def _double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
+    """A note where the source asks for numbers of 64 bits, once for each unit."""
+    asked = {walk.name_of(v).removeprefix("torch.") for v in bound.values.values()} | {short}
+    if asked & {"double", "float64", "cdouble", "complex128"} and "float64" not in {f.code for f in walk.sink.findings}:
+        walk.note(node, "float64", "without jax_enable_x64 JAX has no float64: this is computed in float32 then")
+
+
+def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
+    """`torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
+    plain = [a for a in args if a.keyword is None]
+    if len(operation.overloads) > 1 or not plain or not plain[-1].star or any(a.star for a in plain[:-1]):
+        return None
+    star = plain[-1].value
+    left = [p for p in operation.overloads[0].parameters if not p.keyword][len(plain) - 1 :]
+    if not isinstance(star, (cst.Name, cst.Attribute)) or not left or any(p.variadic for p in left):
+        return None
+    named = [a for a in args if a.keyword is not None]
+    if all(p.default is None for p in left):
+        entries = [cst.Arg(parse(f"{code(star)}[{i}]")) for i in range(len(left))]
+        return operate(walk, node, operation, [*plain[:-1], *entries, *named])
+    if (
+        operation.inplace
+        or operation.overloads[0].random
+        or any(p.default is None or p.name in walk.taken for p in left)
+    ):
+        return None
+    start, walk.state = walk.state, walk.state.copy()
+    walk.state.variables |= {p.name: STATIC for p in left}
+    term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
+    walk.state = start
+    takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
+    made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
+    place = term.value.place
+    return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))
+
+
+_JOINING = frozenset({"cat", "concat", "concatenate"})
+_EMPTY = re.compile(
+    r"\w+\.\w*Tensor\((\[\])?\)|\w+\.tensor\(\[\].*\)|\w+\.(empty|zeros|ones)\(([([]0,?[)\]]|0)(, .*)?\)"
+    r"|\w+\.new(_empty|_zeros|_tensor)?\((0|\[\]|\(0,\))?(, .*)?\)"
+)
+
+
+def _perhaps_empty(walk: Walk, tensors: cst.BaseExpression) -> bool:
+    """Whether one of these may be an empty vector, which a loop begins with: PyTorch leaves it out."""
+    parts = [e.value for e in tensors.elements] if isinstance(tensors, (cst.List, cst.Tuple)) else []
+    given = {code(p) for p in parts}
+    values = [code(v) for name in given for v in walk.routine.given.get(name, ())]
+    return any(_EMPTY.fullmatch(v) for v in [*given, *values])
+
+
+def _holds_tensor(value: Value) -> bool:
+    return value.traced or any(_holds_tensor(v) for v in (*(value.parts or ()), value.element) if v is not None)
+
+
+# Parameters whose dtype has no say in the result's.
+_NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})
+
+
+def kept_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
+    """What is written to a tensor takes its dtype."""
+    if not any(widens(target.value, v) for v in others):
+        return new
+    return parse(f"{code(fit(new))}.astype({code(fit(target.node))}.dtype)")
+
+
+def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
+    walk.report(
+        node,
+        "untraced",
+        f"the result of {short} depends on values, in its shape or as a Python number; this runs un-jitted only",
+    )
+
+
+def _masked(walk: Walk, operation: Operation, short: str, terms: list[Term]) -> str:
+    masks = {t.value.mask for t in terms if t.value.mask}
+    if not masks:
+        return ""
+    if len(masks) > 1 or not (operation.each or short in _REDUCED or short in _ALONG):
+        raise Uncompressed
+    if any(t.value.is_tensor and not t.value.mask and t.value.rank != 0 for t in terms):
+        raise Uncompressed
+    return next(iter(masks))
+
+
+def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
+    """A reduction of selected entries, or an operation along them."""
+    given = [n for n in bound.values if n not in VANISH and bound.given(n)]
+    term = walk.expr(bound.values[given[0]])
+    selection = walk.selection(term.value)
+    if selection is None:
+        raise Uncompressed
+    mask = selection.condition
+    dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
+    along = selection.one_axis and any(dim == d for d in (0, -1))
+    if dim == 0 and selection.base is not None and short in {"sum", "mean", "any", "all"}:
+        walk.sink.imports.add("jnp")
+        axes = f"axis=tuple(range({code(fit(selection.mask))}.ndim))"  # those that the mask selects from
+        made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
+        return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
+    if (given[1:] and not along) or (short in _ALONG and not along) or bound.overload.result == "pair":
+        raise Uncompressed
+    walk.sink.imports |= {"jax", "jnp"}
+    texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
+    if short in _ALONG:
+        return Term(parse(_ALONG[short].format(**texts)), replace(term.value, place=walk.fresh(node), number=""))
+    dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
+    value = Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node))
+    return Term(parse(_REDUCED[short].format(**texts)), value)

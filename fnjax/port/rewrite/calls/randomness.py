@@ -1,0 +1,54 @@
+"""Random draws take a key.
+
+What: a Function that draws random numbers gets a new last argument `key`, and its backward returns one more None;
+helpers
+that draw get a parameter `key`.
+Before: `mask = torch.rand_like(x) < p`
+After: `mask = jax.random.uniform(key, x.shape, dtype=x.dtype) < p`
+Safety: where there are several draws each splits its own key off. The numbers are others than PyTorch's; their
+distribution is the same. A note tells of the new argument.
+Limits: after `*args` no argument can follow, and in a comprehension or a lambda one key would serve several draws;
+these are findings.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Statements, Stop, Walk, line
+from fnjax.port.torch import code
+
+
+def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
+    """A key that nothing else uses."""
+    if walk.here.repeated:
+        message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
+        raise Stop(node, "random", message)
+    walk.routine.draws = True
+    walk.sink.keys += 1
+    walk.sink.imports.add("jax")
+    key = walk.program.key_name
+    if not walk.routine.draws_often and not walk.here.loops and walk.sink.keys == 1:
+        return cst.Name(key)
+    if walk.sink.keys > 1 or walk.here.loops:
+        walk.routine.draws_often = True
+    here = sum(f"jax.random.split({key})" in code(s) for s in walk.before)
+    subkey = _subkey(key) + (f"_{here + 1}" if here else "")
+    walk.before.append(_split(key, subkey))
+    return cst.Name(subkey)
+
+
+def own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
+    """What gives a function of this block its own key, if the block splits keys: what stands before it, a parameter."""
+    key = walk.program.key_name
+    if key not in walk.program.bound_in(cst.IndentedBlock(block)):
+        return [], []
+    return [_split(key, _subkey(key))], [f"{key}={_subkey(key)}"]
+
+
+def _subkey(key: str) -> str:
+    return f"sub{key.lstrip('_')}"
+
+
+def _split(key: str, subkey: str) -> cst.SimpleStatementLine:
+    return line(f"{key}, {subkey} = jax.random.split({key})")

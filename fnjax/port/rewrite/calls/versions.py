@@ -1,0 +1,116 @@
+"""Questions about PyTorch's version.
+
+What: torch.__version__ is that of the PyTorch whose names the porter knows, triton.__version__ that of its Triton;
+parsed versions are tuples of numbers, and what is asked of two of them is answered.
+Before: `if version.parse(torch.__version__) >= version.parse("1.13"): y = new(x)`
+After: `y = new(x)`
+Safety: only versions that are written out; a port needs no other PyTorch than the one that it was ported from.
+Limits: parts of a version other than its base_version, release, major, minor and micro are findings.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
+from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.torch import code
+
+TORCH = "2.13.0"
+TRITON = "3.5.1"
+_VERSION = "instance:version"
+_PARSERS = frozenset(
+    {
+        "packaging.version.parse",
+        "packaging.version.Version",
+        "pkg_resources.parse_version",
+        "distutils.version.LooseVersion",
+        "distutils.version.StrictVersion",
+        "semantic_version.Version",
+        "torch.torch_version.TorchVersion",
+    }
+)
+_QUESTIONS = {
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+}
+_NUMBERS = ("major", "minor", "micro")
+
+
+def _numbers(value: Value) -> tuple[int, ...] | None:
+    """The three numbers of a version."""
+    if isinstance(value.literal, tuple):
+        return value.literal
+    if not isinstance(value.literal, str) or not re.match(r"\d+(\.\d+)*", value.literal):
+        return None
+    found = [int(n) for n in re.findall(r"\d+", value.literal.partition("+")[0])]
+    return (*found, 0, 0, 0)[:3]
+
+
+@expression(cst.Attribute)
+def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`torch.__version__`, and parts of a version."""
+    if walk.name_of(node) == "fnjax.triton.__version__":
+        return Term(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
+    if walk.name_of(node) in {"torch.__version__", "torch.version.__version__"}:
+        return Term(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
+    made = isinstance(node.value, cst.Call) and walk.name_of(node.value.func) in _PARSERS
+    if not made and not isinstance(node.value, cst.Name):
+        return None
+    value = walk.expr(node.value).value if made else walk.lookup(code(node.value))
+    if value.name != _VERSION or not isinstance(value.literal, tuple):
+        return None
+    parts = {
+        "release": value.literal,
+        "base_version": ".".join(map(str, value.literal)),
+        **dict(zip(_NUMBERS, value.literal, strict=True)),
+    }
+    if node.attr.value not in parts:
+        raise Stop(node, "unknown", f"{node.attr.value!r} of a version: ask for {', '.join(parts)}")
+    found = parts[node.attr.value]
+    return Term(parse(repr(found)), Value("static", literal=found))
+
+
+@expression(cst.Call)
+def parsed(walk: Walk, node: cst.Call) -> Term | None:
+    """`version.parse("1.13")`."""
+    if isinstance(node.func, cst.Attribute) and walk.name_of(node.func.value) == "torch.__version__":
+        text = walk.expr(node.func.value).node
+        return Term(walk.rebuilt(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
+    if walk.name_of(node.func).rpartition(".")[2] == "is_torch_available" and not node.args:  # a package's own question
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    if walk.name_of(node.func) not in _PARSERS or len(node.args) != 1:
+        return None
+    numbers = _numbers(walk.expr(node.args[0].value).value)
+    if numbers is None:
+        return None
+    return Term(parse(repr(numbers)), Value("static", name=_VERSION, literal=numbers))
+
+
+@expression(cst.Comparison)
+def asked(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`version.parse(torch.__version__) >= version.parse("1.13")`."""
+    if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in _QUESTIONS:
+        return None
+    sides = (node.left, node.comparisons[0].comparator)
+    if not any(_is_version(walk, n) for n in sides):
+        return None
+    left, right = (_numbers(walk.expr(n).value) for n in sides)
+    if left is None or right is None:
+        return None
+    answer = _QUESTIONS[type(node.comparisons[0].operator)](left, right)
+    return Term(parse(str(answer)), Value("static", "bool", literal=answer))
+
+
+def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Call):
+        return walk.name_of(node.func) in _PARSERS
+    return walk.name_of(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}

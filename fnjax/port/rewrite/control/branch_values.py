@@ -1,0 +1,190 @@
+"""What two branches give, one of which a tensor's value chooses.
+
+What: whether two values may be arrays of one dtype and shape; numbers beside arrays; scalars that take the place of
+arrays.
+Before: `if m == 0: return x, 1` and `return x / m, m`
+After: `return jax.lax.cond(m == 0, lambda: (x, jnp.full_like(m, 1)), lambda: (x / m, m))`
+Safety: what is neither an array nor a number keeps the branch Python's, which is a finding.
+Limits: branches of other shapes or dtypes than is known of them raise when the port runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Walk, lines_of, parse
+from fnjax.port.known.facts import Value
+from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.tree.located import nodes
+
+Ends = list[dict[str, Value]]
+
+
+def _number(value: Value) -> bool:
+    """Whether this is a number, or perhaps one and perhaps an array."""
+    plain = value.parts is None and value.element is None
+    return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
+
+
+def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
+    """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
+    others = [v for v in (a, b) if not _number(v) and not v.is_tensor]
+    return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
+
+
+def open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
+    """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
+    called = any(isinstance(n, cst.Call) and not code(n.func).startswith("jnp.") for g in given for n in nodes(g))
+    return not called and any(v.traced and (w.kind == "unknown" or _given(w)) for v, w in ((a, b), (b, a)))
+
+
+def _given(value: Value) -> bool:
+    """Whether this is what a caller gives for a number, as the default of the parameter says."""
+    plain = value.parts is None and value.element is None and not value.name
+    return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
+
+
+def other_scalars(a: Value, b: Value) -> bool:
+    """Whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
+    return a.is_tensor and b.is_tensor and 0 in (a.rank, b.rank) and a.dtype != b.dtype
+
+
+_NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
+
+
+def alike(a: Value, b: Value) -> bool:
+    """Whether two arrays may have one dtype and shape, as far as they are known."""
+    if a.parts is not None and b.parts is not None:
+        return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
+    if not (a.is_tensor and b.is_tensor):
+        kinds = {v.literal is None or (v.kind == "static" and v.optional) for v in (a, b)}
+        return len(kinds) == 1 or not (_number(a) or _number(b) or a.is_tensor or b.is_tensor)
+    if a.optional != b.optional:
+        return False
+    dtypes = {a.dtype, b.dtype}
+    exact = {a.exact, b.exact}
+    if len(dtypes) == 2 and ("bool" in dtypes or "unknown" not in dtypes):
+        return False
+    if len(exact) == 2 and exact & _NARROW and not any(e.startswith("?") for e in exact):
+        return False
+    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (_entry_of(a, b) or _entry_of(b, a))
+
+
+def _entry_of(a: Value, b: Value) -> bool:
+    """Whether one array is made of some entries of the other."""
+    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.starts(b.place):
+        return False
+    return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
+
+
+def widened(a: Value, b: Value) -> bool:
+    """Whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
+    if a.kind == b.kind == "static" and "unknown" not in {a.dtype, b.dtype} and a.dtype != b.dtype:
+        return True
+    number, array = (a, b) if b.is_tensor else (b, a)
+    return array.is_tensor and number.kind == "static" and number.dtype in {"int", "bool"} and a.dtype != b.dtype
+
+
+def chosen_value(a: Value, b: Value) -> Value:
+    """What jnp.where of two numbers or arrays gives."""
+    arrays = [v for v in (a, b) if v.kind != "static"]
+    dtypes = {v.dtype for v in (a, b)}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
+    ranks = {v.rank for v in arrays} or {0}
+    return Value("tensor", dtype, ranks.pop() if len(ranks) == 1 else None)
+
+
+def was_number(after: Value, before: Value | None) -> bool:
+    """Whether a variable is a number on one side and an array on the other."""
+    numbers = {"int", "float", "bool"}
+    return after.parts is None and after.element is None and before is not None and before.dtype in numbers
+
+
+def matched(walk: Walk, results: list[cst.BaseExpression], before: dict[str, Value]) -> list[cst.BaseExpression] | None:
+    """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
+
+    A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
+    """
+    values = walk.returns[-2:]
+    if any(v.parts is None for v in values):
+        return results
+    found, joined = list(results), []
+    for i, (a, b) in enumerate(zip(values[0].parts or (), values[1].parts or (), strict=True)):
+        if any(v.kind == "static" and not _number(v) and v.literal is not None and v.parts is None for v in (a, b)):
+            return None
+        if not (_number(a) or _number(b)) or a.mixed or b.mixed:
+            joined.append((a, b))
+            continue
+        if a.dtype != b.dtype:
+            side = int(_number(b))
+            other = found[1 - side]
+            array = other.elements[i].value if isinstance(other, cst.Tuple) else None
+            if not (isinstance(array, cst.Name) and array.value in before and before[array.value].is_tensor):
+                return None
+            found[side] = _with_part(found[side], i, array.value)
+            walk.sink.imports.add("jnp")
+        joined.append((chosen_value(a, b),) * 2)
+    walk.returns[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
+    return found
+
+
+def _with_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExpression:
+    assert isinstance(result, cst.Tuple)
+    element = result.elements[index]
+    made = element.with_changes(value=parse(f"jnp.full_like({like}, {code(fit(element.value, 1))})"))
+    return result.with_changes(elements=[made if e is element else e for e in result.elements])
+
+
+def in_shape(
+    walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
+) -> list[cst.BaseSuite | None]:
+    """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
+    bound = [[walk.program.bound_in(s) for s in lines_of(b)] if b else [] for b in (*blocks, None)]
+    made = []
+    for side, block in enumerate(blocks):
+        other = {n for names_ in bound[1 - side] for n in names_}
+        scalars = {
+            n: start[n]
+            for n, end in ends[side].items()
+            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and scalar_for(end, start[n])
+        }
+        lines = [_with_shapes(walk, s, scalars) for s in lines_of(block)] if block and scalars else []
+        made.append(cst.IndentedBlock(lines) if lines else block)
+    return made
+
+
+def _with_shapes(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return statement
+    target, value = small.targets[0].target, small.value
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
+        pairs = list(zip(target.elements, value.elements, strict=True))
+        parts = [v.with_changes(value=shaped(walk, v.value, t.value, scalars)) for t, v in pairs]
+        new: cst.BaseExpression = value.with_changes(elements=parts)
+    else:
+        new = shaped(walk, value, target, scalars)
+    return statement.with_changes(body=[small.with_changes(value=new)])
+
+
+def scalar_for(new: Value, old: Value) -> bool:
+    """Whether a scalar takes the place of an array of which no shape is known."""
+    return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
+
+
+def shaped(
+    walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
+) -> cst.BaseExpression:
+    """What the variable takes, in the shape that it has."""
+    name = code(target)
+    if name not in scalars or code(value) == name:
+        return value
+    walk.sink.imports.add("jnp")
+    return parse(
+        f"jnp.full_like({name}, {code(fit(value, 1))})"
+        if scalars[name].is_tensor
+        else f"{code(fit(value))}.reshape(jnp.shape({name}))"
+    )

@@ -1,0 +1,62 @@
+"""Python's own choice among tensors' values.
+
+What: `max`, `min`, `sorted`, `any` and `all` of a list, a generator or the rows of a tensor become those of jax.numpy.
+Before: `max([v.norm() for v in xs])`
+After: `jnp.max(jnp.array([jnp.linalg.norm(v) for v in xs]), axis=0)`
+Safety: only where the entries may be tensors: of Python's numbers the builtin stays.
+Limits: a `key` of a tensor's value, and `default`, run un-jitted only.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Term, Walk, parse
+from fnjax.port.known.facts import LIST, Value
+from fnjax.port.rewrite.values.binding import element_of
+from fnjax.port.torch import code, fit, literal
+
+_NAMES = frozenset(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all"))
+
+
+@expression(cst.Call)
+def chosen(walk: Walk, node: cst.Call) -> Term | None:
+    """`max(values)`."""
+    name = walk.name_of(node.func)
+    if name not in _NAMES or sum(a.keyword is None for a in node.args) != 1 or node.args[0].star:
+        return None
+    name = name.removeprefix("builtins.")
+    term = walk.expr(node.args[0].value)
+    element = element_of(walk, node.args[0].value, term.value)
+    options = {a.keyword.value: a.value for a in node.args[1:] if a.keyword}
+    if not element.traced or ("key" in options and not _of_values(walk, options["key"], element)):
+        return None
+    turned = literal(options.pop("reverse", cst.Name("False")))
+    if options or not isinstance(turned, bool):
+        message = f"{name}() asks for the values of tensors, which are unknown under jit; this runs un-jitted only"
+        walk.report(node, "untraced", message)
+        return None
+    walk.sink.imports.add("jnp")
+    array = code(fit(term.node, 1))
+    if isinstance(term.node, cst.GeneratorExp):
+        array = code(cst.ListComp(term.node.elt, term.node.for_in))
+    elif not (term.value.is_tensor or term.value.name == LIST or term.value.parts is not None):
+        array = f"list({array})"
+    array = array if term.value.is_tensor else f"jnp.array({array})"
+    if name in {"any", "all"}:
+        return Term(parse(f"jnp.{name}({array})"), Value("tensor", "bool", 0, place=walk.fresh(node)))
+    one = Value("tensor", element.dtype, 0 if element.rank == 0 else None, place=walk.fresh(node), exact=element.exact)
+    if name == "sorted":
+        made = f"list(jnp.sort({array}, axis=0){'[::-1]' if turned else ''})"
+        return Term(parse(made), Value("static", name=LIST, element=one))
+    return Term(parse(f"jnp.{name}({array}, axis=0)"), one)
+
+
+def _of_values(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
+    """Whether a key asks for a tensor's value."""
+    if not isinstance(key, cst.Lambda) or len(key.params.params) != 1:
+        return walk.name_of(key).startswith("torch.")
+    with walk.supposing():
+        walk.state.variables[key.params.params[0].name.value] = element
+        return walk.expr(key.body).value.traced

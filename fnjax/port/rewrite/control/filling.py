@@ -1,0 +1,187 @@
+"""Nested loops that fill arrays, as jax.lax.fori_loop: under jit Python's would be unrolled, each entry a node.
+
+What: a `for i in range(n)` around another, where the rounds only write to entries of arrays, as dynamic programs do.
+Before: `for i in range(1, n): for j in range(1, m): R[i, j] = D[i, j] + R[i - 1, j - 1]`
+After: `R = jax.lax.fori_loop(1, n, step_i, R)` of `def step_i(i, R): ...; return R`
+Safety: only where all that a round leaves behind are arrays of which it has set entries, and where its numbers serve as
+indices and in arithmetic.
+Limits: loops that end early, bounds that depend on the loop around, slices and shapes that depend on the round, lists;
+these stay Python's. So do loops of fixed bounds such as `range(3)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Walk, line, lines_of, names
+from fnjax.port.known.facts import Value
+from fnjax.port.rewrite.control.carried_loops import define, otherwise, written_in
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.tree.located import children, nodes
+
+
+class _Kept(Exception):  # noqa: N818 - no error, as Stop
+    """A loop of the nest has to stay Python's, and with it all."""
+
+
+@statement(cst.For)
+def filling(walk: Walk, node: cst.For) -> Statements | None:
+    """`for i in range(n): for j in range(m): R[i, j] = ...`."""
+    nest = [node, *(n for n in nodes(node.body) if isinstance(n, cst.For))]
+    if any(outer in walk.here.filling for outer in walk.here.loops):
+        return _function(walk, node)
+    if len(nest) < 2 or not all(_counts(walk, n) for n in nest):
+        return None
+    fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
+    if fixed or not _as_array(walk, node, {code(n.target) for n in nest}):
+        return None
+    start, keys = walk.state.copy(), walk.sink.keys
+    try:
+        with walk.rehearsal() as sink:
+            made = _function(walk, node)
+            whole = not (walk.before or sink.keys != keys or any(f.severity == "error" for f in sink.findings))
+    except _Kept:
+        whole = False
+    if not whole:
+        walk.state = start
+        return None
+    walk.sink.add(sink)
+    walk.sink.imports.add("jax")
+    return made
+
+
+def _function(walk: Walk, node: cst.For) -> Statements:
+    """The loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
+    index, start = code(node.target), walk.state.copy()
+    terms = [walk.expr(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call
+    if any(t.value.is_tensor for t in terms):  # jax.grad does not go through loops of so many rounds
+        raise _Kept
+    bounds = [code(fit(t.node, 1)) for t in terms]
+    with walk.inside(filling=walk.here.filling | {node}):
+        body = walk.loop(node, lambda: _enter(walk, node), node.body)
+    written = written_in(body)
+    own = {*(written or ()), index}
+    kept = _read_first(node.body, {index}) | {n for n in own if _read_outside(walk, node, n)}
+    carried = [n for n in start.variables if n in own & kept]
+    arrays = carried and len(carried) == len(own & kept) and all(_filled(body, n) for n in carried)
+    if not written or not arrays or not _chosen(body) <= set(carried):
+        raise _Kept
+    step, carry = walk.unused(f"step_{index}"), walk.unused("carry")
+    together, single = ", ".join(carried), len(carried) == 1
+    opening: Statements = [] if single else [line(f"{together} = {carry}")]
+    counter = index
+    first, last = bounds[:2] if len(bounds) > 1 else ("0", bounds[0])
+    if len(bounds) > 2:  # fori_loop counts up by one
+        counter = walk.unused("n")
+        value = f"{first} - {counter}" if bounds[2] == "-1" else f"{first} + {bounds[2]} * {counter}"
+        opening.append(line(f"{index} = {value.removeprefix('0 + ')}"))
+        first, last = "0", _count(*bounds)
+    block = [*opening, *lines_of(body), line(f"return {together}")]
+    block[0] = block[0].with_changes(leading_lines=[])
+    made = define(step, f"{counter}, {together if single else carry}", block)
+    initial = together if single else f"({together})"
+    loop = line(f"{together} = jax.lax.fori_loop({first}, {last}, {step}, {initial})")
+    return [made, loop.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def _counts(walk: Walk, node: cst.For) -> bool:
+    """Whether a loop counts, by a step that is written out, and nothing leaves it before its end."""
+    call = node.iter
+    leaving = any(isinstance(n, (cst.Break, cst.Return)) for n in nodes(node.body))
+    if leaving or node.orelse is not None or not isinstance(node.target, cst.Name) or not isinstance(call, cst.Call):
+        return False
+    plain = all(a.keyword is None and not a.star for a in call.args)
+    steps = [literal(a.value) for a in call.args[2:]]
+    return plain and all(isinstance(s, int) and s for s in steps) and walk.name_of(call.func) == "builtins.range"
+
+
+def _as_array(walk: Walk, node: cst.For, counters: set[str]) -> bool:
+    """Whether the numbers of the rounds may be arrays: nothing takes a power of them, or the entry of a list."""
+    for n in nodes(node.body):
+        if isinstance(n, cst.Assign) and _outside(n.value) & counters:
+            counters |= {name for t in n.targets for name in targets(t.target)}
+        elif isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Power, cst.LeftShift, cst.RightShift)):
+            if _outside(n) & counters:
+                return False
+        elif isinstance(n, cst.Subscript) and len(n.slice) == 1 and names(n.slice[0]) & counters:
+            root = n.value
+            while isinstance(root, cst.Subscript):
+                root = root.value
+            value = walk.state.variables.get(code(root))
+            if value is None or not value.is_tensor:
+                return False
+    return True
+
+
+def _outside(node: cst.CSTNode) -> set[str]:
+    """The names in an expression but for those in indices."""
+    if isinstance(node, cst.Subscript):
+        return _outside(node.value)
+    below = children(node)
+    return {n for child in below for n in _outside(child)} if below else names(node)
+
+
+def _enter(walk: Walk, node: cst.For) -> None:
+    """A round's number is an array under jit."""
+    walk.memo.clear()
+    name = code(node.target)
+    walk.bind(name, replace(Value("tensor", "int", 0), place=walk.fresh(node)), node)
+
+
+def _read_first(block: cst.BaseSuite, given: set[str]) -> set[str]:
+    """The variables that a block reads before it gives them a value."""
+    found: set[str] = set()
+    given = set(given)
+    for row in lines_of(block):
+        for small in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
+            if isinstance(small, cst.Assign) and all(isinstance(t.target, cst.Name) for t in small.targets):
+                found |= names(small.value) - given
+                given |= {code(t.target) for t in small.targets}
+            elif isinstance(small, cst.If):
+                found |= names(small.test) - given
+                found |= {n for b in (small.body, *otherwise(small)) for n in _read_first(b, given)}
+            elif isinstance(small, cst.For):
+                found |= names(small.iter) - given | _read_first(small.body, given | {code(small.target)})
+            else:
+                found |= {n.value for n in nodes(small) if isinstance(n, cst.Name)} - given
+    return found
+
+
+def _read_outside(walk: Walk, node: cst.For, name: str) -> bool:
+    """Whether a variable is read behind a loop, or in the next round of one around it."""
+    inside, position = walk.routine.nodes_in(node), walk.program.source.position
+    around = frozenset().union(*(walk.routine.nodes_in(outer) for outer in walk.here.loops))
+    reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in inside]
+    return any(id(n) in around or position(n) > position(node) for n in reads)
+
+
+def _count(first: str, last: str, step: str) -> str:
+    """How many rounds `range(first, last, step)` has, or less than none where it has none."""
+    plain = all(c.isalnum() or c in "_.[] -" for c in first)
+    if step == "-1" and plain and last == "0":
+        return first
+    if step == "-1" and plain and last == "-1":
+        return first.removesuffix(" - 1") if first.endswith(" - 1") else f"{first} + 1"
+    return f"len(range({first}, {last}, {step}))"
+
+
+def _filled(body: cst.BaseSuite, name: str) -> bool:
+    """Whether all that a variable takes in a round are arrays of its own shape and dtype."""
+    for n in nodes(body):
+        if isinstance(n, cst.AugAssign) and name in names(n.target):
+            return False
+        if isinstance(n, cst.Assign) and any(name in names(t.target) for t in n.targets):
+            text = code(n.value)
+            if not text.startswith((f"{name}.at[", "jax.lax.fori_loop(", "jax.lax.cond(", "carry")):
+                return False
+    return True
+
+
+def _chosen(body: cst.BaseSuite) -> set[str]:
+    """What either branch of a condition gives."""
+    choices = [n for n in nodes(body) if isinstance(n, cst.Assign) and code(n.value).startswith("jax.lax.cond(")]
+    return {name for n in choices for t in n.targets for name in targets(t.target)}

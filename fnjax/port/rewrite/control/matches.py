@@ -1,0 +1,41 @@
+"""`match` on what Python knows.
+
+What: the blocks of the cases are translated; one of them runs.
+Before: `case "relu": return x.relu()`
+After: `case "relu": return jax.nn.relu(x)`
+Safety: what a pattern binds is unknown.
+Limits: a tensor as the subject runs un-jitted only; torch's names in patterns are findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Stop, Walk
+from fnjax.port.known.facts import UNKNOWN
+from fnjax.port.rewrite.control.loops import ONLY
+from fnjax.port.torch import code, fit
+from fnjax.port.tree.located import nodes
+
+
+@statement(cst.Match)
+def match(walk: Walk, node: cst.Match) -> Statements | None:
+    """`match mode: case "a": ...`."""
+    subject = walk.expr(node.subject)
+    if walk.traced(subject.value):
+        walk.report(node.subject, "untraced", f"this `match` {ONLY}")
+    for part in (n for case in node.cases for n in nodes(case.pattern)):
+        if isinstance(part, (cst.Name, cst.Attribute)) and walk.name_of(part).startswith("torch."):
+            raise Stop(part, "unknown", f"{code(part)} in a pattern: ask for it with `if`")
+        bound = getattr(part, "rest" if isinstance(part, cst.MatchMapping) else "name", None)
+        if isinstance(part, (cst.MatchAs, cst.MatchStar, cst.MatchMapping)) and isinstance(bound, cst.Name):
+            walk.bind(bound.value, UNKNOWN, node)
+    last = node.cases[-1]
+    always = isinstance(last.pattern, cst.MatchAs) and last.pattern.pattern is None and last.guard is None
+    guards: list[Any] = [case.guard and walk.expr(case.guard).node for case in node.cases]
+    bodies = walk.branches([*(case.body for case in node.cases), *([] if always else [None])])
+    cases = [c.with_changes(body=b, guard=g) for c, b, g in zip(node.cases, bodies, guards, strict=False)]
+    return [node.with_changes(subject=fit(subject.node, 1), cases=cases)]

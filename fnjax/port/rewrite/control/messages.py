@@ -1,0 +1,71 @@
+"""Messages about values.
+
+What: an `if` that only prints or logs, and asks for a tensor's value or draws a number for that, goes away with a note;
+so does what prints a tensor's value as a number.
+Before: `if random.random() < 0.01: logging.info(f"loss {loss.item()}")`
+After: nothing
+Safety: only where nothing else reads what the block computes; messages that need no value stay.
+Limits: a message that stands beside other statements stays, and is a finding if it needs a value.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk
+from fnjax.port.rewrite.control.control import branch
+from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message
+from fnjax.port.source.naming import targets
+from fnjax.port.tree.located import nodes
+
+
+@statement(cst.If)
+def message(walk: Walk, node: cst.If) -> Statements | None:
+    """`if step % 100 == 0: print(x.mean().item())`."""
+    if node.orelse is not None or not _tells(walk, node):
+        return None
+    with walk.supposing():
+        try:
+            branch(walk, node)
+            needless = any(f.severity == "error" for f in walk.sink.findings)
+        except (Stop, Uncompressed):
+            needless = True
+    if not needless:
+        return None
+    walk.note(node, "dropped", DROPPED)
+    return []
+
+
+@statement(cst.Expr)
+def formatted(walk: Walk, node: cst.Expr) -> Statements | None:
+    """`print("{:.3f}".format(x.mean()))`, which needs a number."""
+    if not is_message(node):
+        return None
+    shown: list[cst.BaseExpression] = []
+    for n in nodes(node.value):
+        if isinstance(n, cst.FormattedStringExpression) and n.format_spec:
+            shown.append(n.expression)
+        elif isinstance(n, cst.BinaryOperation) and isinstance(n.left, cst.SimpleString):
+            shown += [e.value for e in n.right.elements] if isinstance(n.right, cst.Tuple) else [n.right]
+        elif isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value == "format":
+            shown += [a.value for a in n.args]
+    if not any(walk.expr(s).value.is_tensor for s in shown):
+        return None
+    walk.note(node, "dropped", DROPPED)
+    return []
+
+
+def _tells(walk: Walk, node: cst.If) -> bool:
+    """Whether the block says something, and does nothing else."""
+    inside = walk.routine.nodes_in(node)
+    small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    calls = [x for x in small if isinstance(x, cst.Expr)]
+    for x in small:
+        if isinstance(x, cst.Assign):
+            bound = [name for t in x.targets for name in targets(t.target)]
+            if not bound or any(id(n) not in inside for name in bound for n in walk.routine.reads.get(name, ())):
+                return False
+        elif not is_message(x):
+            return False
+    return bool(calls)

@@ -1,0 +1,396 @@
+"""An `if` on a tensor as jax.lax.cond.
+
+What: the branches become lambdas where they only assign, else functions of the variables that they write; checks that
+only raise keep their `if` and run where the value is known.
+Before: `if x.sum() > 0: x = x * 2`
+After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
+Safety: only where both branches give the same variables tensors of one dtype and shape, as far as they are known.
+Limits: see the rules of conditions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Statements, Term, Walk, Way, line, lines_of, names, parse
+from fnjax.port.known.facts import State, Value
+from fnjax.port.rewrite.control.branch_values import (
+    Ends,
+    alike,
+    chosen_number,
+    chosen_value,
+    in_shape,
+    matched,
+    open_number,
+    other_scalars,
+    was_number,
+    widened,
+)
+from fnjax.port.rewrite.control.carried_loops import carries, define, otherwise, written_in
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code, fit
+from fnjax.port.torch.expressions import Fill
+from fnjax.port.tree.located import nodes
+
+
+@dataclass(slots=True)
+class Choice:
+    """An `if` on a tensor whose blocks have been walked.
+
+    Attributes:
+        node: the `if`.
+        test: its condition.
+        blocks: its blocks in the source; the second is None where there is no `else`.
+        made: their translations.
+        start: the variables before it.
+        ends: those after each block.
+        after: the state behind it.
+        draws: whether a block draws random numbers.
+    """
+
+    node: cst.If
+    test: Term
+    blocks: list[cst.BaseSuite | None]
+    made: list[cst.BaseSuite | None]
+    start: dict[str, Value]
+    ends: Ends
+    after: State
+    draws: bool
+
+
+def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+    """The form of an `if` on a tensor that jit can trace."""
+    if only_raises(node):
+        return _check(walk, node, test)
+    if test.value.guard is not None:  # Python's part could not be asked first
+        return None
+    blocks = [node.body, walk.otherwise(node)]
+    said = [s for block in blocks if block for s in lines_of(block) if _says(s)]
+    if said and not isinstance(node.orelse, cst.If):
+        made = traced_branch(walk, _without(node, said), test)
+        for statement in said if made is not None else ():
+            walk.note(statement, "dropped", DROPPED)
+        return made
+    start, returned = walk.state, len(walk.returns)
+    with walk.rehearsal() as sink:
+        ways = walk.ways(blocks)
+        walk.join(ways)
+    ends = [(start if way.leaves else way.end).variables for way in ways]
+    draws = sink.keys != walk.sink.keys
+    choice = Choice(node, test, blocks, [way.made for way in ways], start.variables, ends, walk.state, draws)
+    if _alike(walk, choice, ways):
+        for form in (_cond, _by_functions):
+            walk.state = start.copy()
+            made = form(walk, choice)
+            if made is not None:
+                walk.state = choice.after
+                walk.sink.add(sink)
+                return made
+    walk.state = start
+    del walk.returns[returned:]
+    return None
+
+
+def _alike(walk: Walk, choice: Choice, ways: list[Way]) -> bool:
+    """Whether either block gives arrays of one dtype and shape, as far as they are known."""
+    first, second = choice.ends
+    written = {n for n in walk.program.bound_in(choice.node) if n in first and n in second and walk.live(n)}
+    given = all(alike(a, b) for a in ways[0].returns for b in ways[1].returns)
+    return given and all(alike(first[n], second[n]) for n in written)
+
+
+def _says(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.SimpleStatementLine) and all(is_message(small) for small in node.body)
+
+
+def _without(node: cst.If, said: list[Any]) -> cst.If:
+    """The same `if` without these statements."""
+    first, *second = (
+        cst.IndentedBlock([s for s in lines_of(block) if s not in said] or [line("pass")])
+        for block in (node.body, *otherwise(node))
+    )
+    return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
+
+
+def only_raises(node: cst.If) -> bool:
+    """Whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
+    return node.orelse is None and all(
+        isinstance(s, cst.SimpleStatementLine) and all(_harmless(x) for x in s.body) for s in node.body.body
+    )
+
+
+def _harmless(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Raise) or is_message(node)
+
+
+DROPPED = "this message about values is dropped: jax.debug.print shows them, under jit too"
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+
+
+def is_message(node: cst.CSTNode) -> bool:
+    """Whether a statement prints, warns or logs."""
+    if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
+        return False
+    text = code(node.value.func)
+    owner, _, level = text.rpartition(".")
+    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
+
+
+def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
+    """A check runs where the value is known."""
+    walk.sink.imports.add("jax")
+    body = walk.branches([node.body])[0]
+    walk.note(node.test, "check", "this check of a tensor's value runs outside jit only")
+    condition = code(fit(test.node, 1))
+    if isinstance(test.node, cst.Name):
+        new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
+    else:
+        new = parse(f"not isinstance(check := {condition}, jax.core.Tracer) and check")
+    return [node.with_changes(test=new, body=body)]
+
+
+def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
+    """The plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
+    found: dict[str, cst.BaseExpression] = {}
+    for s in body.body if body else ():
+        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
+            if (
+                isinstance(small, cst.Assign)
+                and len(small.targets) == 1
+                and isinstance(small.targets[0].target, cst.Name)
+            ):
+                name, value = small.targets[0].target.value, small.value
+                if name in found:
+                    if sum(isinstance(n, cst.Name) and n.value == name for n in nodes(value)) != 1:
+                        return None
+                    value = Fill({name: found[name]}, frozenset()).rewrite(value)
+                found[name] = value
+            elif (pairs := _pairs(small)) and not found.keys() & {n for _, v in pairs for n in names(v)}:
+                found |= {code(t): v for t, v in pairs}
+            elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
+                if small.target.value in found:
+                    return None
+                symbol = code(small.operator).strip().partition("=")[0]
+                found[small.target.value] = parse(f"{small.target.value} {symbol} {code(fit(small.value, 13))}")
+            elif not isinstance(small, (cst.Pass, cst.Expr)) or (
+                isinstance(small, cst.Expr) and not isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
+            ):
+                return None
+    return found
+
+
+def _pairs(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """The targets and values of `a, b = x, y`."""
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
+        return []
+    target, value = node.targets[0].target, node.value
+    if not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
+        return []
+    pairs = [(t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)]
+    plain = len(target.elements) == len(value.elements) and all(isinstance(t, cst.Name) for t, _ in pairs)
+    return pairs if plain and not any(isinstance(v, cst.StarredElement) for v in value.elements) else []
+
+
+def predicate(test: Term) -> str:
+    """A condition for jax.lax.cond, which takes no array of one entry."""
+    if test.value.rank == 0 or not test.value.is_tensor:
+        return code(fit(test.node, 1))
+    return f"{code(fit(test.node))}.reshape(())"
+
+
+def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
+    only = body.body[0] if len(body.body) == 1 else None
+    small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
+    return small.value if isinstance(small, cst.Return) else None
+
+
+def _cond(walk: Walk, choice: Choice) -> Statements | None:
+    """jax.lax.cond of lambdas, or jnp.where where numbers stand beside arrays."""
+    start, ends, test = choice.start, choice.ends, choice.test
+    plain = [_assigned(block) for block in choice.made]
+    first, second = in_shape(walk, choice.made, start, ends)
+    assert first is not None
+    returns = [_single_return(first), _single_return(second) if second else None]
+    if all(r is not None for r in returns):
+        return _chosen_return(walk, test, [r for r in returns if r is not None], start)
+    sides = [_assigned(first), _assigned(second)]
+    if any(s is None for s in sides):
+        return None
+    changed = list(dict.fromkeys(n for s in sides if s for n in s))
+    if any(n not in start and not all(s and n in s for s in sides) for n in changed):
+        return None
+    unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    if unset and (
+        walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
+    ):  # no loops of Python
+        return None
+    open_ = {n for n in changed if open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
+    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or other_scalars(ends[0][n], ends[1][n])}
+    chosen |= open_
+    arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
+    if chosen and not set(changed) <= arrays | chosen:
+        return None
+    known = [v for n in changed for v in (choice.after.variables[n], start.get(n)) if v is not None]
+    if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
+        return None
+    used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
+    if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
+        return None
+    walk.unset |= unset
+    if chosen:  # jnp.where gives both sides one dtype, and one shape
+        walk.sink.imports.add("jnp")
+        condition, values = code(fit(test.node, 1)), []
+        walk.state = choice.after
+        for n in changed:
+            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
+            values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
+            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), choice.node)
+        return [line(f"{', '.join(changed)} = {', '.join(values)}")]
+    walk.sink.imports.add("jax")
+    lambdas = []
+    for side in sides:
+        values = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
+        lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
+    made = f"jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})"
+    made = _unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
+    return [line(f"{', '.join(changed)} = {made}")]
+
+
+def _chosen_return(
+    walk: Walk, test: Term, returns: list[cst.BaseExpression], start: dict[str, Value]
+) -> Statements | None:
+    """What either block returns, in one expression."""
+    first, second = walk.returns[-2:]
+    agreed = matched(walk, returns, start)
+    if agreed is None:
+        return None
+    yes, no = (code(fit(r, 1)) for r in agreed)
+    if chosen_number(first, second) or open_number(first, second, *returns):
+        walk.sink.imports.add("jnp")
+        walk.returns[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
+        return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
+    walk.sink.imports.add("jax")
+    return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
+
+
+def _unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
+    """What a variable takes that has no value before the loop: there it is what the branch gives it."""
+    new = sides[0] if sides[0] != name else sides[1]
+    return f"{new} if {name} is None else {chosen}" if name in unset else chosen
+
+
+def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
+    """Whether only this branch of a loop binds a variable, which the first round does not know then."""
+    if not walk.here.loops or any(p.name.value == name for p in walk.routine.parameters):
+        return False
+    kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
+    here, all_ = (
+        sum(name in targets(n.target) for n in nodes(part) if isinstance(n, kinds))
+        for part in (node, walk.routine.node)
+    )
+    return 0 < here == all_
+
+
+def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
+    """The two blocks as functions, of which jax.lax.cond calls one."""
+    node, start, ends, after = choice.node, choice.start, choice.ends, choice.after
+    blocks = [b for b in choice.blocks if b is not None]
+    made = [b for b in choice.made if b is not None]
+    bodies = [lines_of(b) for b in in_shape(walk, made, start, ends) if b is not None]
+    returns = [last_return(b) for b in bodies]
+    if len(bodies) == 2 and all(r is not None for r in returns):
+        bodies = [b[:-1] for b in bodies]
+    elif any(r is not None for r in returns):
+        return None
+    written = [written_in(cst.IndentedBlock(b)) for b in bodies]
+    ending = all(r is not None for r in returns)
+    if any(w is None for w in written) or (choice.draws and not ending):
+        return None
+    every = {n for w in written if w is not None for n in w}
+    own = {n for n in every if _own(walk, node, blocks, n)}
+    both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
+    anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
+    changed = sorted(n for n in every if walk.live(n) and n not in own)
+    if any(_first_here(walk, node, n) and n not in both for n in changed):
+        return None
+    ours = walk.program.key_name  # of which the source's blocks tell nothing
+    passing = {n for n in every if n != ours and all(_begins(b, n) is not False for b in blocks)}  # only made there
+    unneeded = own | anew | (passing if ending else passing - set(changed))
+    given = sorted(n for n in every - unneeded if n in start or n == ours)
+    if ending:
+        agreed = matched(walk, [r for r in returns if r is not None], start)
+        if agreed is None:
+            return None
+        results = [code(fit(r, 1)) for r in agreed]
+        taken = "return"
+    else:
+        new = {n: after.variables[n] for n in changed}
+        if not changed or any(n not in start and n not in both for n in changed):
+            return None
+        if not all(carries(v) or was_number(v, start.get(n)) for n, v in new.items()):
+            return None
+        if any(widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
+            return None
+        results = [", ".join(changed)] * 2
+        taken = f"{', '.join(changed)} ="
+        for n, value in new.items():
+            after.variables[n] = (
+                value if value.is_tensor else Value("tensor", value.dtype, value.rank, place=value.place)
+            )
+            if value.place is None:
+                walk.bind(n, Value("tensor", value.dtype, 0), node)
+                after.variables[n] = walk.state.variables[n]
+    walk.sink.imports.add("jax")
+    own_names = [walk.unused("positive"), walk.unused("negative")]
+    functions = [
+        define(name, ", ".join(given), [*block, line(f"return {result}")])
+        for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
+    ]
+    arguments = ", ".join([predicate(choice.test), *own_names, *given])
+    last = line(f"{taken} jax.lax.cond({arguments})")
+    return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bool:
+    """Whether a variable is only used in these blocks, and gets its value in them before it is read."""
+    inside = walk.routine.nodes_in(node)
+    found = walk.routine.reads.get(name, ())
+    if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
+        return False
+    return all(_begins(block, name) is not False for block in blocks)
+
+
+def _begins(block: cst.BaseSuite, name: str) -> bool | None:
+    """Whether a block gives a variable its value before it reads it; None where it does not know it."""
+    lines_ = _flat(block)
+    index = next(
+        (i for i, s in enumerate(lines_) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), -1
+    )
+    if index < 0:
+        return None
+    first = lines_[index]
+    if isinstance(first, cst.For) and name not in names(first.iter):
+        return name in names(first.target) or _begins(first.body, name)
+    if isinstance(first, cst.If) and name not in names(first.test):
+        found = [_begins(b, name) for b in (first.body, *otherwise(first))]
+        if all(found) and len(found) > 1:
+            return True
+        return False if False in found else _begins(cst.IndentedBlock(lines_[index + 1 :]), name)  # type: ignore[arg-type] # statements
+    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+    bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
+    return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign
+
+
+def _flat(block: cst.BaseSuite) -> list[cst.CSTNode]:
+    """The statements of a block, those of a `with` among them."""
+    return [inner for s in block.body for inner in (_flat(s.body) if isinstance(s, cst.With) else [s])]
+
+
+def last_return(block: Statements) -> cst.BaseExpression | None:
+    """What a block returns at its end."""
+    last = block[-1] if block else None
+    small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
+    return small.value if isinstance(small, cst.Return) else None

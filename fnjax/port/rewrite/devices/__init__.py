@@ -1,0 +1,1 @@
+"""Many devices: groups, collectives, and parts by rank."""

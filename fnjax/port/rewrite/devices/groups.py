@@ -1,0 +1,295 @@
+"""Process groups, ranks and sizes.
+
+What: a process group is the name of a mesh axis, its size a Python int and the rank a traced one. What a getter would
+give, `get_tensor_model_parallel_group()`, the caller of the port sets in the module: AXIS_NAME, or the getter's own
+constant.
+Before: `group.size()`, `dist.get_rank(group)`, `mpu.get_tensor_model_parallel_group()`
+After: `collectives.axis_size(group or AXIS_NAME)`, `collectives.axis_index(group or AXIS_NAME)` and
+`(TENSOR_MODEL_PARALLEL_AXIS_NAME or AXIS_NAME)`
+Safety: a group is known by its annotation, by its name, or by what is done with it.
+Limits: groups that the file makes (`dist.new_group`) are findings; so are ranks of the world that are no ranks of the
+group.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fnjax.port.analysis.program import GROUP, Program
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
+from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.tree.located import nodes
+
+_MODULES = ("torch.distributed.", "torch.distributed.distributed_c10d.", "torch.distributed.nn.functional.")
+_FUNCTIONAL = (
+    "torch.distributed._functional_collectives.",
+    "torch.distributed.nn.functional.",
+    "torch.distributed.nn.",
+)
+_RANK = re.compile(r"((local|global|world|group|[tscdem]p|sequence|seq|tensor_parallel|model_parallel)_)?rank")
+_HANDED_ON = frozenset({"comm", "dist", "distributed", "torch_dist", "torch_distributed"})
+_GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
+_GROUP_ATTRIBUTES = frozenset({"device_group", "cpu_group", "group", "process_group"})
+_KNOWN = frozenset(
+    [
+        "all_reduce",
+        "reduce",
+        "broadcast",
+        "all_gather",
+        "all_gather_into_tensor",
+        "_all_gather_base",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "_reduce_scatter_base",
+        "all_to_all",
+        "all_to_all_single",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "P2POp",
+        "batch_isend_irecv",
+        "barrier",
+        "gather",
+        "scatter",
+        "monitored_barrier",
+        "get_rank",
+        "get_world_size",
+        "get_global_rank",
+        "get_group_rank",
+        "get_backend",
+        "is_initialized",
+        "is_available",
+        "new_group",
+        "allgather_fn",
+        "reduce_scatter_fn",
+        "inference_all_reduce",
+        "all_gather_object",
+        "broadcast_object_list",
+    ]
+)
+RANK = Value("tensor", "int", 0)
+SIZE = Value("static", "int")
+
+
+def distributed(program: Program, name: str) -> tuple[str, bool]:
+    """The name of a function of torch.distributed, and whether it is one that returns its result; or nothing."""
+    module, _, last = name.rpartition(".")
+    if f"{module}." in _FUNCTIONAL:
+        return last, True
+    if f"{module}." in _MODULES:
+        return last, False
+    handed_on = module and not name.startswith(("torch.", "file:")) and module.rpartition(".")[2] in _HANDED_ON
+    if handed_on and last in _KNOWN:
+        return last, False
+    return "", False
+
+
+def axis(walk: Walk, node: cst.BaseExpression | None) -> str:
+    """The text for the mesh axis that stands for a group."""
+    walk.sink.imports.add("collectives")
+    if node is None or literal(node) is None:
+        walk.sink.imports.add("AXIS_NAME")
+        return "AXIS_NAME"
+    text = code(fit(walk.expr(node).node, 1))
+    if text == "None":
+        walk.sink.imports.add("AXIS_NAME")
+        return "AXIS_NAME"
+    if text.endswith(("AXIS_NAME", "AXIS_NAME)")):
+        return text.removeprefix("(").removesuffix(")") if text.startswith("(") else text
+    walk.sink.imports.add("AXIS_NAME")
+    return f"{text} or AXIS_NAME"
+
+
+def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a process group."""
+    if isinstance(node, (cst.Name, cst.Attribute)) and not walk.name_of(node).startswith("torch."):
+        last = node.value if isinstance(node, cst.Name) else node.attr.value
+        if last in walk.program.groups:
+            return True
+    if not isinstance(node, (cst.Name, cst.Attribute, cst.Call)):
+        return False
+    if isinstance(node, cst.Call):
+        return _getter(walk, node) in {"group", "process_group"}
+    return walk.expr(node).value.name == GROUP
+
+
+def constant(name: str) -> str:
+    """The constant of a getter: TENSOR_MODEL_PARALLEL_AXIS_NAME for get_tensor_model_parallel_group."""
+    found = _GETTER.match(name)
+    return f"{found['of'].upper()}_AXIS_NAME".lstrip("_") if found else "AXIS_NAME"
+
+
+def getter_name(program: Program, node: cst.Call) -> str:
+    """The name of a function that tells a group, its size or the rank in it."""
+    func = node.func
+    last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
+    spelled = re.sub(r"(?<=\w)__\w+$", "", last)  # in files that are read together
+    if not program.collective or not _GETTER.match(spelled) or len(node.args) > 1:
+        return ""
+    full = program.resolve(func)
+    if full.startswith(("torch.", "builtins.")) or distributed(program, full)[0]:
+        return ""
+    if full.startswith("file:"):
+        routine = program.called(full)
+        if routine is None or not _reads_globals(program, routine.node):
+            return ""
+    elif isinstance(func, cst.Name) and not full:
+        return ""
+    return spelled
+
+
+def _reads_globals(program: Program, node: cst.FunctionDef) -> bool:
+    """Whether a function tells of what the file keeps: of a global variable, or an object's attribute."""
+    text = code(node.body)
+    kept = [n for n, d in program.source.definitions.items() if d[-1].value is not None and n in text]
+    return any(re.search(rf"\b{re.escape(n)}\b", text) for n in kept) or "get_" in text
+
+
+def _getter(walk: Walk, node: cst.Call) -> str:
+    last = getter_name(walk.program, node)
+    found = _GETTER.match(last)
+    return found["what"] if found else ""
+
+
+@expression(cst.Call)
+def asked(walk: Walk, node: cst.Call) -> Term | None:
+    """`get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
+    if not walk.program.collective:
+        return None
+    func = node.func
+    asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
+    if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
+        return _told(axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
+    what = _getter(walk, node)
+    if what:
+        return _of_getter(walk, node, what)
+    last, _ = distributed(walk.program, walk.name_of(func))
+    group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in {"group", "pg"}), None)
+    match last:
+        case "get_world_size":
+            return _told(axis(walk, group), "size")
+        case "get_rank":
+            return _told(axis(walk, group), "rank")
+        case "is_initialized" if _default_only(walk):
+            walk.sink.imports |= {"collectives", "AXIS_NAME"}
+            return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
+        case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
+            return Term(parse("True"), Value("static", "bool", literal=True))
+        case "get_backend":
+            return Term(parse("'xla'"), Value("static", literal="xla"))
+        case "get_global_rank" if len(node.args) == 2:
+            return walk.expr(node.args[1].value)
+        case "get_group_rank" if len(node.args) == 2:
+            return walk.expr(node.args[1].value)
+        case "_get_default_group":
+            return Term(parse("None"), Value("static", name=GROUP))
+        case "new_group" | "init_device_mesh" | "new_subgroups" | "get_process_group_ranks":
+            message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
+            raise Stop(node, "absent", f"{last}: {message}")
+    return None
+
+
+def _default_only(walk: Walk) -> bool:
+    """Whether a function speaks of the default group alone: without an axis it runs on one device, as in PyTorch."""
+    inside = list(nodes(walk.routine.node))
+    named = any(isinstance(n, cst.Name) and n.value in walk.program.groups for n in inside)
+    return not named and not any(isinstance(n, cst.Call) and _getter(walk, n) for n in inside)
+
+
+def _told(text: str, what: str) -> Term:
+    if what == "rank":
+        return Term(parse(f"collectives.axis_index({text})"), RANK)
+    return Term(parse(f"collectives.axis_size({text})"), SIZE)
+
+
+def _of_getter(walk: Walk, node: cst.Call, what: str) -> Term:
+    own = constant(getter_name(walk.program, node))
+    walk.sink.imports |= {"collectives", "AXIS_NAME"}
+    text = "AXIS_NAME" if own == "AXIS_NAME" else f"{own} or AXIS_NAME"
+    if what in {"group", "process_group"} and node.args and literal(node.args[0].value) is MISSING:
+        given = walk.expr(node.args[0].value)
+        if given.value.dtype == "unknown":  # `get_..._if_none(group)`, not a flag
+            text = f"{code(fit(given.node, 1))} or {text}"
+    if what == "src_rank":
+        return Term(parse("0"), Value("static", "int", literal=0))
+    if what in {"group", "process_group"}:
+        return Term(parse(f"({text})"), Value("static", name=GROUP))
+    return _told(text, "rank" if what == "rank" else "size")
+
+
+@expression(cst.Attribute)
+def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
+    if not walk.program.collective:
+        return None
+    name = walk.name_of(node)
+    if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
+        return Term(parse("None"), Value("static", name=GROUP))
+    if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", code(node)):
+        return Term(parse(repr(name_of_operation(node.attr.value))), STATIC)
+    attr = node.attr.value
+    of = _getter(walk, node.value) if isinstance(node.value, cst.Call) else ""
+    if of not in {"group", "process_group"} or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
+        return None
+    if attr in _GROUP_ATTRIBUTES:
+        return walk.expr(node.value)
+    return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
+
+
+@expression(cst.Call)
+def provided(walk: Walk, node: cst.Call) -> Term | None:
+    """`hasattr(dist, "all_gather_into_tensor")`, and `isinstance(x, AsyncCollectiveTensor)`."""
+    if not walk.program.collective or len(node.args) != 2:
+        return None
+    name, (first, second) = walk.name_of(node.func), (a.value for a in node.args)
+    asked = literal(second)
+    if name == "builtins.hasattr" and walk.name_of(first) == "torch.distributed" and asked in _KNOWN:
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    if name == "builtins.isinstance" and walk.name_of(second).endswith(".AsyncCollectiveTensor"):
+        return Term(parse("False"), Value("static", "bool", literal=False))
+    return None
+
+
+@expression(cst.Name, cst.Attribute)
+def told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+    """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
+    last = node.value if isinstance(node, cst.Name) else node.attr.value
+    if not walk.program.collective or not _RANK.fullmatch(last):
+        return None
+    if isinstance(node, cst.Name):
+        known = walk.state.variables.get(node.value)
+        asked = known is not None and known.kind == "unknown" and known.place is not None
+    else:
+        base = node.value
+        known = walk.state.variables.get(base.value) if isinstance(base, cst.Name) else None
+        asked = known is not None and known.kind == "unknown" and base.value != walk.routine.context  # type: ignore[attr-defined] # a name
+    parameters = {p.name.value for p in walk.routine.parameters}
+    first = last if isinstance(node, cst.Name) else code(node.value)
+    return Term(node, RANK) if asked and first in parameters else None
+
+
+@expression(cst.Name)
+def kept_group(walk: Walk, node: cst.Name) -> Term | None:
+    """A global variable that holds a group: a constant of the port, as a getter has."""
+    if node.value not in walk.program.groups or node.value in walk.state.variables:
+        return None
+    found = walk.program.source.last(node.value)
+    if found is None or found.value is None:
+        return None
+    own = constant(
+        "get_"
+        + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower())
+        + "_group"
+    )
+    walk.sink.imports.add("AXIS_NAME")
+    return Term(parse("(AXIS_NAME)" if own == "AXIS_NAME" else f"({own} or AXIS_NAME)"), Value("static", name=GROUP))
+
+
+def name_of_operation(name: str) -> str:
+    """What fnjax.collectives calls a ReduceOp."""
+    return name.lower()

@@ -1,0 +1,1 @@
+"""Functions and classes, and what stands around them."""

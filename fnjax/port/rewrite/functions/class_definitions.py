@@ -1,0 +1,216 @@
+"""Classes.
+
+What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; ONNX's `symbolic` is
+dropped; Functions inside functions and classes stay where they are, those inside methods of other classes move to the
+class.
+Before: `class Cube(Function):` with `from torch.autograd import Function`
+After: `class Cube(fnjax.Function):`
+Safety: what a class inherits from classes of the file is ported along.
+Limits: bases from other libraries are findings.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import dropwhile
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, nodes
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Stop, Walk, line
+from fnjax.port.known.facts import State, Value
+from fnjax.port.rewrite.functions.decorators import decorated
+from fnjax.port.rewrite.functions.definitions import port_routine
+from fnjax.port.source.evidence import parameters
+from fnjax.port.source.naming import read_names
+from fnjax.port.source.records import decorators
+from fnjax.port.torch import code
+
+
+@statement(cst.ClassDef)
+def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
+    """A class inside a function, or at the top level."""
+    cls = walk.program.by_node.get(node)
+    if cls is None:
+        raise Stop(node, "unknown", f"the porter does not see the class {node.name.value!r} from here")
+    closure = walk.state.copy() if walk.routine.role != "module" else None
+    if closure is not None:
+        closure.variables[node.name.value] = Value("object", name=f"file:{cls.name}")
+    made = port_class(walk, cls, closure)
+    if closure is not None:
+        walk.bind(node.name.value, Value("object", name=f"file:{cls.name}"), node)
+    return [made]
+
+
+def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
+    """The translation of a class."""
+    node = cls.node
+    program = walk.program
+    body: list[Any] = []
+    container = not cls.is_function and any(
+        c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
+    )
+    order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
+    made: dict[int, list[Any]] = {}
+    scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not
+    for i in order:
+        made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
+    for i in range(len(node.body.body)):
+        body += made[i]
+    if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
+        body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
+    bases = []
+    for arg in node.bases:
+        own = program.resolve(arg.value, [])
+        index = list(node.bases).index(arg)
+        name = cls.bases[index] if index < len(cls.bases) else own
+        if name in FUNCTION_BASES:
+            if own and own not in FUNCTION_BASES:
+                walk.note(arg, "base", f"{own} is taken for torch.autograd.Function")
+            walk.sink.imports.add("fnjax")
+            bases.append(
+                arg
+                if code(arg.value) == "fnjax.Function"
+                else arg.with_changes(value=cst.parse_expression("fnjax.Function"))
+            )
+        elif (
+            name.startswith("file:")
+            or name.split(".")[0] in sys.stdlib_module_names
+            or name in {"object", "builtins.object"}
+            or name in dir(__import__("builtins"))
+            or name == "fnjax.Function"
+        ):
+            if name.startswith("file:"):
+                walk.called.add(name)
+            bases.append(arg)
+        elif not container:
+            walk.report(
+                arg,
+                "supply",
+                f"the base class {code(arg.value)} is not of this file; put a class of that name in its place",
+            )
+    changes: dict[str, Any] = {}
+    if len(bases) != len(node.bases) or any(a is not b for a, b in zip(bases, node.bases, strict=True)):
+        changes["bases"] = [
+            *(b.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for b in bases[:-1]),
+            *(b.with_changes(comma=cst.MaybeSentinel.DEFAULT) for b in bases[-1:]),
+        ]
+        if not bases:
+            changes |= {"lpar": cst.MaybeSentinel.DEFAULT, "rpar": cst.MaybeSentinel.DEFAULT}
+    same = len(body) == len(node.body.body) and all(a is b for a, b in zip(body, node.body.body, strict=True))
+    if not same:
+        if not body:
+            body = [line("pass")]
+        changes["body"] = (
+            node.body.with_changes(body=body) if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock(body)
+        )
+    try:
+        kept = decorated(walk, list(node.decorators))
+    except Stop as e:
+        walk.report(e.node, e.kind, e.message)
+        kept = []
+    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
+        changes["decorators"] = kept
+    result = node.with_changes(**changes) if changes else node
+    program.ported[cls.name] = result
+    return result
+
+
+def _turn(node: cst.CSTNode) -> int:
+    """Forward first, then what reads what it leaves on ctx."""
+    name = node.name.value if isinstance(node, cst.FunctionDef) else ""
+    return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
+
+
+def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
+    program = walk.program
+    if isinstance(node, cst.FunctionDef):
+        inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
+        kept = container and node.name.value in _read_of(program, cls)
+        if container and not kept and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
+            return [_moved(walk, cls, node, c) for c in inside if c.is_function]
+        if cls.is_function and node.name.value == "symbolic":
+            walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
+            return []
+        if cls.is_function and node.name.value == "jvp" and _only_asks_base(walk, node):
+            walk.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
+            return []
+        routine = program.routine(node, f"{cls.name}.{node.name.value}", cls)
+        routine.closure = closure
+        made, inner = port_routine(program, routine)
+        walk.take(inner)
+        return [made]
+    if isinstance(node, cst.ClassDef):
+        inner_cls = program.by_node[node]
+        wanted = (
+            not container
+            or inner_cls.is_function
+            or any(c.is_function and c.name.startswith(f"{inner_cls.name}.") for c in program.classes.values())
+        )
+        return [port_class(walk, inner_cls, closure)] if wanted else []
+    if container:
+        is_text = (
+            isinstance(node, cst.SimpleStatementLine)
+            and isinstance(node.body[0], cst.Expr)
+            and isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
+        )
+        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
+        if is_text or not bound & _read_of(program, cls):
+            return [node] if is_text else []
+    inner_walk = Walk(program, walk.routine, scope)
+    lines: list[Any] = list(inner_walk.statement(node))
+    scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
+    if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
+        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
+        lines = [line(f"{name} = None") for name in sorted(bound)]
+    walk.take(inner_walk)
+    return lines
+
+
+def _read_of(program: Program, cls: Class) -> set[str]:
+    """What Functions and functions of the file read of a class that only holds some: its constants and helpers."""
+    functions = [c.node for c in program.classes.values() if c.is_function]
+    waiting: list[cst.CSTNode] = [*functions, *(n for n in program.source.tree.body if isinstance(n, cst.FunctionDef))]
+    own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.bound_in(s)}
+    helpers = {n: f for n, f in cls.methods.items() if {"staticmethod", "classmethod"} & set(decorators(f))}
+    found: set[str] = set()
+    while waiting:
+        first = waiting.pop()
+        for n in nodes(first):
+            of = code(n.value) if isinstance(n, cst.Attribute) else ""
+            name = n.attr.value if isinstance(n, cst.Attribute) and of in {cls.name, cls.node.name.value, "cls"} else ""
+            if isinstance(n, cst.Name) and first in own.values():  # one constant of another
+                name = n.value
+            part = own.get(name) or helpers.get(name)
+            if part is not None and name not in found:
+                found.add(name)
+                waiting.append(part)
+    return found
+
+
+def _makes(node: cst.FunctionDef, classes: set[str]) -> bool:
+    """Whether a method returns one of the classes that stand in it, or its apply."""
+    returned = (n.value for n in nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
+    return any(code(r).removesuffix(".apply") in classes for r in returned)
+
+
+def _moved(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
+    """A Function that a method of some other class makes for itself, as one of that class: the method goes."""
+    program, name = walk.program, f"{outer.name}.{method.name.value}"
+    new = f"{outer.name}.{cls.node.name.value}"
+    walk.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
+    defined = (n for n in nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
+    local = program.bound_in(method.body) | {n.name.value for n in (*defined, *parameters(method))}
+    local &= read_names([cls.node])
+    return port_class(walk, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
+
+
+def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:
+    """Whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
+    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
+    asks = len(calls) == 1 and walk.name_of(calls[0].func) == "torch.autograd.Function.jvp"
+    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(
+        node.body.body
+    )

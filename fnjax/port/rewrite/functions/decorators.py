@@ -1,0 +1,161 @@
+"""Decorators.
+
+What: staticmethod and classmethod stay; once_differentiable, custom_fwd and custom_bwd become fnjax's; compilers
+(Numba's too), gradient modes and profilers go away, also behind a name of the file's own (`jit_fuser =
+torch.jit.script`), and compilers where a function is given to them (`step = torch.compile(step)`).
+Before: `@torch.cuda.amp.custom_fwd(cast_inputs=torch.float16)`
+After: `@fnjax.custom_fwd`
+Safety: a decorator of the file that only wraps another in torch's compilers or a profiler is known by what it reads.
+Limits: a decorator of another library is a finding.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from fnjax.port.analysis.guards import is_guard_decorator, of_amp
+from fnjax.port.analysis.program import nodes
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
+from fnjax.port.rewrite.calls.custom_operators import translated
+from fnjax.port.torch import code
+
+_MAPPED = {
+    "torch.autograd.once_differentiable": "fnjax.once_differentiable",
+    "torch.amp.custom_fwd": "fnjax.custom_fwd",
+    "torch.amp.custom_bwd": "fnjax.custom_bwd",
+}
+_GONE = (
+    "torch.jit.",
+    "torch.compile",
+    "torch.compiler.",
+    "torch._dynamo.",
+    "torch.no_grad",
+    "torch.inference_mode",
+    "torch.enable_grad",
+    "torch.cuda.nvtx.",
+    "torch.profiler.",
+    "torch.autograd.profiler.",
+    "nvtx.",
+    "torch.fx.",
+    "torch.utils._contextlib",
+    "torch.set_grad_enabled",
+    "torch.autograd.no_grad",
+    "torch._disable_dynamo",
+    "torch.fx.wrap",
+    "numba.jit",
+    "numba.njit",
+)
+
+
+@expression(cst.Call)
+def compiled(walk: Walk, node: cst.Call) -> Term | None:
+    """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
+    plain = [a.value for a in node.args if a.keyword is None and not a.star]
+    mode = walk.name_of(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
+    without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.here.differentiated
+    if not plain or not (without or walk.name_of(node.func) in {"torch.compile", "torch.jit.script"}):
+        return None
+    return walk.expr(plain[0])
+
+
+def infrastructure(walk: Walk, name: str) -> bool:
+    """Whether a name is one of torch's compilers, gradient modes or profilers."""
+    return name.startswith(_GONE)
+
+
+def _prepared(walk: Walk, node: cst.BaseExpression) -> str:
+    """The decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
+    given = walk.program.source.definitions.get(code(node), ())
+    calls = [d.value for d in given if isinstance(d.value, cst.Call)]
+    parts = [part for c in calls for part in (c.func, *(a.value for a in c.args[:1]))]
+    known = {m for p in parts for m in {walk.program.resolve(p), *walk.program.meanings(code(p))}}
+    return next((m for m in sorted(known) if m in _MAPPED), "")
+
+
+def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
+    """The decorators that stay, translated."""
+    kept = []
+    for decorator in decorators:
+        node = decorator.decorator
+        called = node.func if isinstance(node, cst.Call) else node
+        name = walk.program.resolve(called) or walk.name_of(called)
+        options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
+        if walk.routine.node in walk.program.following and name == "torch.library.impl":
+            continue
+        if (made := translated(walk, node)) is not None:
+            kept.append(decorator.with_changes(decorator=made))
+            continue
+        if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
+            continue
+        if walk.program.kernels and is_guard_decorator(walk.program, name.removeprefix("file:")):
+            continue
+        name = name if name in _MAPPED else _prepared(walk, called) or of_amp(walk.program, code(called)) or name
+        if name in _MAPPED:
+            kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
+            walk.sink.imports.add("fnjax")
+            continue
+        if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(walk):
+            walk.note(decorator, "dropped", f"{name} is dropped: it would keep arrays of a trace that has ended")
+            continue
+        root = name.split(".")[0]
+        if (
+            name
+            and not name.startswith(("file:", "builtins.", "fnjax."))
+            and root not in sys.stdlib_module_names
+            and not hasattr(__builtins__, name)
+            and name not in {"staticmethod", "classmethod", "property"}
+        ):
+            raise Stop(decorator, "supply", f"the decorator {name} is of another module")
+        if isinstance(called, cst.Name) and not name and called.value not in walk.state.variables:
+            raise Stop(decorator, "unknown", f"the file does not say what the decorator {called.value!r} is")
+        if isinstance(node, cst.Call):
+            kept.append(decorator.with_changes(decorator=walk.rebuilt(node).with_changes(func=node.func)))
+        else:
+            kept.append(decorator)
+        if name.startswith("file:"):
+            walk.called.add(name)
+    return kept
+
+
+def _makes_arrays(walk: Walk) -> bool:
+    """Whether the function that is decorated computes with tensors."""
+    inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
+    return any(walk.program.resolve(n).startswith("torch.") for n in inner)
+
+
+def _mapped(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
+    made = parse(_MAPPED[name])
+    if not isinstance(node, cst.Call):
+        return made
+    if any(a.keyword and a.keyword.value == "cast_inputs" and code(a.value) != "None" for a in node.args):
+        walk.note(
+            node,
+            "dropped",
+            "cast_inputs is dropped: PyTorch casts inside autocast only, fnjax.custom_fwd(cast_inputs=...) would "
+            "cast always",
+        )
+    return made
+
+
+def _wraps(walk: Walk, name: str) -> bool:
+    """Whether a decorator of the file only reaches for torch's compilers or a profiler."""
+    if not name.startswith("file:"):
+        return False
+    found = walk.program.source.last(name.removeprefix("file:"))
+    function = found.function if found else None
+    if function is None:
+        return False
+    foreign = set()
+    for inner in nodes(function.body):
+        if isinstance(inner, (cst.Attribute, cst.Name)):
+            full = walk.program.resolve(inner)
+            root = full.split(".")[0]
+            if "." in full and not full.startswith(("file:", "builtins.")) and root not in sys.stdlib_module_names:
+                foreign.add(full)
+        if isinstance(inner, cst.Attribute) and (text := code(inner)).split(".")[0] == "nvtx":
+            foreign.add(text)
+    wanted = {f for f in foreign if f not in {"torch", "torch.jit", "torch.cuda", "torch.cuda.nvtx", "nvtx"}}
+    return bool(wanted) and all(infrastructure(walk, f) for f in wanted)

@@ -1,0 +1,408 @@
+"""Functions.
+
+What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
+reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
+Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
+After: `def scale_(x: jax.Array, k): x = x * k; return x`
+Safety: what a caller reads of a written argument is what the function returns.
+Limits: a helper that writes to an argument and returns something else is a finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.program import Program, Routine, nodes
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.starts import begin
+from fnjax.port.analysis.terms import EQUAL
+from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
+from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
+from fnjax.port.rewrite.devices.shares import own_copies
+from fnjax.port.rewrite.functions.decorators import decorated
+from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.source.records import METHODS
+from fnjax.port.torch import code
+
+
+def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
+    """The translation of a function; what its body tells goes into the routine."""
+    try:
+        return _ported(program, routine, compress=True)
+    except Uncompressed:
+        return _ported(program, routine, compress=False)
+
+
+def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Walk]:
+    node = routine.node
+    walk = Walk(program, routine, begin(program, routine), compress)
+    outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
+    outer.sink = walk.sink
+    try:
+        kept = decorated(outer, list(node.decorators))
+    except Stop as e:
+        walk.report(e.node, e.kind, e.message)
+        kept = [d for d in node.decorators if code(d.decorator) in {"staticmethod", "classmethod"}]
+    params = _parameters(outer, node.params)
+    decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
+    off = any(switches_off(outer, d.decorator) for d in node.decorators)
+    enabled = not off and any(outer.name_of(d) in ENABLING for d in decorators)
+    walk.here = replace(walk.here, grad_enabled=enabled, stop_gradients=walk.derived and off)
+    body = walk.body(node.body)
+    if routine.role == "forward":
+        body = own_copies(walk, routine, body)
+    walk.called |= outer.called
+    for value in walk.returns:
+        routine.returns(value)
+    if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # views, perhaps
+        storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
+        routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
+    routine.views = _viewed(walk.returns)
+    if routine.owner is not None and walk.kept:
+        for key, value in walk.kept.items():
+            routine.owner.facts[key] = value
+    if routine.role in {"forward", "helper"}:
+        _written_inputs(walk, routine)
+    if routine.role == "forward" and any(map(_nested, walk.returns)):
+        message = "an output that holds arrays in a list or a dictionary: return them one by one, or set pytree = True"
+        walk.report(node.name, "output", message)
+    wrapping = [d for d in kept if outer.name_of(d.decorator).startswith("file:")]
+    if routine.role in METHODS and routine.writes and wrapping:
+        walk.report(
+            wrapping[0],
+            "alias",
+            f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
+            "compute a new array",
+        )
+    shaped = program.by_node.get(node)
+    if shaped is not None and shaped.shaped and any(f.code == "untraced" for f in walk.sink.findings):
+        routine.concrete = True
+    floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
+    if walk.here.stop_gradients and routine.role == "helper" and floats:
+        message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
+        walk.report(node.name, "autograd", message)
+    changes: dict[str, Any] = {}
+    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
+        changes["decorators"] = kept
+        if node.decorators and not kept:
+            changes["lines_after_decorators"] = []
+            changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
+    if params is not node.params:
+        changes["params"] = params
+    if routine.role == "helper" and routine.writes and not any(_ends(n) for n in nodes(node.body)):
+        routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
+        if routine.gives:
+            body = _giving(routine, lines_of(walk.body(node.body)))
+    if body is not node.body:
+        changes["body"] = _without_devices(walk, body)
+    if node.returns is not None:
+        annotation = program.annotation(node.returns.annotation, walk)
+        if annotation is None:
+            changes["returns"] = None
+        elif annotation is not node.returns.annotation:
+            changes["returns"] = node.returns.with_changes(annotation=annotation)
+    made = node.with_changes(**changes) if changes else node
+    made = _mutating(walk, routine, made)
+    if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
+        for name in _made_numbers(routine):
+            walk.sink.imports.add("jax")
+            made = _opening(made, f"{name} = jax.lax.stop_gradient({name})")
+            changes["body"] = made.body
+    named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in nodes(node))
+    if changes and not named:
+        spelled = made.visit(_Spelled(routine.context))
+        assert isinstance(spelled, cst.FunctionDef)
+        made = spelled
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)):
+        made = _with_key(walk, program, routine, made)
+    return made, walk
+
+
+def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+    """The body of an operator that mutates arguments, or its register_fake, returns their new values behind its own."""
+    names = walk.program.mutating.get(routine.node, ())
+    if not names or routine.gives == names:
+        return made
+    rebound = walk.program.rebound_in(routine.node.body) & set(names)
+    if rebound or any(n in routine.writes and not _still_given(walk, routine, n) for n in names):
+        lost = ", ".join(sorted(rebound or names))
+        message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
+        walk.report(routine.node.name, "alias", message)
+    several = any(v.parts is not None for v in walk.returns)
+    changed = made.visit(_Mutating(names, several))
+    assert isinstance(changed, cst.FunctionDef)
+    body = lines_of(changed.body)
+    last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
+    if not isinstance(last, (cst.Return, cst.Raise)):
+        body = [*body, line(f"return {', '.join(names)}")]
+    block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
+    return changed.with_changes(body=block.with_changes(body=body))
+
+
+class _Mutating(cst.CSTTransformer):
+    """`return y` with variables behind what is returned."""
+
+    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+        super().__init__()
+        self.names, self.several, self.depth = names, several, 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Functions inside return what they did."""
+        self.depth += 1
+        return self.depth == 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Out again."""
+        self.depth -= 1
+        return updated_node
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        """A lambda has no return."""
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """One return."""
+        value = updated_node.value
+        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
+        if isinstance(value, cst.Tuple):
+            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
+        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
+        assert isinstance(made, cst.SimpleStatementLine)
+        return cst.ensure_type(made.body[0], cst.Return)
+
+
+def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
+    """A body that returns what the function writes to, wherever it ended."""
+    from libcst import matchers  # here, as it takes longer to import than libcst
+
+    back = line(f"return {', '.join(routine.gives)}")
+    early = matchers.Return(value=None)
+    return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
+
+
+def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
+    """Without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
+    named = Counter(n.value for n in nodes(body) if isinstance(n, cst.Name))
+    taking = Counter(_device(walk, s) for s in body.body)
+    kept = [s for s in body.body if not (name := _device(walk, s)) or taking[name] < named[name]]
+    return body.with_changes(body=kept) if kept and len(kept) < len(body.body) else body
+
+
+def _device(walk: Walk, node: Any) -> str:
+    """The variable that a line gives the name of a device."""
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
+        return ""
+    value = walk.state.variables.get(name := code(small.targets[0].target))
+    return name if value is not None and value.name == "instance:torch.device" else ""
+
+
+class _Spelled(cst.CSTTransformer):
+    """`ctx`, as the walk calls it, under the name that it has in a method."""
+
+    def __init__(self, context: str) -> None:
+        super().__init__()
+        self.context = context
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        return updated_node.with_changes(value=self.context) if updated_node.value == "ctx" else updated_node
+
+
+def _nested(value: Value, inside: bool = False) -> bool:
+    """Whether outputs hold tensors in containers of their own, which PyTorch hands through."""
+    held = [*(value.parts or ()), *([value.element] if value.element else ()), *(v for _, v in value.entries)]
+    if inside or value.entries or value.name == LIST:
+        return value.kind == "static" and any(v.is_tensor or _nested(v, inside=True) for v in held)
+    return any(_nested(v, inside=True) for v in held)
+
+
+_ENDS = (cst.Yield, cst.FunctionDef, cst.Lambda)
+
+
+def _ends(node: cst.CSTNode) -> bool:
+    return isinstance(node, _ENDS) or (isinstance(node, cst.Return) and node.value is not None)
+
+
+def _still_given(walk: Walk, routine: Routine, name: str) -> bool:
+    """Whether a parameter is written to, and its variable still is that memory when the function ends."""
+    value = walk.state.variables.get(name)
+    place = value.place if value else None
+    early = any(isinstance(n, cst.Return) for n in nodes(routine.node.body))
+    if early and name in walk.program.rebound_in(routine.node.body):
+        return False
+    return name in routine.writes and place is not None and place.same(Place(frozenset())) and place.certain
+
+
+def _written_inputs(walk: Walk, routine: Routine) -> None:
+    """A note or a finding for inputs of forward that PyTorch would have changed for the caller."""
+    if routine.role != "forward":
+        return
+    for name in sorted(routine.writes):
+        param = next((p for p in routine.parameters if p.name.value == name), None)
+        if param is None:
+            continue
+        if any(f"arg:{name}" in p.storage for v in walk.returns for p in places(v)):
+            walk.note(
+                param,
+                "in-place",
+                f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
+                "stays as it was",
+            )
+        elif any(v.literal is not None for v in walk.returns) and (
+            routine.parameters.index(param) - routine.first in walk.program.differentiated(routine)
+        ):
+            walk.note(
+                param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was"
+            )
+        else:  # a buffer, whose new entries are meant for the caller
+            walk.report(
+                param,
+                "in-place",
+                f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
+                "return the new array too",
+            )
+
+
+def _parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
+    changes: dict[str, Any] = {}
+    for group in ("params", "posonly_params", "kwonly_params", "star_arg", "star_kwarg"):
+        value = getattr(params, group)
+        if isinstance(value, cst.Param):
+            new: Any = _parameter(walk, value)
+        elif isinstance(value, (tuple, list)):
+            new = [_parameter(walk, p) for p in value]
+            new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        else:
+            continue
+        if new is not value:
+            changes[group] = new
+    return params.with_changes(**changes) if changes else params
+
+
+def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
+    changes: dict[str, Any] = {}
+    name = param.name.value
+    if name.endswith("_") and name[:-1] in walk.program.renamed:
+        walk.note(
+            param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own"
+        )
+    if param.annotation is not None:
+        annotation = walk.program.annotation(param.annotation.annotation, walk)
+        if annotation is None:
+            changes["annotation"] = None
+        elif annotation is not param.annotation.annotation:
+            changes["annotation"] = param.annotation.with_changes(annotation=annotation)
+    if param.default is not None:
+        try:
+            typed = walk.name_of(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
+            default = walk.program.annotation(param.default, walk) if typed else walk.expr(param.default).node
+        except Stop as e:
+            walk.report(e.node, e.kind, e.message)
+            default = cst.Name("None")
+        if default is not param.default:
+            changes["default"] = default
+    return param.with_changes(**changes) if changes else param
+
+
+def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+    """The function with its new argument."""
+    key = program.key_name
+    if routine.role in {"backward", "vjp", "jvp"}:
+        if routine.draws:
+            ctx = routine.parameters[routine.first - 1].name.value
+            return _opening(made, f"{key} = {ctx}.{key}")
+        return made
+    if routine.role == "vmap":
+        walk.report(
+            routine.node, "random", "a vmap method of a Function that draws random numbers has to split its key by hand"
+        )
+        return made
+    if routine.role == "setup_context":
+        backward = program.method(routine.owner, "backward") if routine.owner else None
+        if backward is not None and backward.draws:
+            walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
+        return made
+    params = made.params
+    if routine.role == "helper":
+        comma = (
+            cst.ParamStar()
+            if not params.kwonly_params and not isinstance(params.star_arg, cst.Param)
+            else params.star_arg
+        )
+        new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=comma)
+        return made.with_changes(params=new)
+    if isinstance(params.star_arg, cst.Param):
+        walk.report(
+            routine.node, "random", "forward draws random numbers, and no key can follow *args: give it a key by hand"
+        )
+        return made
+    default = cst.Name("None") if any(p.default for p in params.params) else None
+    last = cst.Param(cst.Name(key), default=default, equal=EQUAL if default else cst.MaybeSentinel.DEFAULT)
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    old = list(params.params)
+    if old and isinstance(old[-1].comma, cst.Comma):
+        last = last.with_changes(comma=old[-1].comma)
+        old[-1] = old[-1].with_changes(comma=old[-2].comma if len(old) > 1 else space)
+    made = made.with_changes(params=params.with_changes(params=[*old, last]))
+    walk.note(
+        routine.node,
+        "random-key",
+        f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
+        "backward returns one more None",
+    )
+    backward = program.method(routine.owner, "backward") if routine.owner else None
+    if backward is not None and backward.draws and not routine.has_setup:
+        kept = f"{routine.parameters[routine.first - 1].name.value}.{key}"
+        split = (
+            f"jax.random.split({key})"
+            if default is None
+            else f"jax.random.split({key}) if {key} is not None else (None, None)"
+        )
+        made = _opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
+    return made
+
+
+def _made_numbers(routine: Routine) -> list[str]:
+    """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
+    floats = [p.name.value for p in routine.parameters if p.annotation and code(p.annotation.annotation) == "float"]
+    given = [(n, routine.argument(n)) for n in reversed(floats)]
+    return [n for n, value in given if value is not None and value.kind != "static"]
+
+
+def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
+    body = lines_of(node.body)
+    at = 1 if node.get_docstring() is not None else 0
+    block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])
+    return node.with_changes(body=block.with_changes(body=[*body[:at], line(text), *body[at:]]))
+
+
+def _viewed(returns: list[Value]) -> str:
+    """The parameter of which all that a function returns is a view."""
+    known = {p.storage for v in returns if (p := v.place) and p.certain and not any(s.assumed for s in p.steps)}
+    views = returns and len(known) == 1 and all(v.place and v.place.certain for v in returns)
+    only = next(iter(known)) if views else frozenset()
+    return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
+
+
+@statement(cst.FunctionDef)
+def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
+    """A function inside a function."""
+    if node in walk.program.kernel_nodes:
+        return [node]
+    routine = walk.program.routine(node, node.name.value)
+    routine.closure = walk.state.copy()
+    routine.is_called(walk.here.differentiated)
+    storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
+    outside = {s: f"outer {s}" for s in storages}
+    for name, value in walk.state.variables.items():
+        routine.closure.variables[name] = renamed(value, outside)
+    made, inner = port_routine(walk.program, routine)
+    walk.take(inner)
+    walk.program.inner[f"{node.name.value} at {walk.program.source.position(node)[0]}"] = routine
+    name = f"file:{node.name.value} at {walk.program.source.position(node)[0]}"
+    walk.bind(node.name.value, Value("object", name=name), node)
+    return [made]

@@ -1,0 +1,359 @@
+"""Gradients that backward takes itself of a forward that it computes again.
+
+What: a forward that backward computes once more under `torch.enable_grad()` and differentiates with torch.autograd.grad
+becomes a function and its jax.vjp, also in each round of a loop.
+Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
+After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
+Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
+Limits: create_graph, graphs kept on ctx, and gradients that are read from `.grad` of several tensors are findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
+from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, places
+from fnjax.port.rewrite.calls.randomness import own_key
+from fnjax.port.rewrite.control.carried_loops import define
+from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
+from fnjax.port.rewrite.functions.returns import handed_back
+from fnjax.port.rewrite.values.binding import bind_target
+from fnjax.port.torch import code, fit
+from fnjax.port.tree.located import nodes
+
+
+def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+    """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
+    first = body[index]
+    if not isinstance(first, cst.With):
+        return _in_block(walk, body) if index == 0 and walk.here.grad_enabled else None
+    heads, block = _nested(walk, first)
+    if not heads & ENABLING or heads - ENABLING - PLAIN - NO_GRAD:
+        return None
+    inner: list[Any] = [part for s in block.body for part in _taken_out(walk, s)]
+    found = next((j for j, s in enumerate(inner) if _grad_call(walk, s)), None)
+    between: Sequence[cst.BaseStatement] = ()
+    if found is not None:
+        early = [s for i, s in enumerate(inner[:found]) if _early(walk, s, inner[i:found])]
+        steps, grad, used = [s for s in inner[:found] if s not in early], inner[found], 1
+        rest = [*early, *inner[found + 1 :]]
+    else:
+        after = [_taken_out(walk, s) for s in body[index + 1 : index + 6]]
+        follow = next((j for j, parts in enumerate(after) if _grad_call(walk, parts[0])), None)
+        if follow is None:
+            return None
+        steps, (grad, *rest), used = inner, after[follow], follow + 2
+        between = body[index + 1 : index + 1 + follow]
+    call = _grad_call(walk, grad)
+    assert call is not None
+    made = _pullback(walk, first, steps, grad, call, between)
+    return None if made is None else ([*made, *walk.block(rest)], used)
+
+
+def _nested(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
+    """What a `with`, and those that alone stand in it, enter; and the block of the innermost."""
+    calls = [i.item.func if isinstance(i.item, cst.Call) else i.item for i in node.items]
+    heads = {walk.name_of(c) or code(c) for c in calls}
+    if len(node.body.body) == 1 and isinstance(inner := node.body.body[0], cst.With):
+        further, block = _nested(walk, inner)
+        return heads | further, block
+    return heads, node.body
+
+
+def _early(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
+    """Whether an `if` that only returns may as well stand behind these statements."""
+    if not isinstance(node, cst.If) or node.orelse or len(node.body.body) != 1:
+        return False
+    only = node.body.body[0]
+    returns = isinstance(only, cst.SimpleStatementLine) and isinstance(only.body[0], cst.Return)
+    return returns and not any(names(node) & walk.program.bound_in(s) for s in later)
+
+
+def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
+    """The same in a loop that `with torch.enable_grad()` stands around, or in a function that is decorated with it."""
+    parts: list[Any] = [part for s in body for part in _taken_out(walk, s)]
+    found = next((i for i, s in enumerate(parts) if _grad_call(walk, s)), None)
+    if found is None:
+        return None
+    steps, grad, rest = parts[:found], parts[found], parts[found + 1 :]
+    # What the function computes is gone after it: nobody may read it outside the block, or in the next round.
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in body))
+    computed = {n for s in steps if "requires_grad" not in code(s) for n in walk.program.bound_in(s)}
+    if any(id(n) not in inside for name in computed for n in walk.routine.reads.get(name, ())):
+        return None
+    bound: set[str] = set()
+    for step in steps:
+        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
+            if names(s.value if isinstance(s, cst.Assign) else s) & (computed - bound):
+                return None
+            bound |= walk.program.bound_in(s)
+    call = _grad_call(walk, grad)
+    assert call is not None
+    made = _pullback(walk, body[0], steps, grad, call)
+    return None if made is None else ([*made, *walk.block(rest)], len(body))
+
+
+def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
+    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
+        return None
+    small = node.body[0]
+    value = small.value if isinstance(small, (cst.Assign, cst.Return)) else None
+    if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Call):
+        value = value.value
+    if isinstance(value, cst.Call) and walk.name_of(value.func) == "torch.autograd.grad":
+        return value
+    return None
+
+
+def _taken_out(walk: Walk, node: Any) -> list[Any]:
+    """`return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
+    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _grad_call(walk, node):
+        return [node]
+    found = [n for n in nodes(node) if isinstance(n, cst.Call) and walk.name_of(n.func) == "torch.autograd.grad"]
+    if not isinstance(node.body[0], (cst.Assign, cst.AugAssign, cst.Return)) or len(found) != 1:
+        return [node]
+    name = "gradients" if "gradients" not in walk.routine.reads else "input_gradients"
+    first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], found[0])], node.leading_lines)
+    rest = node.with_changes(leading_lines=[]).deep_replace(found[0], cst.Name(name))
+    positions = walk.program.source.positions
+    for made in (first, rest, rest.body[0]):  # type: ignore[union-attr] # a statement stays one
+        positions[made] = positions[node]
+    return [first, rest]
+
+
+def _pullback(
+    walk: Walk,
+    head: cst.CSTNode,
+    steps: list[cst.BaseStatement],
+    grad: Any,
+    call: cst.Call,
+    between: Sequence[cst.BaseStatement] = (),
+) -> Statements | None:
+    arguments = {
+        ("outputs", "inputs", "grad_outputs")[i] if a.keyword is None else a.keyword.value: a.value
+        for i, a in enumerate(call.args[:3])
+    } | {a.keyword.value: a.value for a in call.args if a.keyword}
+    if {"create_graph", "is_grads_batched"} & {k for k, v in arguments.items() if code(v) != "False"}:
+        return None
+    outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
+    if outputs is None or inputs is None:
+        return None
+    listed = walk.routine.given.get(code(inputs), ())
+    if len(listed) == 1 and isinstance(listed[0], (cst.Tuple, cst.List)) and names(listed[0]) <= _tensors(walk):
+        inputs = listed[0]
+    made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
+    if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
+        whole = _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
+        return whole and [*whole[:-1], *walk.block(between), whole[-1]]
+    given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
+    wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
+    if len(wanted) != len(given_inputs):
+        return None
+    outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
+    parted = _parted(walk, steps, wanted)
+    if parted is None:
+        return None
+    opening, computing = parted
+    inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
+    if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
+        return None  # computed before, out of sight
+    made = walk.block(opening)
+    if any(w not in walk.state.variables for w in wanted):
+        return None
+    held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
+    container = held.kind == "static"
+    shapes = _of_shapes(walk, computing)
+    made += walk.block(shapes)
+    computing = [s for s in computing if s not in shapes]
+    outer = walk.state.copy()
+    for w in wanted if not container else ():
+        walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
+    with walk.differentiating():
+        block = walk.block(computing)
+        terms = [walk.expr(o) for o in outs]
+    inside, walk.state = walk.state.variables, outer
+    given = arguments.get("grad_outputs")
+    computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
+    needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
+    if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
+        return None
+    for name in sorted(needed):
+        walk.bind(name, inside.get(name, UNKNOWN), head)
+    followed = walk.block(between)
+    walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
+    texts = [code(fit(t.node, 1)) for t in terms]
+    result = texts[0] if len(terms) == 1 else f"({', '.join(texts)})"
+    first = texts[0] if len(terms) == 1 and texts[0] in needed else "_" if given is not None else "recomputed_output"
+    cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({first})"
+    several = isinstance(outputs, (cst.Tuple, cst.List)) and given is not None
+    if several and not isinstance(given, (cst.Tuple, cst.List)) and walk.expr(given).value.kind == "static":  # type: ignore[arg-type] # there is one
+        result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
+    if len(terms) == 1 and terms[0].value.kind == "static":  # `res = f(x)` of several
+        if given is None or isinstance(given, (cst.Tuple, cst.List)):
+            return None
+        result, cotangent, first = f"tuple({result})", f"tuple({cotangent})", "_"
+    if isinstance(given, cst.List):
+        cotangent = f"({cotangent.strip('[]')},)"
+    if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
+        cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
+    others = sorted(needed - {first})
+    aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
+    again, pullback = walk.unused("recomputed"), walk.unused("pullback")
+    made += _function(walk, again, wanted, [*block, line(f"return {result}{aux}")])
+    option = ", has_aux=True" if aux else ""
+    made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(wanted)}{option})"))
+    made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+    made += followed
+    small = grad.body[0]
+    assert isinstance(small, (cst.Assign, cst.Return))
+    value: cst.BaseExpression = parse(_in_torchs_convention(walk, pullback, cotangent))
+    tuple_value = Value("static", parts=(TENSOR,) * len(wanted))
+    subscripted = isinstance(small.value, cst.Subscript)
+    if container:  # one argument, whose gradient is a container as well
+        value = parse(f"{code(value)}[0]" if subscripted else f"tuple({code(value)}[0])")
+        tuple_value = Value("static", parts=held.parts and (TENSOR,) * len(held.parts), element=TENSOR)
+    if subscripted:
+        assert isinstance(small.value, cst.Subscript)
+        value = small.value.with_changes(value=value)
+        tuple_value = TENSOR
+    return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
+
+
+def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
+    """A function of a block, with a key of its own where the block splits its key."""
+    before, keys = own_key(walk, block)
+    return [*before, define(name, ", ".join([*parameters, *keys]), block)]
+
+
+def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
+    """The statement that takes the gradients: it returns them, or gives them names."""
+    if isinstance(small, cst.Return):
+        return walk.headed(grad, handed_back(walk, small, term))
+    for target in small.targets:
+        bind_target(walk, target.target, term.value, small)
+    return [grad.with_changes(body=[small.with_changes(value=term.node)])]
+
+
+def _tensors(walk: Walk) -> set[str]:
+    """The variables that are tensors here, or may be."""
+    return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
+
+
+def _of_container(
+    walk: Walk,
+    steps: list[cst.BaseStatement],
+    grad: Any,
+    inputs: cst.BaseExpression,
+    outputs: cst.BaseExpression,
+    given: cst.BaseExpression | None,
+) -> Statements | None:
+    """Gradients for all arrays of one list or tuple, for all outputs."""
+    if given is None or walk.expr(given).value.kind != "static":
+        return None
+    statement = grad.body[0]
+    if isinstance(statement.value, cst.Subscript):
+        return None
+    name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
+    element = walk.expr(inputs).value.element or TENSOR
+    cotangent = code(fit(walk.expr(given).node, 1))
+    outer = walk.state.copy()
+    walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
+    renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
+    with walk.differentiating():
+        block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
+        term = walk.expr(outputs)
+    walk.state = outer
+    result = code(fit(term.node, 1))
+    if term.value.is_tensor:
+        result = f"({result},)"
+    elif term.value.kind == "static":
+        result = f"tuple({result})"
+    else:
+        result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
+    walk.sink.imports.add("jax")
+    again, back = walk.unused("recomputed"), walk.unused("pullback")
+    function = _function(walk, again, [name], [*block, line(f"return {result}")])
+    pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
+    whole = _in_torchs_convention(walk, back, f"tuple({cotangent})")
+    found = Term(parse(f"tuple({whole}[0])"), Value("static", element=TENSOR))
+    empty = [cst.EmptyLine(indent=False)]
+    return [*function, pullback.with_changes(leading_lines=empty), *_taken(walk, grad, statement, found)]
+
+
+class _Renamed(cst.CSTTransformer):
+    """Gives an expression a name."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__()
+        self.text, self.name = text, name
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        return cst.Name(self.name) if code(original_node) == self.text else updated_node
+
+
+def _later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
+    """Whether a variable of the last of these statements' block is read after them."""
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
+    here = walk.program.source.position(done[0])
+    return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
+
+
+def _in_torchs_convention(walk: Walk, pullback: str, cotangent: str) -> str:
+    """The call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
+    if not walk.program.complex:
+        return f"{pullback}({cotangent})"
+    walk.sink.imports |= {"jax", "jnp"}
+    return f"jax.tree.map(jnp.conj, {pullback}(jax.tree.map(jnp.conj, {cotangent})))"
+
+
+def _parted(
+    walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
+) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
+    """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
+
+    A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
+    """
+    last = max((i for i, s in enumerate(steps) if _makes(walk, s, wanted)), default=-1)
+    opening: list[cst.BaseStatement] = []
+    computing: list[cst.BaseStatement] = []
+    made = {w for w in wanted if not any(_makes(walk, s, [w]) for s in steps)}  # those that there are already
+    for i, s in enumerate(steps):
+        bound, read = walk.program.bound_in(s), names(s)
+        if i > last:
+            computing.append(s)
+        elif _makes(walk, s, wanted):
+            if any(bound & (names(c) | walk.program.bound_in(c)) or read & walk.program.bound_in(c) for c in computing):
+                return None
+            opening.append(s)
+            made |= {w for w in wanted if w in bound | read}
+        elif read & (made | {n for c in computing for n in walk.program.bound_in(c)}):
+            computing.append(s)
+        else:
+            opening.append(s)
+    return opening, computing
+
+
+def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    """Those of the steps that give Python's values, and need none of the others."""
+    found, others = [], set[str]()
+    with walk.supposing():
+        for s in steps:
+            walk.block([s])
+            bound = walk.program.bound_in(s)
+            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
+            values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
+            if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
+                found.append(s)
+            others |= bound if s not in found else set()
+    return found
+
+
+def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
+    """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
+    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in nodes(node))
+    return bool(walk.program.bound_in(node) & set(wanted)) or (marks and bool(names(node) & set(wanted)))

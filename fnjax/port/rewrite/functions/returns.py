@@ -1,0 +1,79 @@
+"""Returns.
+
+What: `return` stays; backward of a Function that draws random numbers returns one more None, for the key, and what it
+returns under no_grad is constant to further derivatives.
+Before: `return grad_output * mask`
+After: `return grad_output * mask, None`
+Safety: a tuple literal takes the None as its last element; any other result is opened into one.
+Limits: what is returned while a mask's entries are stood for by all entries is taken out again.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
+from fnjax.port.known.facts import TENSOR, Value
+from fnjax.port.torch import code, fit
+
+
+@statement(cst.Return)
+def returned(walk: Walk, node: cst.Return) -> Statements | None:
+    """`return y`."""
+    if node.value is None:
+        walk.returns.append(Value("static", literal=None))
+        return [cst.SimpleStatementLine([node])]
+    return handed_back(walk, node, walk.expr(node.value))
+
+
+def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
+    """The statement that returns a term in a source's place."""
+    if term.value.mask:
+        raise Uncompressed
+    walk.returns.append(term.value)
+    made = term.node
+    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
+        made = _one_more(made, term.value, _inputs(walk))
+    if walk.here.stop_gradients and term.value.kind != "object":
+        walk.sink.imports.add("jax")
+        made = _stopped(walk, made, term.value)
+    if made is node.value:
+        return [cst.SimpleStatementLine([node])]
+    space = cst.SimpleWhitespace(" ")
+    return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
+
+
+def _inputs(walk: Walk) -> int:
+    """How many inputs forward has, without the key."""
+    owner = walk.routine.owner
+    forward = walk.program.method(owner, "forward") if owner else None
+    return len(forward.parameters[forward.first :]) if forward else 0
+
+
+def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
+    """One more None at the end of what backward returns, for the key; and one for each input that it leaves out."""
+    known = len(value.parts) if value.parts is not None else inputs
+    nothing = max(inputs - known, 0) + 1
+    if isinstance(node, cst.Tuple):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        elements = [e.with_changes(comma=comma) for e in node.elements]
+        return node.with_changes(elements=[*elements, *[cst.Element(cst.Name("None"))] * nothing])
+    if value.parts is not None or value.element is not None or value.kind == "static":
+        return parse(f"(*{code(fit(node))}, {', '.join(['None'] * nothing)})")
+    return parse(f"{code(fit(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
+
+
+def _stopped(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+    """What is computed without gradients; an argument that is handed back keeps its history."""
+    if isinstance(node, cst.Tuple):
+        return node.with_changes(
+            elements=[
+                e if code(e.value) == "None" else e.with_changes(value=_stopped(walk, e.value, TENSOR))
+                for e in node.elements
+            ]
+        )
+    given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
+    if value.literal is None or (given and code(node) not in walk.program.rebound_in(walk.routine.node.body)):
+        return node
+    return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")

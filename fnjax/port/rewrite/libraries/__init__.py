@@ -1,0 +1,1 @@
+"""Calls of other libraries, of layers and of distributions."""

@@ -1,0 +1,58 @@
+"""Patterns of einops.
+
+What: rearrange, repeat and reduce become a helper that reads the pattern when the port is traced, einsum that of jnp.
+Before: `y = rearrange(x, "b (h d) -> b h d", h=heads)`
+After: `y = _rearrange(x, "b (h d) -> b h d", h=heads)`
+Safety: the helper understands einops' patterns whole: groups, ones and the ellipsis.
+Limits: pack and unpack, and reductions that are not named, are findings.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk
+from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.rewrite.calls.operations import operate
+from fnjax.port.rewrite.calls.python_calls import values_of
+from fnjax.port.torch import Operation, find, literal
+
+_NAMES = frozenset({"einops.rearrange", "einops.repeat", "einops.reduce"})
+
+
+@expression(cst.Call)
+def einsum(walk: Walk, node: cst.Call) -> Term | None:
+    """`einsum(q, k, "b q d, b k d -> b q k")`."""
+    if walk.name_of(node.func) != "einops.einsum":
+        return None
+    pattern = literal(node.args[-1].value) if node.args else None
+    if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
+        raise Stop(node, "operation", "einops.einsum: the pattern must be a literal")
+    axes = list(dict.fromkeys(re.findall(r"\w+", pattern)))
+    short = axes if all(len(a) == 1 for a in axes) else string.ascii_letters
+    letters = dict(zip(axes, short, strict=False))
+    equation = re.sub(r"\w+", lambda m: letters[m[0]], pattern).replace(" ", "")
+    operation = find("torch.einsum")
+    assert isinstance(operation, Operation)
+    return operate(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
+
+
+@expression(cst.Call)
+def einops(walk: Walk, node: cst.Call) -> Term | None:
+    """`rearrange(x, "b c h w -> b (h w) c")`."""
+    name = walk.name_of(node.func)
+    if name not in _NAMES:
+        return None
+    if name == "einops.reduce":
+        given = [a.value for a in node.args if a.keyword is None or a.keyword.value == "reduction"][2:3]
+        if not given or literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:
+            raise Stop(node, "operation", "einops.reduce: name the reduction, 'sum' for example")
+    value = next(iter(values_of(walk, node)), UNKNOWN)
+    walk.sink.needs.add("_rearrange")
+    made = cst.Call(cst.Name("_rearrange"), [walk.rebuilt(a) for a in node.args])
+    place = value.place.doubtful if value.place else walk.fresh(node)  # a view where that is possible
+    return Term(made, Value("tensor", value.dtype, place=place, exact=value.exact))

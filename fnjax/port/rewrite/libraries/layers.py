@@ -1,0 +1,91 @@
+"""Layers without state that a function makes for itself.
+
+What: activations, losses and pools of torch.nn become what torch.nn.functional has for them.
+Before: `act = nn.GELU()` and `y = act(x)`
+After: `y = jax.nn.gelu(x, approximate=False)`
+Safety: only where the layer is made with literals, and is called and nothing else.
+Limits: layers with parameters or random numbers are findings, as are losses that are made with bare options.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.walk import Statements, Term, Walk
+from fnjax.port.known.facts import Value
+from fnjax.port.rewrite.calls.operations import operate
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import MISSING, Operation, find, literal
+from fnjax.port.tree.located import nodes
+
+# With the options of the function in the same order, as far as they are given without a name.
+_NAMES = "ReLU ReLU6 GELU SiLU Mish ELU SELU CELU Sigmoid Tanh Softplus Softmax Softmin Softsign Tanhshrink Hardshrink"
+_LAYERS = {name: name.lower() for name in f"{_NAMES} Softshrink Hardtanh Hardsigmoid Hardswish LogSigmoid".split()} | {
+    "LogSoftmax": "log_softmax",
+    "LeakyReLU": "leaky_relu",
+    "AvgPool2d": "avg_pool2d",
+    "MaxPool2d": "max_pool2d",
+}
+_LOSSES = {
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "KLDivLoss": "kl_div",
+    "NLLLoss": "nll_loss",
+    "CrossEntropyLoss": "cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+}
+_PLAIN = 3  # so many options of MaxPool2d stand as they do in max_pool2d
+
+
+def _constructor(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] | None:
+    """The layer that a call makes, and the call."""
+    if not isinstance(node, cst.Call):
+        return None
+    name = walk.name_of(node.func) or walk.program.resolve(node.func)
+    space, _, last = name.rpartition(".")
+    plain = [a for a in node.args if not a.keyword]
+    known = (last in _LAYERS and len(plain) <= _PLAIN) or (last in _LOSSES and not plain)
+    if not space.startswith("torch.nn") or space.startswith("torch.nn.functional") or not known:
+        return None
+    return (last, node) if all(literal(a.value) is not MISSING and not a.star for a in node.args) else None
+
+
+def _layer(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] | None:
+    """The layer that is called."""
+    if not isinstance(node, cst.Name):
+        return _constructor(walk, node)
+    held = walk.state.variables.get(node.value)
+    if held is not None:
+        return _constructor(walk, held.literal) if isinstance(held.literal, cst.Call) else None
+    found = walk.program.source.definitions.get(node.value, ())
+    return _constructor(walk, found[0].value) if len(found) == 1 and found[0].value is not None else None
+
+
+@expression(cst.Call)
+def called(walk: Walk, node: cst.Call) -> Term | None:
+    """`nn.GELU()(x)`, also through a name."""
+    layer = _layer(walk, node.func)
+    if layer is None:
+        return None
+    operation = find(f"torch.nn.functional.{(_LAYERS | _LOSSES)[layer[0]]}")
+    if not isinstance(operation, Operation):
+        return None
+    term: Term = operate(walk, node, operation, [*node.args, *layer[1].args])
+    return term
+
+
+@statement(cst.Assign)
+def made(walk: Walk, node: cst.Assign) -> Statements | None:
+    """`act = nn.GELU()`."""
+    target = node.targets[0].target
+    layer = _constructor(walk, node.value)
+    if layer is None or len(node.targets) > 1 or not isinstance(target, cst.Name) or walk.routine.role == "module":
+        return None
+    others = [n for n in nodes(walk.routine.node) if isinstance(n, cst.AssignTarget) and n is not node.targets[0]]
+    if target.value in {n for other in others for n in targets(other.target)}:
+        return None
+    walk.bind(target.value, Value("object", name=f"torch.nn.{layer[0]}", literal=layer[1]), node)
+    return []

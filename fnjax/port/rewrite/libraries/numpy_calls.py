@@ -1,0 +1,359 @@
+"""NumPy and SciPy inside.
+
+What: arrays that `x.numpy()` gives are JAX arrays with NumPy's methods: they stay as they are. Functions that
+jax.numpy or jax.scipy has with the same meaning take their place; functions of SciPy that JAX has not run on the host,
+in jax.pure_callback, where the shape of their result is known. Draws of np.random take a key (see below).
+Before: `y = torch.from_numpy(np.log1p(a) * special.kv(1, a))` with `a = x.detach().cpu().numpy()`
+After: `y = jnp.log1p(a) * _on_host_entrywise(lambda a: special.kv(1, a), a)`
+Safety: which functions have the same meaning is a table; calls without tensors stay NumPy's, as constants.
+Limits: all other functions of arrays are findings, as are methods that write in place (`a.sort()`) and `out=`. What
+runs on the host cannot be differentiated by JAX, so that such a backward has no second derivative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
+from fnjax.port.known.facts import LIST, NUMBER, UNKNOWN, Value
+from fnjax.port.rewrite.calls.python_calls import contained, values_of
+from fnjax.port.rewrite.calls.randomness import fresh_key
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code, fit, literal
+from fnjax.port.torch.expressions import Fill
+from fnjax.port.torch.numpy_functions import (
+    CREATED,
+    DRAWS,
+    DTYPES,
+    ENTRYWISE,
+    FLOATS,
+    HOST_MATRICES,
+    JAX,
+    KEYWORDS,
+    LIKE,
+    LISTS,
+    METHODS,
+    RENAMED,
+    SUMS,
+    UFUNCS,
+)
+from fnjax.port.tree.located import nodes
+
+# Functions that give a scalar of NumPy's own for a Python number.
+_SCALARS = frozenset(
+    {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
+    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}
+    | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
+)
+_CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
+# Where the last digit of JAX's own may differ for whole powers.
+_POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
+_CREATING = frozenset({"zeros", "ones", "empty", "full"})
+
+
+@expression(cst.Call)
+def from_torch(walk: Walk, node: cst.Call) -> Term | None:
+    """`x.numpy()` and `torch.from_numpy(a)` need no translation."""
+    if isinstance(node.func, cst.Attribute) and node.func.attr.value in {"numpy", "__array__"}:
+        term = walk.expr(node.func.value)
+        if not walk.name_of(node.func) and term.value.kind in {"tensor", "unknown"}:
+            return Term(term.node, replace(term.value, kind="tensor", numpy=True))
+    if walk.name_of(node.func) == "torch.from_numpy" and node.args:
+        term = walk.expr(node.args[0].value)
+        if term.value.is_tensor:
+            return Term(term.node, replace(term.value, numpy=False))
+    return None
+
+
+@expression(cst.Call)
+def function(walk: Walk, node: cst.Call) -> Term | None:
+    """`np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
+    name = walk.name_of(node.func)
+    root = name.partition(".")[0]
+    if root == "random":
+        raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
+    if root not in {"numpy", "scipy"} or "." not in name:
+        return None
+    if name.startswith("numpy.random."):
+        return _draw(walk, node, name.removeprefix("numpy.random."))
+    node = _without_dtype(node)
+    values = values_of(walk, node)
+    tensors = [v for v in (*values, *contained(values)) if v.is_tensor]
+    short = name.removeprefix("numpy.")
+    if not tensors and short in _CREATING and _written(walk):
+        return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+    if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
+        unknown = any(v.kind == "unknown" for v in values)
+        node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
+        if short in _SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
+            return Term(node, Value("static", "float", name=NUMBER, numpy=True))
+        return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
+    if short in DTYPES and len(node.args) == 1:  # np.float32(a)
+        walk.sink.imports.add("jnp")
+        made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={DTYPES[short]})")
+        return Term(made, replace(_cast(tensors[0], DTYPES[short]), place=walk.fresh(node)))
+    if short == "where" and len(node.args) == 1:
+        raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
+    if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
+        raise Stop(node, "untraced", f"{name}: a shape that depends on a tensor's values")
+    keywords = {_keyword(a) for a in node.args} - {""}
+    if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
+        raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
+    if short in _POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
+        walk.sink.needs |= {"_log"} if short != "exp2" else set()
+        made = parse(_POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
+        return Term(made, _result(walk, node, "entry", values, tensors))
+    if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
+        result, target = JAX[name]
+        return _same(walk, node, target, _result(walk, node, result, values, tensors), short)
+    if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
+        walk.sink.needs.add("_on_host_entrywise")
+        term = _host(walk, node, node, "_on_host_entrywise", "")
+        of_tensors = all(v.numpy is False for v in tensors)  # of tensors these give tensors
+        return replace(term, value=replace(term.value, numpy=False)) if of_tensors else term
+    if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
+        like = code(fit(walk.expr(node.args[LIKE[name]].value).node))
+        refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]
+        if not refused:
+            walk.sink.needs.add("_on_host")
+            return _host(walk, node, node, "_on_host", like if name not in FLOATS else f"{like}.astype(float)")
+    raise Stop(
+        node,
+        "numpy",
+        f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
+        "shape of its result",
+    )
+
+
+@expression(cst.Attribute)
+def constant(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`np.pi`, and `math.pi`."""
+    if walk.name_of(node).replace("math.", "numpy.") not in _CONSTANTS:
+        return None
+    return Term(node, Value("static", "float"))
+
+
+@expression(cst.Attribute)
+def real_part(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`scipy.linalg.sqrtm(m).real` has the shape of m."""
+    call = node.value
+    if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.name_of(call.func) not in HOST_MATRICES:
+        return None
+    if len(call.args) != 1 or not walk.expr(call.args[0].value).value.is_tensor:
+        return None
+    walk.sink.needs.add("_on_host")
+    return _host(walk, node, call, "_on_host", code(fit(walk.expr(call.args[0].value).node, 1)))
+
+
+@expression(cst.Call)
+def method(walk: Walk, node: cst.Call) -> Term | None:
+    """`a.mean(axis=1)` of an array of NumPy."""
+    if not isinstance(node.func, cst.Attribute) or walk.name_of(node.func.value):
+        return None
+    term, attr = walk.expr(node.func.value), node.func.attr.value
+    value = term.value
+    if value.numpy is None and value.is_tensor:
+        raise Stop(node, "numpy", f"it cannot be told whether {code(node.func.value)} is a tensor or a NumPy array")
+    if not value.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
+        return None
+    values = [value, *values_of(walk, node)]
+    func = node.func.with_changes(value=fit(term.node))
+    if attr == "astype" and node.args:
+        dtype = _dtype(walk, node.args[0].value)
+        made = node.with_changes(func=func, args=[cst.Arg(dtype)])
+        return Term(made, replace(_cast(value, code(dtype)), place=walk.fresh(node)))
+    if attr not in METHODS or (attr == "view" and node.args):
+        raise Stop(
+            node,
+            "numpy",
+            f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array",
+        )
+    made = node.with_changes(func=node.func.with_changes(value=fit(term.node)), args=_arguments(walk, node, attr))
+    return Term(made, _result(walk, node, METHODS[attr], values, [value]))
+
+
+@expression(cst.Subscript)
+def lookup(walk: Walk, node: cst.Subscript) -> Term | None:
+    """`table[indices]` of a constant array of NumPy."""
+    base = walk.expr(node.value)
+    if base.value.kind != "static" or not base.value.numpy:
+        return None
+    made = walk.rebuilt(node)
+    indices = [walk.expr(e.slice.value).value for e in node.slice if isinstance(e.slice, cst.Index)]
+    if not any(v.traced for v in indices):
+        return Term(made, Value("static", numpy=True))
+    walk.sink.imports.add("jnp")
+    place = walk.fresh(node)
+    return Term(
+        made.with_changes(value=parse(f"jnp.asarray({code(base.node)})")), Value("tensor", place=place, numpy=True)
+    )
+
+
+@expression(cst.Attribute)
+def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`a.size` is a number, `a.T` reverses all axes."""
+    if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or walk.name_of(node):
+        return None
+    term = walk.expr(node.value)
+    if not term.value.numpy or not term.value.is_tensor:
+        return None
+    made = node.with_changes(value=fit(term.node))
+    if node.attr.value != "T":
+        return Term(made, Value("static", "int"))
+    place = term.value.place and term.value.place.doubtful
+    return Term(made, replace(term.value, place=place, number="", like="", rows=0))
+
+
+def _without_dtype(node: cst.Call) -> cst.Call:
+    """`f(v, a, dtype=a.dtype)` is f(v, a)."""
+    if len(node.args) < 2 or node.args[-1].keyword is None or node.args[-1].keyword.value != "dtype":
+        return node
+    if code(node.args[-1].value) != f"{code(node.args[-2].value)}.dtype":
+        return node
+    return node.with_changes(args=[*node.args[:-2], node.args[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+
+
+def _keyword(arg: cst.Arg) -> str:
+    return arg.keyword.value if arg.keyword else ""
+
+
+def _tensor(value: Value) -> bool:
+    return value.is_tensor
+
+
+def _same(walk: Walk, node: cst.Call, target: str, value: Value, short: str = "") -> Term:
+    """The function of JAX, with the same arguments."""
+    walk.sink.imports |= {"jnp", "jax"} & {target.split(".", maxsplit=1)[0]}
+    return Term(node.with_changes(func=parse(target), args=_arguments(walk, node, short)), value)
+
+
+def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
+    """The arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
+    made = []
+    for arg in node.args:
+        keyword = _keyword(arg)
+        entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
+        if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
+            raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")
+        term = walk.expr(arg.value)
+        new = _dtype(walk, arg.value) if keyword == "dtype" else term.node
+        listed = (
+            term.value.name == LIST or isinstance(arg.value, cst.List) or any(map(_tensor, contained([term.value])))
+        )
+        if listed and not (keyword or arg.star or short.rpartition(".")[2] in LISTS):
+            walk.sink.imports.add("jnp")
+            new = parse(f"jnp.asarray({code(new)})")
+        name = cst.Name(RENAMED[keyword]) if keyword in RENAMED else arg.keyword
+        made.append(arg.with_changes(value=new, keyword=name))
+    return made
+
+
+def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensors: list[Value]) -> Value:
+    """What is known of a function's result."""
+    first = tensors[0] if tensors else Value("tensor", numpy=True)
+    place = walk.fresh(node)
+    if result.startswith("parts="):
+        if any(a.keyword and a.keyword.value in {"mode", "compute_uv"} for a in node.args):
+            raise Stop(node, "numpy", "the number of results depends on an argument; use jax.numpy's function")
+        part = Value("tensor", numpy=True)
+        return Value(
+            "static", parts=tuple(replace(part, place=walk.fresh(node, f" {i}")) for i in range(int(result[6:])))
+        )
+    dtype = next((code(_dtype(walk, a.value)) for a in node.args if _keyword(a) == "dtype"), "")
+    short = (walk.name_of(node.func) or code(node.func)).rpartition(".")[2]
+    if result == "view":
+        shared = first.place if short == "asarray" and not dtype else first.place and first.place.doubtful
+        value = replace(first, place=shared, number="", numpy=True)
+        value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
+    elif result == "entry":
+        likes, ranks, kinds = ({getattr(v, name) for v in tensors} for name in ("like", "rank", "dtype"))
+        keeps = kinds == {"float"} or short in {"copy", "clip", "conj", "conjugate", "zeros_like", "ones_like"}
+        kind = first.dtype if keeps else "unknown"
+        rank = ranks.pop() if len(ranks) == 1 else None
+        like = likes.pop() if len(likes) == 1 else ""
+        value = Value("tensor", kind, rank, like=like, place=place, numpy=True)
+    else:
+        kind = first.dtype if result == "same" else result
+        kind = "int" if kind == "bool" and short in SUMS else kind
+        value = Value("tensor", kind, place=place, numpy=True)
+    return _cast(value, dtype) if dtype else value
+
+
+def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Term:
+    """A call that runs on the host; what may be a tensor is passed in."""
+    params: dict[str, str] = {}
+    args = []
+    for arg in node.args:
+        term = walk.expr(arg.value)
+        if arg.star or (arg.keyword and term.value.traced):
+            raise Stop(node, "numpy", f"{code(arg)} cannot be passed to what runs on the host: give it by position")
+        if arg.keyword or term.value.kind == "static" or (like and not term.value.traced):
+            args.append(arg.with_changes(value=term.node))
+            continue
+        text = code(term.node)
+        own = text if isinstance(term.node, cst.Name) else f"a{len(params)}"
+        params.setdefault(text, own)
+        args.append(arg.with_changes(value=cst.Name(params[text])))
+    inner = node.with_changes(args=args)
+    body = inner if whole is node else whole.with_changes(value=inner)
+    given = ", ".join([*([like] if like else []), *params])
+    made = parse(f"{helper}(lambda {', '.join(params.values())}: {code(body)}, {given})")
+    return Term(made, Value("tensor", "unknown" if like else "float", place=walk.fresh(whole), numpy=True))
+
+
+def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
+    """`np.random.normal(0, 1, x.shape)` takes a key."""
+    spec, template = DRAWS.get(short, ("", ""))
+    names = [part.partition("=")[0] for part in spec.split()]
+    given = {name: default for part in spec.split() for name, _, default in [part.partition("=")]}
+    if names == ["*size"] and node.args and not any(a.keyword for a in node.args):
+        inside = ", ".join(f"{a.star}{code(walk.expr(a.value).node)}" for a in node.args)
+        given = {"size": inside[1:] if inside.startswith("*") and len(node.args) == 1 else f"({inside},)"}
+    else:
+        for i, arg in enumerate(node.args):
+            key = arg.keyword.value if arg.keyword else names[i] if i < len(names) and not arg.star else "?"
+            given[key] = code(walk.expr(arg.value).node)
+        if given.get("size", "").isdigit():
+            given["size"] = f"({given['size']},)"
+    shaped = given.get("size", "").endswith((".shape", ".size()", ")"))
+    if not shaped or "" in given.values() or "?" in given:
+        raise Stop(
+            node,
+            "random",
+            f"numpy.random.{short} draws from NumPy's generator, once for all calls under jit: use torch's functions, "
+            "or jax.random with a key",
+        )
+    walk.sink.imports.add("jax")
+    words = {name: parse(text) for name, text in given.items()}
+    made = Fill({**words, "key": fresh_key(walk, node)}, frozenset()).rewrite(parse(template))
+    assert isinstance(made, cst.BaseExpression)
+    dtype = "int" if short in {"binomial", "randint"} else "float"
+    return Term(made, Value("tensor", dtype, numpy=True, place=walk.fresh(node)))
+
+
+def _written(walk: Walk) -> bool:
+    """Whether the array that this statement makes is written to by entries."""
+    bound = {t for n in nodes(walk.current) if isinstance(n, cst.AssignTarget) for t in targets(n.target)}
+    written = [n.target for n in nodes(walk.routine.node) if isinstance(n, (cst.AugAssign, cst.AssignTarget))]
+    return any(isinstance(t, cst.Subscript) and code(t.value) in bound for t in written)
+
+
+def _dtype(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+    """JAX's name of a dtype of NumPy."""
+    name = walk.name_of(node).removeprefix("numpy.").removeprefix("builtins.")
+    text = literal(node)
+    found = DTYPES.get(text if isinstance(text, str) else name)
+    if found is None:
+        return walk.expr(node).node
+    walk.sink.imports |= {"jnp"} & {found.split(".")[0]}
+    return parse(found)
+
+
+def _cast(value: Value, dtype: str) -> Value:
+    """What is known of the value as this dtype."""
+    kind = next((k for k in ("complex", "float", "int", "bool") if k in dtype), "unknown")
+    exact = "?" if kind == "unknown" else "" if dtype in {"int", "bool", "complex"} else dtype.removeprefix("jnp.")
+    return replace(value, dtype=kind, exact=exact, number="", numpy=True)

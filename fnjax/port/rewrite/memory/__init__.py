@@ -1,0 +1,1 @@
+"""Memory: who sees it, and writes that become new values."""

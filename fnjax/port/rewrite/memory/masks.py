@@ -1,0 +1,120 @@
+"""Boolean masks become jnp.where.
+
+What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`, and
+with a mask among slices and numbers: `x[m, 0] = s`; in `x[m] = y[m] * v` the values of v go to the places that m takes.
+Before: `x[m] = y[m] * 2`
+After: `x = jnp.where(m, y * 2, x)`
+Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
+and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]`
+take `where=m`.
+Limits: entries at which f is not defined are computed too, and not taken; where JAX may differentiate the code, f gets
+others there: `jnp.where(m, 1 / jnp.where(m, y, 1), x)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.rewrite.memory.indexing import same_shape
+from fnjax.port.torch import Bound, code, fit
+
+
+def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
+    """The new value of all of `base` when the entries that `mask` selects take `new`."""
+    if new.value.mask:
+        if new.value.mask != mask.value.number:
+            raise Uncompressed
+    elif new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0):
+        walk.sink.needs.add("_set")
+        texts = [code(fit(t.node, 1)) for t in (base, mask, new)]
+        return parse(f"_set({', '.join(texts)})")
+    walk.sink.imports.add("jnp")
+    condition = code(fit(mask.node, 1))
+    if not same_shape(base.value, mask.value):
+        walk.sink.needs.add("_mask")
+        condition = f"_mask({condition}, {code(fit(base.node, 1))})"
+    value = code(fit(new.node, 1))
+    text = f"jnp.where({condition}, {value}, {code(fit(base.node, 1))})"
+    if _may_promote(base, new):
+        text += f".astype({code(fit(base.node))}.dtype)"
+    return parse(text)
+
+
+# Functions with an infinite derivative, or value, somewhere: which argument decides, and a safe one.
+_POLES = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "float_power"), (0, "1")),
+    **dict.fromkeys(("lgamma", "digamma"), (0, "1")),
+    **dict.fromkeys(("div", "divide", "true_divide", "atan2", "arctan2", "xlogy"), (1, "1")),
+    **dict.fromkeys(("acos", "asin", "atanh", "arccos", "arcsin", "arctanh", "erfinv"), (0, "0")),
+    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh", "tan"), (0, "0")),
+    **dict.fromkeys(("acosh", "arccosh"), (0, "2")),
+    "logit": (0, "0.5"),
+}
+
+
+def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
+    """The argument of a function with poles is safe where the mask does not select it: NaN times 0 is NaN."""
+    index, safe = _POLES.get(operation, (0, ""))
+    if not safe or not walk.derived or len(values) <= index:
+        return
+    node = values[index]
+    term = walk.expr(node)
+    selection = walk.selection(term.value)
+    powers = [walk.expr(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
+    if selection is None or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
+        return
+    walk.sink.imports.add("jnp")
+    made = parse(f"jnp.where({code(fit(selection.condition, 1))}, {code(fit(term.node, 1))}, {safe})")
+    walk.memo[id(node)] = node, Term(made, term.value)
+
+
+def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
+    """An array beside selected entries has one value for each of them, or one for all: they go to their places.
+
+    Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
+    """
+    terms = [(v, walk.expr(v)) for v in values]
+    selected = {t.value.mask: t.value for _, t in terms if t.value.mask}
+    if len(selected) != 1:
+        return
+    ((number, one),) = selected.items()
+    selection = walk.selection(one)
+    if selection is None:
+        return
+    given = ", ".join(code(fit(n, 1)) for n in (selection.mask, selection.base) if n is not None)
+    for value, term in terms:
+        if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
+            walk.memo[id(value)] = value, spread_value(walk, term, given, number)
+
+
+def spread_value(walk: Walk, term: Term, mask: str, number: str) -> Term:
+    """One of them."""
+    walk.sink.needs.add("_spread")
+    return Term(parse(f"_spread({code(fit(term.node, 1))}, {mask})"), replace(term.value, mask=number))
+
+
+def _may_promote(base: Term, new: Term) -> bool:
+    """Whether jnp.where might give another dtype than that of x, which keeps its own in PyTorch."""
+    if new.value.mask:
+        return False  # PyTorch demands the same dtype here
+    if new.value.kind == "static":
+        order = {"bool": 0, "int": 1, "float": 2, "complex": 3}
+        if base.value.dtype in order and new.value.dtype in order:
+            return order[new.value.dtype] > order[base.value.dtype]
+        return new.value.dtype not in {"int", "bool"} and base.value.dtype != "float" and not base.value.is_tensor
+    return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)
+
+
+def looked_up(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
+    """`torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
+    if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.literal("dim") != 0:
+        return None
+    table, index = (walk.expr(bound.values[n]) for n in ("input", "index"))
+    if not index.value.mask or table.value.mask:
+        return None
+    value = replace(table.value, mask=index.value.mask, place=walk.fresh(node), number="", like=index.value.like)
+    return Term(parse(f"{code(fit(table.node))}[{code(index.node)}]"), replace(value, rank=index.value.rank))

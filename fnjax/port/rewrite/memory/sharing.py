@@ -1,0 +1,160 @@
+"""Who sees a piece of memory.
+
+What: the variables and containers that share memory with what is written to, and whether they are read again.
+Before: `rows = [y[0]]; y.mul_(2); return rows[0]`
+After: a finding: the list holds what the write changes
+Safety: a container that is not read again does not matter.
+Limits: memory that the attributes of objects share is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Stop, Walk
+from fnjax.port.known.facts import SAVED, Place, Value, places
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code
+from fnjax.port.tree.located import children, nodes
+
+
+def holding(walk: Walk, place: Place) -> dict[str, Place]:
+    """The variables that share memory with a place."""
+    return {
+        name: value.place
+        for name, value in walk.state.variables.items()
+        if value.place and value.place.storage & place.storage
+    }
+
+
+def bound_by(walk: Walk, node: cst.BaseExpression) -> list[str]:
+    """The variables that take a call's result."""
+    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    if not isinstance(small, cst.Assign) or small.value is not node:
+        return []
+    return [name for t in small.targets for name in targets(t.target)]
+
+
+def containers_of(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+    """The lists and other containers that hold what lies at a place, and are read again."""
+    return [
+        name
+        for name, value in walk.state.variables.items()
+        if value.place is None
+        and any(p.storage & place.storage for p in places(value))
+        and (name == SAVED or walk.live(name, node))
+        and not unpacked(walk, name, value, place)
+        and not _spent(walk, name)
+    ]
+
+
+def left_behind(walk: Walk, name: str, container: str) -> bool:
+    """Whether each round of a loop puts a variable into a list, and gives it a new tensor before the next write."""
+    block = getattr(walk.here.loops[-1], "body", None) if walk.here.loops else None
+    given = walk.routine.given.get(container, ())
+    if not isinstance(block, cst.IndentedBlock) or [code(g) for g in given[:1]] != ["[]"]:
+        return False
+    position, here = walk.program.source.position, walk.program.source.position(walk.current)
+    puts = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and code(n) == f"{container}.append"]
+    lines = [s.body[0] for s in block.body if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
+    put = next((i for i, s in enumerate(lines) if code(s) == f"{container}.append({name})"), None)
+    if put is None or len(puts) != 1 or not position(block) <= here < position(lines[put]):
+        return False
+    return any(
+        isinstance(s, cst.Assign) and code(s.targets[0].target) == name and isinstance(s.value, cst.BinaryOperation)
+        for s in lines[put + 1 :]
+    )
+
+
+def _spent(walk: Walk, name: str) -> bool:
+    """Whether this is a zip that a loop is just walked through, and nothing else reads it."""
+    made = walk.routine.given.get(name, ())
+    zips = all(isinstance(v, cst.Call) and walk.name_of(v.func) == "builtins.zip" for v in made)
+    heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in nodes(loop.iter)]
+    found = walk.routine.reads.get(name, ())
+    return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
+
+
+def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
+    """Whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
+    storages = {s for p in places(value) for s in p.storage}
+    saved = all(s.startswith("kept:ctx.saved") for s in storages)
+    if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
+        return False
+    if name.startswith("ctx."):
+        attributes = {name.removeprefix("ctx.")} | (
+            {"saved_tensors", "saved_variables"} if name == "ctx.saved" else set()
+        )
+        reads: list[cst.CSTNode] = [
+            n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
+        ]
+    else:
+        others = {
+            f"{name}[{i}]"
+            for i, p in enumerate(value.parts or ())
+            if not any(q.storage & place.storage for q in places(p))
+        }
+        entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
+        apart = {id(n.value) for n in entries}
+        reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]
+    here = walk.program.source.position(walk.current)
+    looped = {id(n) for loop in walk.here.loops for n in nodes(loop)}
+    again = any(walk.program.source.position(n) > here or id(n) in looped for n in reads)
+    return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
+
+
+def made_of_new(walk: Walk, name: str) -> bool:
+    """Whether each entry of a list is an array of its own, made where it is put there."""
+    entries: list[cst.BaseExpression] = []
+    for n in nodes(walk.routine.node):
+        if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and code(n.func.value) == name:
+            entries += [a.value if n.func.attr.value == "append" else n.func.value for a in n.args]
+        for target in (t.target for t in n.targets) if isinstance(n, cst.Assign) else ():
+            if isinstance(target, cst.Subscript) and code(target.value) == name:
+                entries.append(n.value)  # type: ignore[attr-defined] # an assignment
+            elif name in targets(target):
+                entries += _listed(n.value)  # type: ignore[attr-defined] # as above
+    return all(isinstance(e, (cst.BinaryOperation, cst.UnaryOperation, cst.Call)) for e in entries)
+
+
+def _listed(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The entries that a list is made with; for what is none, the expression's name."""
+    if isinstance(node, cst.BinaryOperation) and code(node.left) == "[None]":
+        return []
+    if isinstance(node, cst.ListComp):
+        return [node.elt]
+    return [e.value for e in node.elements] if isinstance(node, cst.List) else [cst.Name("_")]
+
+
+def read_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
+    """What an expression computes of the memory before it writes to it would see the write, which goes to the front."""
+    position = walk.program.source.position
+    if not isinstance(node, cst.Call) or not isinstance(
+        walk.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)
+    ):
+        return
+    for part in nodes(walk.current):
+        computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
+        if not computed or position(part) >= position(node) or any(n is node for n in nodes(part)):
+            continue
+        read = _reads(walk, part) & set(holders)
+        if read:
+            message = f"this reads {min(read)!r} before the same statement writes to it; give it a name first"
+            raise Stop(part, "alias", message)
+
+
+def _reads(walk: Walk, node: cst.CSTNode) -> set[str]:
+    """The variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, (cst.Call, cst.Attribute)) and walk.expr(node).value.kind == "static":
+        return set()
+    parts = list(reversed(children(node)))
+    if isinstance(node, cst.Call):
+        func = node.func.value if isinstance(node.func, cst.Attribute) else node.func
+        parts = [func, *(a.value for a in node.args)]
+    elif isinstance(node, cst.Attribute):
+        parts = [node.value]
+    return {name for part in parts for name in _reads(walk, part)}

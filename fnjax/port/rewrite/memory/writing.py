@@ -1,0 +1,406 @@
+"""Writes to memory become new values of the variables that see it.
+
+What: in-place methods, alone, in chains and inside expressions; `out=`, `inplace=True`; every variable that shares the
+memory (a view, another name, a saved tensor) takes its new value too.
+Before: `d = A.diagonal(); d.mul_(2)` with A read afterwards
+After: `d = d * 2` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
+Safety: PyTorch's views are known from the table of operations; flatten and reshape of a tensor that the function makes
+are views if it is contiguous, and a note says where that depends on the inputs. Where it cannot be told
+whether two variables share memory, and the answer matters, that is a finding.
+Limits: writes inside conditional expressions, lambdas and comprehensions; views taken with an index that has changed
+since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names, parse
+from fnjax.port.known.facts import HOLE, LIST, SAVED, Place, Step, Value, places
+from fnjax.port.rewrite.memory.sharing import containers_of, holding, left_behind, made_of_new, read_before
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.torch.expressions import Fill
+from fnjax.port.tree.located import nodes
+
+_OWNED = " of an object"
+_NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views whose entries are not those of the memory
+
+
+def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+    """The memory of `target` takes `new`; the statements for that go in front of the present one.
+
+    Returns:
+        The term that stands for the written tensor afterwards.
+    """
+    place = target.value.place
+    _not_expanded(node, target)
+    if (entry := _written_entry(walk, node, target)) is not None:
+        place, target = entry, replace(target, value=replace(target.value, place=entry))
+    value = replace(value, place=place, number="")
+    holders = holding(walk, place) if place else {}
+    if walk.here.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
+        message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
+        raise Stop(node, "autograd", message)
+    if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to {code(target.node)}, which outlives the call; let the function return the new array",
+        )
+    if place and any(s.startswith("outer ") for s in place.storage):
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to {code(target.node)} of the enclosing function; let this one return the new array",
+        )
+    if place and place.certain and any(s.startswith("global ") for s in place.storage):
+        raise Stop(
+            node, "alias", f"this writes to the global {code(target.node)}; let the function return the new array"
+        )
+    if not holders or place is None:
+        return _entry(walk, node, target, new, value)
+    if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
+        return Term(new, replace(value, place=walk.fresh(node)))
+    read_before(walk, node, holders)
+    if walk.here.conditional:
+        raise Stop(
+            node,
+            "alias",
+            "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
+        )
+    own = _known_as(walk, target.node)
+    if (
+        isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node)
+    ):  # written to, so it is a view whatever the index is
+        owner = walk.state.variables.get(_known_as(walk, target.node.value))
+        if owner and owner.place and owner.place.certain:
+            place = replace(place, certain=True)
+    if not (place.certain or place.choice) and own not in holders:
+        live = [n for n in holders if walk.live(n, node)]
+        if live:
+            raise Stop(
+                node,
+                "alias",
+                f"whether this write changes {live[0]!r} cannot be told (the one may be a view of the other)",
+            )
+        return Term(new, value)
+    holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
+    inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
+    if place.choice:
+        inner = [n for n in inner if n == own or holders[n].tells_of(place)]
+    if not inner:
+        raise Stop(
+            node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
+        )
+    first = own if own in inner else max(inner, key=lambda n: (len(holders[n].steps), n in names(target.node)))
+    held = holders[first]
+    _certain(walk, node, place, holders, first)
+    if any(s.assumed for p in [place, *holders.values()] for s in p.steps):
+        walk.note(
+            node,
+            "alias",
+            f"{own} is written to as the view that PyTorch makes it for contiguous inputs; for others it is a copy",
+        )
+    rest = place.steps[len(held.steps) :]
+    _write_to(walk, node, first, written(walk, first, rest, new), replace(value, place=held) if not rest else None)
+    spread(walk, node, first, holders)
+    made = parse(first)
+    for step in rest:
+        made = viewed(made, step)
+    return Term(made, value)
+
+
+def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
+    """The place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
+    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    whole: cst.CSTNode | None = None
+    if isinstance(node, cst.Call) and isinstance(line, cst.Expr) and line.value is node:
+        whole = node.func
+    elif isinstance(node, (cst.Assign, cst.AugAssign)):
+        whole = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
+    entry = whole.value if isinstance(whole, (cst.Attribute, cst.Subscript)) else None
+    if not isinstance(entry, cst.Subscript) or not isinstance(target.node, cst.Subscript):
+        return None
+    if target.value.place is None or holding(walk, target.value.place):
+        return None
+    index = [walk.expr(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
+    owner = walk.state.variables.get(_known_as(walk, target.node.value))
+    listed = any(v.name == LIST or v.parts is not None or v.element is not None for v in index)  # entries of their own
+    if owner is None or owner.place is None or listed or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
+        return None
+    hole = target.node.with_changes(value=cst.Name(HOLE))
+    step = Step.of(hole, walk.reads(target.node) - walk.reads(target.node.value))
+    return replace(owner.place, steps=(*owner.place.steps, step))
+
+
+_COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
+
+
+def may_copy(node: cst.CSTNode) -> bool:
+    """Whether a call writes to what `y[i].contiguous()`, or another method that copies where it must, has given."""
+    given = [a.value for a in node.args if a.keyword and a.keyword.value == "out"] if isinstance(node, cst.Call) else []
+    given += [node.func.value] if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else []
+    return any(
+        isinstance(g, cst.Call) and isinstance(g.func, cst.Attribute) and g.func.attr.value in _COPYING for g in given
+    )
+
+
+def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
+    """Whether this is `y[i].add_(a)` of `y[i] = y[i].add_(a).mul_(b)`: whether `y[i]` is a view does not matter."""
+    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
+    if not isinstance(line, cst.Assign) or len(line.targets) > 1:
+        return False
+    value = line.value
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        if value is node:
+            return code(value.func.value) == code(line.targets[0].target)
+        if any(holders.keys() & names(a.value) for a in value.args):  # read after the write
+            return False
+        value = value.func.value
+    return False
+
+
+_FILLING = frozenset({"masked_fill_", "fill_", "zero_", "index_fill_", "index_put_", "masked_scatter_"})
+
+
+def _not_expanded(node: cst.CSTNode, target: Term) -> None:
+    """Entries of an expanded tensor lie in the same memory; PyTorch lets them be set, and all of them change."""
+    steps = target.value.place.steps if target.value.place else ()
+    entry = isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Subscript)
+    sets = (
+        isinstance(node, cst.Assign)
+        or entry
+        or (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLING)
+    )
+    if sets and any(s.repeats for s in steps):
+        message = "the rows of an expanded tensor share their memory, so this changes all of them: take .clone() first"
+        raise Stop(node, "alias", message)
+
+
+def _known_as(walk: Walk, node: cst.BaseExpression) -> str:
+    """The name under which the walk knows a variable, or an attribute of ctx."""
+    text, context = code(node), walk.routine.context
+    return f"ctx{text.removeprefix(context)}" if text.startswith(f"{context}.") else text
+
+
+def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+    """A tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
+    containers = containers_of(walk, node, value.place) if value.place else []
+    if value.place:
+        writes_to(walk, value.place)
+    if containers == ["ctx.saved"] and code(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
+        _lost(walk, node, code(target.node), value)
+        return Term(new, replace(value, place=walk.fresh(node)))
+    if not containers:
+        return Term(new, value)
+    own = code(target.node.value) if isinstance(target.node, cst.Subscript) else ""
+    if containers != [own] or walk.here.conditional or not made_of_new(walk, own):
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the new "
+            "array there",
+        )
+    walk.before.append(assign(code(target.node), new))
+    return Term(target.node, value)
+
+
+def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
+    if not (isinstance(new, cst.Name) and new.value == name):
+        walk.before.append(assign(name, new))
+    old = walk.state.variables[name]
+    walk.bind(
+        name, replace(value or old, place=old.place, number="", mask=old.mask if value is None else value.mask), node
+    )
+    if old.place:
+        writes_to(walk, old.place)
+    if walk.routine.role == "backward":
+        _lost(walk, node, name, old)
+
+
+def writes_to(walk: Walk, place: Place) -> None:
+    """The present statement writes to the parameters that lie at a place, perhaps where a flag says so."""
+    routine, current = walk.routine, walk.current
+    names_ = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
+    if not names_:
+        return
+    given = {p.name.value for p in routine.parameters} - walk.program.bound_in(routine.node.body)
+    asked = (n for n in nodes(routine.node) if isinstance(n, cst.If) and code(n.test) in given)
+    flag = next((code(n.test) for n in asked if any(inner is current for inner in nodes(n.body))), "")
+    for name in names_:
+        routine.flags[name] = flag if routine.flags.get(name, flag) == flag else ""
+    routine.overwrites(names_)
+
+
+def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+    """What backward writes to a buffer that was given to forward is meant for the caller."""
+    program, owner = walk.program, walk.routine.owner
+    index = program.input_saved(owner, value.place and replace(value.place, steps=()))
+    forward = program.method(owner, "forward") if owner and index is not None else None
+    if forward is not None and index not in program.differentiated(forward):
+        walk.report(
+            node,
+            "in-place",
+            f"backward writes to {name!r}, an input of forward, which the caller would see: return the new array",
+        )
+
+
+def owned(walk: Walk, node: cst.BaseExpression) -> Value:
+    """The value of an attribute of the user's object, which keeps it."""
+    return Value(place=walk.fresh(node, _OWNED))
+
+
+def never_owned(node: cst.CSTNode, target: Term) -> None:
+    """A write to what an object keeps is a finding: the object would keep the old entries."""
+    place = target.value.place
+    if place and any(s.endswith(_OWNED) for s in place.storage):
+        message = f"this writes to {code(target.node)}, which is an object's; write the new array to its attribute"
+        raise Stop(node, "alias", message)
+
+
+def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
+    """A doubt that matters is a finding: whether the write is seen through another variable."""
+    kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
+    doubtful = [n for n in read if not holders[n].tells_of(place)]
+    if doubtful:
+        raise Stop(
+            node,
+            "alias",
+            f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
+        )
+    containers = [
+        n
+        for n in containers_of(walk, node, place)
+        if n not in holders and n != SAVED and not left_behind(walk, first, n)
+    ]
+    if containers:
+        raise Stop(
+            node,
+            "alias",
+            f"this writes to a tensor that {containers[0]!r} holds as well; take a copy with .clone() first",
+        )
+
+
+def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
+    """The new value of a variable of which a view takes new entries."""
+    if not steps:
+        return new
+    for step in steps:
+        _still_there(walk, step)
+    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
+        return parse(f"{code(new)}.reshape({name}.shape)")
+    if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
+        index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
+        return parse(f"{code(index)}.set({code(fit(new, 1))})")
+    part = steps[0].text.removeprefix(HOLE)
+    if len(steps) == 1 and part in {".real", ".imag"}:
+        other = f"{name}.imag" if part == ".real" else f"{name}.real"
+        values = [code(fit(new, 1)), other] if part == ".real" else [other, code(fit(new, 1))]
+        walk.sink.imports.add("jax")
+        return parse(f"jax.lax.complex({', '.join(values)}).astype({name}.dtype)")
+    if any(part in step.text for step in steps for part in _NO_PLACES):
+        raise Stop(
+            walk.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
+        )
+    view: cst.BaseExpression = cst.Name("a")
+    for step in steps:
+        view = viewed(view, step)
+    walk.sink.needs.add("_write")
+    return parse(f"_write({name}, lambda a: {code(view)}, {code(fit(new, 1))})")
+
+
+def _still_there(walk: Walk, step: Step) -> None:
+    """A view whose index has another value by now cannot be taken again."""
+    counters = {
+        n for loop in walk.here.loops if isinstance(loop, cst.For) for n in targets(loop.target)
+    } | walk.here.waiting
+    for name, version in step.reads:
+        value = walk.state.variables.get(name)
+        changed = value is not None and value.kind == "static" and walk.state.version(name) != version
+        if changed and name not in counters:
+            message = f"this writes through a view that was taken with {name!r}, which has changed since"
+            raise Stop(walk.current, "alias", message)
+
+
+def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
+    """The view that a step takes of an expression."""
+    made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
+    assert isinstance(made, cst.BaseExpression)
+    return made
+
+
+def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
+    """The other variables that see the memory take its new entries."""
+    source = holders[first]
+    done = {first: source}
+    saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
+    others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
+    kinds = {n: walk.state.variables[n].kind for n in others}
+    wholes = sorted(
+        (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
+    )
+    for name in wholes:
+        place = others.pop(name)
+        rest = source.steps[len(place.steps) :]
+        optional = walk.state.variables[name].optional
+        made = written(walk, name, rest, parse(first))
+        _write_to(
+            walk, node, name, _if_any(walk, name, made), None if rest or optional else walk.state.variables[first]
+        )
+        done[name] = place
+    for name, place in others.items():
+        roots = [d for d in done if done[d].starts(place)]
+        if not roots:
+            whole = next(
+                (
+                    n
+                    for n, p in holders.items()
+                    if p.starts(place) and p.starts(source) and walk.state.variables[n].kind != "static"
+                ),
+                None,
+            )
+            if whole is None:
+                raise Stop(
+                    node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
+                )
+            rest = source.steps[len(holders[whole].steps) :]
+            _write_to(walk, node, whole, written(walk, whole, rest, parse(first)), None)
+            done[whole], roots = holders[whole], [whole]
+        root = max(roots, key=lambda d: len(done[d].steps))
+        made = parse(root)
+        for step in place.steps[len(done[root].steps) :]:
+            _still_there(walk, step)
+            made = viewed(made, step)
+        _write_to(walk, node, name, _if_any(walk, name, made), None)
+    _saved_again(walk, node, holders)
+
+
+def _if_any(walk: Walk, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
+    """What a variable takes that may be None, and then stays so."""
+    return parse(f"None if {name} is None else {code(new)}") if walk.state.variables[name].optional else new
+
+
+def _saved_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
+    """What was saved before the write is saved again: PyTorch saves the tensor, not its entries at that time."""
+    saved = walk.state.variables.get(SAVED)
+    if saved is None:
+        return
+    storages = {s for p in holders.values() for s in p.storage}
+    if not any(p.storage & storages for p in places(saved)):
+        return
+    call = walk.saves[-1]
+    assert isinstance(call, cst.Call)
+    now = [walk.state.variables.get(code(a.value)) for a in call.args]
+    parts = saved.parts or ()
+    same = len(now) == len(parts) and all(
+        v is not None and v.place == p.place and (p.place is None or p.place.certain or not p.place.storage & storages)
+        for v, p in zip(now, parts, strict=True)
+    )
+    if saved.literal is MISSING or not same or any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
+        raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
+    walk.before.append(cst.SimpleStatementLine([cst.Expr(call)]))

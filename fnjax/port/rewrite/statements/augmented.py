@@ -1,0 +1,186 @@
+"""Augmented assignments.
+
+What: `x += v` of variables, attributes of ctx, `x.data` and entries.
+Before: `x[i, 1:] += v`
+After: `x = x.at[i, 1:].add(v)`
+Safety: whatever shares memory with x is written as well (see writing), and x keeps its dtype; PyTorch's `x[i] += v`
+with an index tensor counts each entry once, so it becomes `.set(x[i] + v)`.
+Limits: entries of tensors in containers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
+from fnjax.port.rewrite.calls.operations import kept_dtype
+from fnjax.port.rewrite.memory.indexing import (
+    apart,
+    elements,
+    index_number,
+    mask_among,
+    mask_of,
+    open_index,
+    same_shape,
+    subscript,
+    whole_write,
+)
+from fnjax.port.rewrite.memory.masks import masked_write, spread_value, without_poles
+from fnjax.port.rewrite.memory.writing import never_owned, write
+from fnjax.port.rewrite.statements.entries import is_data, untraced_mask, updated
+from fnjax.port.rewrite.values.binding import element_of, set_once
+from fnjax.port.rewrite.values.context import keep
+from fnjax.port.rewrite.values.operators import as_number, of_64_bits
+from fnjax.port.torch import MISSING, code, fit
+
+_UPDATES = {
+    "AddAssign": "add",
+    "SubtractAssign": "subtract",
+    "MultiplyAssign": "multiply",
+    "DivideAssign": "divide",
+    "PowerAssign": "power",
+}
+
+
+@statement(cst.AugAssign)
+def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
+    """`x += v`, `x[i] += v`."""
+    operator = type(node.operator).__name__
+    symbol = code(node.operator).strip().partition("=")[0]
+    target = node.target
+    if isinstance(target, cst.Subscript):
+        base = walk.expr(target.value)
+        if base.value.kind not in {"static", "object"}:
+            return _augmented_entries(walk, node, target, base, operator, symbol)
+        walk.rebuilt(target)
+    term = walk.expr(node.value)
+    given = walk.program.source.definitions.get(code(target), ()) if walk.routine.role == "module" else ()
+    first = given[0].value if given else None
+    if first is not None and walk.program.evaluate(first).kind == "static" and not term.value.is_tensor:  # `N += 1`
+        return [cst.SimpleStatementLine([_with(node, term)])]
+    if term.value.name == NUMBER and walk.expr(target).value.kind != "static":
+        term = as_number(term)
+    if isinstance(target, cst.Subscript):
+        element = walk.expr(target).value
+        if element.is_tensor and _shared(walk, target.value, element):
+            raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
+        return [cst.SimpleStatementLine([_with(node, term)])]
+    held = walk.expr(target)
+    key = walk.key(target)
+    if is_data(walk, target):
+        assert isinstance(target, cst.Attribute)
+        held = walk.expr(target.value)
+    term = of_64_bits(walk, term, held)
+    same = _with(node, term)
+    new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
+    widening = widens(held.value, term.value)
+    new = kept_dtype(new, held, [term.value])
+    elsewhere = isinstance(target, cst.Attribute) and not key and not is_data(walk, target)
+    if elsewhere and held.value.kind == "static" and walk.routine.role != "helper":
+        set_once(walk, target)  # type: ignore[arg-type] # as `elsewhere` says
+    if elsewhere and held.value.kind == "unknown":
+        if term.value.traced or walk.routine.role != "helper":
+            set_once(walk, target)  # type: ignore[arg-type] # as above
+        return [cst.SimpleStatementLine([same])]  # an attribute of the user's object takes the new value
+    if term.value.is_tensor:
+        never_owned(node, held)
+    if held.value.kind == "static":
+        value = replace(term.value, number="", place=None)
+        if value.kind == "static":
+            kinds = {held.value.dtype, value.dtype}
+            real = symbol == "/" or ("float" in kinds and kinds <= {"float", "int", "bool"})
+            value = Value("static", "float" if real else value.dtype if len(kinds) == 1 else "unknown")
+        if held.value.parts is not None or held.value.element is not None:
+            listed = held.value.name == LIST or isinstance(node.value, (cst.List, cst.ListComp))
+            element = element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
+            value = Value("static", name=LIST if listed else "", element=element)
+        if key:
+            walk.bind(key, replace(value, literal=MISSING), node)
+            if key.startswith("ctx."):
+                keep(walk, key, value)
+        return [cst.SimpleStatementLine([same])]
+    if term.value.mask and term.value.mask != held.value.mask:
+        raise Uncompressed
+    alone = len(walk.before)
+    write(walk, node, held, new, replace(held.value, number=""))
+    written = walk.before[alone:]
+    if (
+        key
+        and len(written) == 1
+        and not widening
+        and not isinstance(node.target, cst.Subscript)
+        and not is_data(walk, target)
+    ):
+        del walk.before[alone:]
+        return [cst.SimpleStatementLine([same])]
+    if not written and key:
+        walk.bind(key, replace(held.value, number=""), node)
+        if widening:
+            return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
+        return [cst.SimpleStatementLine([same])]
+    return []
+
+
+def _with(node: cst.AugAssign, term: Term) -> cst.AugAssign:
+    return node if term.node is node.value else node.with_changes(value=fit(term.node, 0))
+
+
+def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
+    """Whether a tensor in a container may be read in another way as well."""
+    if element.place is None or not element.place.local or not element.place.certain:
+        return True
+    storage = element.place.storage
+    others = (n for n, v in walk.state.variables.items() if any(p.storage & storage for p in places(v)))
+    return any(walk.live(n) for n in others if n != code(container))
+
+
+def _augmented_entries(
+    walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
+) -> Statements:
+    term = of_64_bits(walk, walk.expr(node.value), base)
+    never_owned(node, base)
+    if (parted := apart(walk, target)) is not target:
+        return _augmented_entries(walk, node, parted, walk.expr(parted.value), operator, symbol)
+    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
+    whole_write(base.value, mask.value if mask else None)
+    entrywise = term.value.kind != "tensor" or term.value.rank == 0
+    if symbol == "/":
+        without_poles(walk, "div", (base.node, node.value))
+        term = walk.expr(node.value)
+    if mask is not None and walk.here.compress and not entrywise and not term.value.mask:
+        where = [mask.node] if same_shape(base.value, mask.value) else [mask.node, base.node]
+        term = spread_value(walk, term, ", ".join(code(fit(n, 1)) for n in where), mask.value.number)
+    if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
+        )
+        write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
+        return []
+    if mask is not None and walk.here.compress:
+        raise Uncompressed
+    index = open_index(walk, target)
+    if index is not None and (term.value.mask or term.value.kind == "static"):
+        full = Term(
+            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
+            Value("tensor", mask=term.value.mask or index_number(walk, index)),
+        )
+        write(walk, node, base, updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
+        return []
+    if term.value.mask:
+        raise Uncompressed
+    indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
+    place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+    walk.expr(target) if mask is not None else untraced_mask(walk, target)  # each with its finding
+    plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices)
+    if plain and operator in _UPDATES:
+        new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
+    else:
+        entry = subscript(walk, target, base.node)
+        new = parse(f"{code(place)}.set({code(entry)} {symbol} {code(fit(term.node, 13))})")
+    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+    return []

@@ -1,0 +1,146 @@
+"""Entries of arrays and of containers take new values.
+
+What: `x[i] = v` and `x.data = v` write to the array's memory; an index that may be a mask or whole numbers is told
+apart when the port runs.
+Before: `y[m] = 0` and `y[i, 1:] = v`
+After: `y = jnp.where(m, 0, y)` and `y = y.at[i, 1:].set(v)`
+Safety: whatever sees the memory takes its new value (see writes to memory).
+Limits: a boolean mask among other indices runs un-jitted only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
+from fnjax.port.known.facts import Value, each_of, join_values
+from fnjax.port.rewrite.memory.indexing import (
+    apart,
+    elements,
+    index_number,
+    is_mask,
+    mask_among,
+    mask_of,
+    open_index,
+    subscript,
+    trimmed,
+    whole_write,
+)
+from fnjax.port.rewrite.memory.masks import masked_write
+from fnjax.port.rewrite.memory.writing import never_owned, write
+from fnjax.port.rewrite.values.binding import outliving, set_once
+from fnjax.port.rewrite.values.context import is_ctx
+from fnjax.port.rewrite.values.operators import as_number, of_64_bits
+from fnjax.port.torch import MISSING, code, fit
+
+
+def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
+    """Whether this is `x.data`."""
+    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
+        return False
+    return walk.expr(target.value).value.kind not in {"static", "object"}
+
+
+def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
+    """`x[i] = v` and `x.data = v`; None for what is no tensor."""
+    if isinstance(target, cst.Attribute):
+        base = walk.expr(target.value)
+        if base.value.kind in {"static", "object"}:
+            return None
+        base = replace(base, node=walk.constant(base.node))
+        write(walk, node, base, term.node, replace(base.value, number=""))
+        return []
+    assert isinstance(target, cst.Subscript)
+    base = walk.expr(target.value)
+    known = walk.key(target.value) in {"", *walk.state.variables}
+    if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
+        outliving(walk, node, code(target.value))
+    if base.value.kind in {"static", "object"}:
+        value = term.value
+        key = walk.key(target.value)
+        if old := walk.state.variables.get(key):
+            indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
+            before = each_of(old)
+            element = value if before is None else join_values(before, value)
+            parts = old.parts
+            if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
+                parts = tuple(value if i == indices[0] % len(parts) else p for i, p in enumerate(parts))
+            elif parts and not all(p.kind == "static" for p in (*parts, value)):
+                parts = None
+            elif parts:
+                parts = tuple(Value("static", p.dtype) for p in parts)
+            walk.state.variables[key] = replace(
+                old, parts=parts, element=element, entries=(), literal=MISSING, number=""
+            )
+            line, column = walk.program.source.position(node)
+            walk.bump(key, line * 1000 + column)
+        return None
+    if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
+        if walk.routine.role == "backward" and walk.key(target.value).startswith("ctx."):
+            message = (
+                f"backward puts something into {code(target.value)}, which the caller would see: return it instead"
+            )
+            walk.report(node, "in-place", message)
+        elif term.value.is_tensor and walk.routine.role == "forward":
+            set_once(walk, target)
+        return None
+    never_owned(node, base)
+    term = of_64_bits(walk, as_number(term), base)
+    if (parted := apart(walk, target)) is not target:
+        return write_into(walk, node, parted, term)
+    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
+    whole_write(base.value, mask.value if mask else None)
+    if mask is not None:
+        new = masked_write(walk, node, base, mask, term)
+    elif term.value.mask:
+        new = updated(walk, target, base, term)
+    else:
+        walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
+        value_code = code(fit(term.node, 1))
+        if open_index(walk, target):
+            walk.sink.needs.add("_set")
+            index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
+            new = parse(f"_set({code(fit(base.node, 1))}, {index}, {value_code})")
+            write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+            return []
+        if isinstance(term.node, (cst.List, cst.Tuple)):
+            value_code = f"jnp.array({value_code})"
+        place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+        if isinstance(node, cst.Assign):
+            shown = code(subscript(walk, target, fit(base.node)))
+            value_code = trimmed(walk, node.value, value_code, shown)
+        untraced_mask(walk, target)
+        new = parse(f"{code(place)}.set({value_code})")
+    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+    return []
+
+
+def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
+    """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
+    index = open_index(walk, target)
+    if index is None or full.value.mask != index_number(walk, index):
+        raise Uncompressed
+    walk.sink.needs.add("_update")
+    texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
+    return parse(f"_update({', '.join(texts)})")
+
+
+def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
+    """A boolean mask among other indices is a finding."""
+    for index in elements(target):
+        if index is not None and is_mask(walk, index):
+            walk.report(
+                target,
+                "untraced",
+                "a boolean mask among other indices; write it with jnp.where, or it runs un-jitted only",
+            )
+
+
+def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
+    """Whether what is indexed like this is a tensor, though nothing else says so."""
+    indices = elements(target)
+    if isinstance(target.value, cst.Attribute) and walk.expr(target.value.value).value.kind == "object":
+        return False
+    return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)

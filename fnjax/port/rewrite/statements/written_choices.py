@@ -1,0 +1,72 @@
+"""A write in one branch of a conditional expression.
+
+What: the statement is written out for either branch, behind an `if`; so is one whose `out=` is such an expression.
+Before: `y = (x.sub_(m) if inplace else x - m).exp()`
+After: `if inplace: x = x - m; y = jnp.exp(x)` with `else: y = jnp.exp(x - m)`
+Safety: only where the expression is evaluated in any case, and no other write of the statement comes before it.
+Limits: those in lambdas, comprehensions, `and` and `or` are findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Statements, Walk, placed
+from fnjax.port.tree.located import children, nodes
+
+
+def written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+    """The `if` that stands for a statement with such an expression."""
+    line = body[index]
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    small = line.body[0]
+    if not isinstance(small, (cst.Assign, cst.Return, cst.Expr)) or small.value is None:
+        return None
+    outs = {n.value for n in nodes(small.value) if isinstance(n, cst.Arg) and n.keyword and n.keyword.value == "out"}
+    found = next((n for n in _evaluated(small.value) if isinstance(n, cst.IfExp) or _writes(n)), None)
+    if not isinstance(found, cst.IfExp):
+        return None
+    if found not in outs and not any(_writes(n) for n in (*nodes(found.body), *nodes(found.orelse))):
+        return None
+    blocks = []
+    for value in (found.body, found.orelse):
+        one = small.visit(_Replacing(found, value))
+        blocks.append(cst.IndentedBlock([cst.SimpleStatementLine([one])]))  # type: ignore[list-item] # a statement
+    made = cst.If(found.test, blocks[0], cst.Else(blocks[1]), leading_lines=line.leading_lines)
+    return walk.statement(placed(walk, made, line)), 1
+
+
+def _evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """What is evaluated in any case, in this order; of a conditional expression only that there is one."""
+    if isinstance(node, (cst.Lambda, cst.BaseComp)):
+        return
+    if not isinstance(node, cst.IfExp):
+        parts = (node.left,) if isinstance(node, cst.BooleanOperation) else reversed(children(node))
+        for part in parts:
+            yield from _evaluated(part)
+    yield node
+
+
+def _writes(node: cst.CSTNode) -> bool:
+    """Whether this is the call of an in-place method."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    name = node.func.attr.value
+    return name.endswith("_") and not name.endswith("__")
+
+
+class _Replacing(cst.CSTTransformer):
+    def __init__(self, old: cst.IfExp, new: cst.BaseExpression) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        """The one that is replaced."""
+        return (
+            self.new.with_changes(lpar=[*self.new.lpar, *self.old.lpar], rpar=[*self.old.rpar, *self.new.rpar])
+            if (original_node is self.old)
+            else updated_node
+        )

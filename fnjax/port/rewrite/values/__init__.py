@@ -1,0 +1,1 @@
+"""Values: ctx, operators, conditions, numbers."""

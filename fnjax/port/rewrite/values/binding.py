@@ -1,0 +1,111 @@
+"""Variables, attributes and containers take values: what every rule needs that binds a name.
+
+What: a target is bound to what is known of a value, by unpacking too; what a container holds of its entries' memory.
+Safety: what a global or an object keeps for later calls is a finding, or a note.
+Limits: what is unpacked of a container of unknown length is known as one of its elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Uncompressed, Walk
+from fnjax.port.known.facts import UNKNOWN, Place, Value, iterated, places
+from fnjax.port.rewrite.values.context import keep, path
+from fnjax.port.torch import MISSING, code
+from fnjax.port.tree.located import nodes
+
+
+def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
+    """What one finds when iterating."""
+    if value.mask:
+        raise Uncompressed
+    found = iterated(value)
+    return replace(found, literal=MISSING, number="", like="") if value.parts else found
+
+
+def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
+    """Variables take values, also by unpacking."""
+    if isinstance(target, cst.Name):
+        if target.value in walk.program.rebound and walk.routine.role != "module":
+            here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
+            if any(item.name.value == target.value for n in here for item in n.names):
+                if value.is_tensor:
+                    outliving(walk, node, target.value)
+                kept_argument(walk, node, target.value, value)
+        walk.bind(target.value, value, node)
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        if value.mask:
+            raise Uncompressed
+        plain = all(isinstance(e, cst.Element) for e in target.elements)
+        parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
+        element = value.element or element_of(walk, target, value)
+        for i, e in enumerate(target.elements):
+            one = parts[i] if parts is not None else element
+            place = value.place or one.place
+            if parts is None and plain and place is not None and value.kind == "static" and one.is_tensor:
+                one = replace(one, place=place.entry(i))
+            bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
+    elif isinstance(target, cst.Attribute):
+        bind_attribute(walk, target, value, node)
+
+
+def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
+    """`ctx.alpha = alpha`."""
+    key = path(walk, target)
+    if key:
+        if value.mask:
+            raise Uncompressed
+        walk.bind(key, value, node)
+        keep(walk, key, value)
+    elif value.traced:
+        set_once(walk, target)
+    else:
+        kept_argument(walk, target, code(target), value)
+
+
+def outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
+    """A finding: a global, or a container of the module, takes an array."""
+    message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
+    walk.report(node, "untraced", message)
+
+
+def kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+    """A note: a global, or an attribute of an object, takes an argument of forward that may be an array."""
+    if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
+        message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
+        walk.note(node, "effect", message)
+
+
+def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
+    """A note: an object's attribute takes a tensor, or a dictionary's entry."""
+    walk.note(
+        target,
+        "effect",
+        f"{code(target)} is set for its effect: under jit that happens once, while tracing, to what has no value then; "
+        "jax.debug.callback sets it to values",
+    )
+
+
+def held_by(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
+    """What an object or container made of these holds of their memory."""
+    lying = [p for n in nodes_ for p in places(walk.expr(n).value)]
+    return replace(UNKNOWN, place=Place.among(*lying)) if lying else None
+
+
+def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
+    """What a dictionary with these keys holds; nothing where one of them is not known."""
+    if not all(isinstance(key, str) for key, _ in pairs):
+        return ()
+    values = {str(key): walk.expr(value).value for key, value in pairs}
+    return tuple((key, _stripped(value)) for key, value in values.items())
+
+
+def _stripped(value: Value) -> Value:
+    """What a dictionary tells of a tensor in it: not where it lies."""
+    if value.kind == "static":
+        return value
+    return replace(UNKNOWN, kind=value.kind, dtype=value.dtype, rank=value.rank, numpy=value.numpy)

@@ -1,0 +1,251 @@
+"""ctx keeps its ways.
+
+What: `ctx` works as in PyTorch and stays as it is. Reads of `x.requires_grad` become `ctx.needs_input_grad[i]`; what
+ctx keeps is followed from forward into backward, so that tensors are known there.
+Before: `ctx.save_for_backward(x) if x.requires_grad else None`
+After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
+Safety: an attribute that several methods write has what holds of all of them.
+Limits: an output that depends on `requires_grad` is a finding: nobody differentiates a plain call in JAX.
+`requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
+findings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.program import FUNCTION_BASES
+from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code, literal
+from fnjax.port.tree.located import nodes
+
+_ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
+_SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
+
+
+def is_ctx(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the ctx of this method."""
+    return isinstance(node, cst.Name) and walk.lookup(node.value).name == "ctx"
+
+
+def path(walk: Walk, node: cst.BaseExpression) -> str:
+    """`ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
+    return walk.key(node) if isinstance(node, cst.Attribute) else ""
+
+
+@expression(cst.Attribute)
+def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+    """What ctx holds."""
+    key = path(walk, node)
+    if not key:
+        return None
+    if node.attr.value in _SAVED_NAMES:
+        return Term(node, walk.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
+    if node.attr.value == "needs_input_grad":
+        return Term(node, Value("static", element=Value("static", "bool")))
+    if key not in walk.state.variables and _is_set_nowhere(walk, node.attr.value):
+        walk.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
+    if key not in walk.state.variables and _is_set_by_init(walk, node.attr.value):
+        message = f"apply runs no __init__, which alone sets {node.attr.value!r}; make that an argument of forward"
+        walk.report(node, "unknown", message)
+    return Term(node, walk.state.variables.get(key, UNKNOWN))
+
+
+def _is_set_nowhere(walk: Walk, name: str) -> bool:
+    """Whether nothing in the file could give ctx this attribute, nor a class of another file."""
+    owner, program = walk.routine.owner, walk.program
+    if owner is None or walk.routine.role not in {"backward", "vjp"} or program.method(owner, "forward") is None:
+        return False
+    bases = [b for c in program.ancestors(owner) for b in c.bases]
+    if not all(b in FUNCTION_BASES or b.removeprefix("file:") in program.classes for b in bases):
+        return False
+    for n in nodes(program.source.tree):
+        called = isinstance(n, cst.Call) and code(n.func) in {"setattr", "hasattr", "getattr", "vars"}
+        passed = isinstance(n, cst.Arg) and isinstance(n.value, cst.Name) and n.value.value in {"ctx", "self"}
+        stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(walk, n.value)
+        kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in code(n.target)
+        if called or passed or stored or kept:
+            return False
+    return not any(name in c.methods or f"{name} =" in code(c.node) for c in program.ancestors(owner))
+
+
+def _is_set_by_init(walk: Walk, name: str) -> bool:
+    """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
+    owner = walk.routine.owner
+    classes = walk.program.ancestors(owner) if owner and owner.is_function else []
+    setting = {
+        method
+        for c in classes
+        for method, node in c.methods.items()
+        for n in nodes(node)
+        if isinstance(n, (cst.AssignTarget, cst.AnnAssign)) and _named(n.target, name)
+    }
+    return setting == {"__init__"}
+
+
+def _named(node: cst.BaseExpression, name: str) -> bool:
+    """Whether this is an attribute of that name, or a tuple with one."""
+    parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
+    return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
+
+
+@statement(cst.Expr)
+def dirty(walk: Walk, node: cst.Expr) -> Statements | None:
+    """`ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
+    call = node.value
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    if call.func.attr.value != "mark_dirty" or not is_ctx(walk, call.func.value):
+        return None
+    return [] if any(walk.state.version(code(a.value)) for a in call.args) else None
+
+
+_OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})
+_ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builtins.enumerate", "builtins.filter"})
+
+
+def hides(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
+    made: list[cst.CSTNode] = [node]
+    if isinstance(node, cst.Name):
+        inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
+        made = [*walk.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
+    return any(_hides(walk, n) for n in made)
+
+
+def _hides(walk: Walk, node: cst.CSTNode) -> bool:
+    if isinstance(node, (cst.List, cst.Tuple)):
+        return any(_hides(walk, e.value) for e in node.elements)
+    if isinstance(node, cst.Call):
+        name = walk.name_of(node.func)
+        own = walk.program.classes.get(name.removeprefix("file:"))
+        plain = own is not None and not any("NamedTuple" in b or "namedtuple" in b for b in own.bases)
+        if not plain and name not in _OBJECTS | _ITERATORS:
+            return False
+        given = [walk.expr(a.value).value for a in node.args]
+        return any(part.is_tensor for v in given for part in (v, v.element or v, *(v.parts or ())))
+    if not isinstance(node, (cst.Lambda, cst.FunctionDef, cst.GeneratorExp)):
+        return False
+    used = {n.value for n in nodes(node) if isinstance(n, cst.Name)} - set(walk.program.bound_in(node))
+    own_names = {n.name.value for n in nodes(node) if isinstance(n, cst.Param)}
+    return any(walk.state.variables[n].is_tensor for n in used - own_names if n in walk.state.variables)
+
+
+def keep(walk: Walk, key: str, value: Value) -> None:
+    """A method leaves something on ctx."""
+    walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
+
+
+@expression(cst.Call)
+def call(walk: Walk, node: cst.Call) -> Term | None:
+    """`ctx.save_for_backward(x)` and its like."""
+    key = path(walk, node.func) if isinstance(node.func, cst.Attribute) else ""
+    if not key:
+        return None
+    made = walk.rebuilt(node)
+    if made is node or isinstance(made, cst.Call):
+        made = made.with_changes(func=node.func)
+    if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
+        values = [walk.expr(a.value).value for a in node.args]
+        if any(v.mask for v in values):
+            raise Uncompressed
+        starred = any(a.star for a in node.args)
+        lying = [p for v in values for p in places(v)]
+        one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.among(*lying) if lying else None)
+        saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
+        keep(walk, "ctx.saved", saved)
+        walk.state.variables[SAVED] = replace(saved, literal=code(made))
+        walk.saves.append(made)
+        return Term(made, Value("static", literal=None))
+    return Term(made, walk.state.variables.get(key, UNKNOWN))
+
+
+@expression(cst.Attribute)
+def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
+    """`x.requires_grad` of an input."""
+    if node.attr.value != "requires_grad" or walk.name_of(node):
+        return None
+    if walk.routine.role == "helper":
+        walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    first = walk.routine.first
+    star = walk.routine.node.params.star_arg
+    names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]
+    inputs = {f"arg:{n}": i for i, n in enumerate(names)}
+    term = walk.expr(node.value)
+    place = term.value.place
+    perhaps = {s for s in place.storage if s.startswith("arg:")} if place and not place.steps else set()
+    given = sorted(inputs[s] for s in perhaps if s in inputs)
+    computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
+    if computed and not _ASKING.search(code(walk.routine.node)):  # forward runs without gradients
+        return Term(parse("False"), Value("static", "bool", literal=False))
+    if walk.routine.role == "forward" and given:
+        ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
+        if ctx:
+            if _decides(walk, node):
+                message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
+                walk.report(node, "requires-grad", message)
+            doubtful = place is not None and not place.certain
+            left_out = {i for i, p in enumerate(walk.routine.parameters[first:]) if p.default and doubtful}
+            if doubtful and place and perhaps < place.storage and not left_out.issuperset(given):
+                walk.note(
+                    node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False"
+                )
+            asked = " or ".join(
+                f"any({ctx}.needs_input_grad[{i}:{i + 1}])" if i in left_out else f"{ctx}.needs_input_grad[{i}]"
+                for i in given
+            )
+            return Term(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
+    if walk.routine.role in {"backward", "jvp", "vjp"}:
+        owner = walk.routine.owner
+        saved = walk.program.input_saved(owner, place) if owner and place else None
+        if saved is not None:
+            ctx = walk.routine.parameters[first - 1].name.value
+            return Term(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
+        walk.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
+        return Term(parse("True"), Value("static", "bool", literal=True))
+    walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+    return Term(parse("True"), Value("static", "bool", literal=True))
+
+
+def _decides(walk: Walk, node: cst.Attribute) -> bool:
+    """Whether what forward returns depends on a condition, and not only what it keeps on ctx."""
+    within = list(nodes(walk.routine.node.body))
+    returns = [n for n in within if isinstance(n, cst.Return) and n.value]
+    given = {n.value for r in returns for n in nodes(r) if isinstance(n, cst.Name)}
+    for choice in within:
+        if not isinstance(choice, (cst.If, cst.IfExp)) or not any(n is node for n in nodes(choice.test)):
+            continue
+        blocks: list[Any] = [choice.body, choice.orelse]
+        if isinstance(choice, cst.IfExp):
+            small = (n for n in within if isinstance(n, (cst.Return, cst.Assign)))
+            blocks = [n for n in small if any(c is choice for c in nodes(n))]
+        chosen = [n for block in blocks if block for n in nodes(block)]
+        bound = {t for n in chosen if isinstance(n, cst.AssignTarget) for t in targets(n.target)}
+        differ = isinstance(choice, cst.IfExp) or len({code(r) for r in returns}) > 1
+        if bound & given or (differ and any(isinstance(n, cst.Return) for n in chosen)):
+            return True
+    return False
+
+
+@expression(cst.Comparison)
+def recorded(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`x.grad_fn is not None` in a helper, which asks what requires_grad asks."""
+    of, asked = node.left, node.comparisons[0]
+    sign = {cst.Is: False, cst.IsNot: True}.get(type(asked.operator))
+    if not isinstance(of, cst.Attribute) or of.attr.value != "grad_fn" or sign is None or len(node.comparisons) > 1:
+        return None
+    if walk.routine.role != "helper" or literal(asked.comparator) is not None or walk.name_of(of):
+        return None
+    walk.note(node, "requires-grad", "grad_fn is taken to be there: JAX decides by itself what is differentiated")
+    return Term(parse(str(sign)), Value("static", "bool", literal=sign))
+
+
+__all__ = ["STATIC", "Stop", "call", "is_ctx", "keep", "literal", "path", "replace"]

@@ -1,0 +1,321 @@
+"""Operators stay as they are.
+
+What: arithmetic, comparisons and `not`; only what is known of their values is worked out here.
+Before: `(x > 0) & m`
+After: `(x > 0) & m`
+Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
+Limits: chained comparisons whose middle writes or names something ask for a Python bool, which runs un-jitted only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse, placed
+from fnjax.port.known.facts import (
+    LIST,
+    NUMBER,
+    Value,
+    common_dtype,
+    each_of,
+    join_values,
+    widens,
+)
+from fnjax.port.rewrite.memory.indexing import hashed
+from fnjax.port.rewrite.memory.masks import spread_values, without_poles
+from fnjax.port.rewrite.values.conditions import chain, negated
+from fnjax.port.rewrite.values.differences import same_products
+from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.torch.expressions import bare, whole_number
+
+
+def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
+    """What is known of the result of an elementwise operator."""
+    values = [o.value for o in operands]
+    tensors = [v for v in values if v.is_tensor]
+    masks = {v.mask for v in values if v.mask}
+    if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
+        raise Uncompressed
+    open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
+    if not tensors and not open_:
+        kind = "unknown" if any(v.kind == "object" for v in values) else "static"
+        known = {v.dtype for v in values}
+        joint = "float" if known <= {"int", "float"} and "float" in known else "unknown"
+        return Value(kind, dtype or (known.pop() if len(known) == 1 else joint))
+    # A Python value in a parameter of unknown kind has no shape; an array there that would change this one is no
+    # mask of it.
+    likes = {v.like for v in tensors or open_ if v.rank != 0}
+    like = likes.pop() if len(likes) == 1 else walk.mark(node)
+    big = [v for v in open_ if v.like == like]
+    rank = (
+        0
+        if all(v.rank == 0 for v in tensors) and len(tensors) == len([v for v in values if v.kind != "static"])
+        else big[0].rank
+        if big
+        else None
+    )
+    if not dtype:
+        kinds = [v.dtype for v in values]
+        dtype = next((d for d in ("complex", "float") if d in kinds), "") or (
+            kinds[0] if len(set(kinds)) == 1 else "unknown"
+        )
+        if dtype == "unknown" and "unknown" not in kinds:
+            dtype = "int"
+    place = walk.fresh(node)
+    kind = "tensor" if tensors else "unknown"
+    exact = "" if dtype == "bool" else common_dtype(open_)
+    mask = masks.pop() if masks else ""
+    mixed = not tensors and any(v.mixed for v in values)
+    rows = min((v.rows for v in open_ if v.rank != 0), default=0)
+    made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
+    return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
+
+
+def as_number(term: Term) -> Term:
+    """A scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
+    if term.value.name != NUMBER:
+        return term
+    return Term(parse(f"float({code(term.node)})"), replace(term.value, name=""))
+
+
+_ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
+
+
+def of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
+    """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only."""
+    number = whole_number(term.node) if term.value.kind == "static" else None
+    if number is None or -(2**31) <= number < 2**31 or not other.value.is_tensor:
+        return term
+    walk.large = True
+    if other.value.dtype in {"float", "complex"}:
+        return replace(term, node=parse(f"float({code(bare(term.node))})"))
+    walk.sink.imports.add("jnp")
+    return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
+
+
+def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> None:
+    """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
+    if not isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
+        return
+    least = 2**15 if isinstance(node.operator, cst.Multiply) else 15
+    for array, number in ((left, right), (right, left)):
+        by = whole_number(number.node) if number.value.kind == "static" else None
+        wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
+        if by is not None and abs(by) >= least and wide:
+            message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
+            walk.report(node, "int64", message)
+
+
+def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
+    """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
+    whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
+    single = [t.value for t in terms if t.value.is_tensor and t.value.rank == 0]
+    if not whole or not single:
+        return made
+    widest = max(whole, key=lambda t: not any(widens(t.value, o.value) for o in whole))
+    whole_numbers = widest.value.dtype == "int" and all(v.dtype in {"int", "bool"} for v in single)
+    if not (widest.value.dtype in {"float", "complex"} or whole_numbers):  # a mask, or floats may come of it
+        return made
+    if not any(widens(widest.value, v) for v in single):
+        return made
+    return parse(f"{code(fit(made))}.astype({_dtype_of(widest)})")
+
+
+def _dtype_of(term: Term) -> str:
+    if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
+        return f"jnp.{term.value.exact}"
+    if isinstance(term.node, (cst.Name, cst.Attribute)):
+        return f"{code(term.node)}.dtype"
+    return f"jnp.result_type({code(term.node)})"
+
+
+@expression(cst.BinaryOperation)
+def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
+    """`a + b`."""
+    spread_values(walk, (node.left, node.right))
+    left, right = walk.expr(node.left), walk.expr(node.right)
+    dtype = ""
+    if isinstance(node.operator, cst.Divide):
+        dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
+    if not left.value.kind == right.value.kind == "static":
+        left, right = as_number(left), as_number(right)
+        if isinstance(node.operator, _ARITHMETIC):
+            left, right = of_64_bits(walk, left, right), of_64_bits(walk, right, left)
+        _hashed(walk, node, left, right)
+        walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
+    foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
+    if foreign and (left.value.numpy or right.value.numpy):
+        raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
+    if isinstance(node.operator, (cst.Divide, cst.Power)):
+        without_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
+    made = walk.rebuilt(node)
+    if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
+        return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))
+    if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
+        if right.value.traced:
+            walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
+        element = each_of(left.value)
+        if element and element.place and isinstance(node.operator, cst.Multiply):  # one tensor in several places
+            element = replace(element, place=element.place.doubtful)
+        elif isinstance(node.operator, cst.Add):
+            other = each_of(right.value)
+            element = join_values(element, other) if element and other else element or other
+        return Term(made, Value("static", name=_list(left.value), element=element))
+    if left.value.kind == right.value.kind == "static":
+        found = literal(made)
+        if found is MISSING:
+            found = _computed(node, left.value, right.value)
+        known_as = combined(walk, node, [left, right], dtype).dtype
+        scalar = left.value.is_number and right.value.is_number
+        name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
+        return Term(made, Value("static", known_as, name=name, literal=found))
+    if isinstance(node.operator, cst.MatrixMultiply):
+        if left.value.mask or right.value.mask:
+            raise Uncompressed
+        known = {left.value.dtype, right.value.dtype}
+        return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
+    value = combined(walk, node, [left, right], dtype)
+    if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
+        made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
+        value = replace(value, dtype="float")
+    if isinstance(node.operator, cst.Subtract) and same_products(walk, node):
+        walk.sink.needs.add("_difference")
+        made = parse(f"_difference({code(fit(made.left, 1))}, {code(fit(made.right, 1))})")
+    new = narrowed(made, [left, right])
+    if new is not made:
+        walk.sink.imports.add("jnp")
+        return Term(new, value)
+    if value.dtype == "bool":
+        value = replace(value, number=walk.number(node))
+    return Term(made, value)
+
+
+def _list(value: Value) -> str:
+    return LIST if value.name == LIST else ""
+
+
+def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
+    """The value of simple sums of known whole numbers, as `ndim - 1`."""
+    a, b = left.literal, right.literal
+    if type(a) is int and type(b) is int:
+        if isinstance(node.operator, cst.Add):
+            return a + b
+        if isinstance(node.operator, cst.Subtract):
+            return a - b
+    return MISSING
+
+
+@expression(cst.UnaryOperation)
+def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
+    """`-x`, `~m`, `not flag`; `+x` is x itself."""
+    term = walk.expr(node.expression)
+    if isinstance(node.operator, cst.Plus):
+        return Term(walk.rebuilt(node), replace(term.value, number=""))
+    made = walk.rebuilt(node)
+    if isinstance(node.operator, cst.Not):
+        if isinstance(node.expression, cst.BooleanOperation) and term.value.traced:
+            return walk.expr(placed(walk, negated(node.expression), node))
+        if term.value.is_tensor or (term.value.mixed and term.value.dtype != "unknown"):
+            value = Value("tensor", "bool", term.value.rank, number=walk.number(node))
+            if term.value.is_tensor and term.value.dtype == "bool":
+                return Term(parse(f"~{code(fit(term.node))}"), value)
+            walk.sink.imports.add("jnp")
+            return Term(parse(f"jnp.logical_not({code(term.node)})"), value)
+        if term.value.mixed:
+            walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
+        return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
+    if not term.value.is_tensor and term.value.dtype != "bool":
+        value = Value(
+            term.value.kind,
+            term.value.dtype,
+            name=NUMBER if term.value.name == NUMBER else "",
+            literal=literal(made),
+            place=walk.fresh(node) if term.value.kind == "unknown" else None,
+            mixed=term.value.mixed,
+        )
+        return Term(made, value)
+    return Term(
+        made,
+        replace(term.value, place=walk.fresh(node), number=walk.number(node) if term.value.dtype == "bool" else ""),
+    )
+
+
+def is_dtype(value: Value) -> bool:
+    """Whether this is a dtype."""
+    return value.name == "instance:torch.dtype"
+
+
+class _Dtypes(cst.CSTTransformer):
+    """dtypes are equal, not identical, and whole numbers have 64 bits where JAX is told so."""
+
+    def leave_ComparisonTarget(
+        self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
+    ) -> cst.ComparisonTarget:
+        """`x.dtype is torch.float16`."""
+        operator, other = updated_node.operator, code(updated_node.comparator)
+        if isinstance(operator, (cst.Is, cst.IsNot)) and other != "None":
+            updated_node = updated_node.with_changes(
+                operator=cst.Equal() if isinstance(operator, cst.Is) else cst.NotEqual()
+            )
+        return updated_node
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """`torch.int64`."""
+        return parse("jnp.result_type(int)") if code(updated_node) == "jnp.int64" else updated_node
+
+
+_DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
+
+
+@expression(cst.Comparison)
+def comparison(walk: Walk, node: cst.Comparison) -> Term:
+    """`x > 0`."""
+    sides = [node.left, *(t.comparator for t in node.comparisons)]
+    operands = [walk.expr(n) for n in sides]
+    if len(operands) == 2:
+        operands = [of_64_bits(walk, *operands), of_64_bits(walk, *reversed(operands))]
+        walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
+    made = walk.rebuilt(node)
+    if any(is_dtype(o.value) for o in operands):
+        made = made.visit(_Dtypes())
+    operators = [type(t.operator) for t in node.comparisons]
+    if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
+        first = operands[0].value
+        if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
+            walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
+        if operators[0] in {cst.In, cst.NotIn} and not isinstance(operands[1].node, (cst.Tuple, cst.List)):
+            made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))
+        return Term(made, Value("static", "bool"))
+    if (links := chain(walk, node)) is not None:
+        return walk.expr(placed(walk, links, node))
+    if len(operators) > 1 and any(o.value.is_tensor for o in operands):
+        walk.report(
+            node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
+        )
+    named = [o for o in operands if o.value.name == "instance:torch.device"]
+    equality = {cst.Equal: "False", cst.NotEqual: "True"}.get(operators[0])  # a device never equals a text
+    if (
+        named
+        and len(operators) == 1
+        and equality
+        and any(o not in named and isinstance(o.value.literal, str) for o in operands)
+    ):
+        return Term(parse(equality), Value("static", "bool"))
+    dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
+    if dtypes and any(isinstance(o.value.literal, str) for o in operands):
+        raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
+    texts = [o.value.literal for o in operands]
+    if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
+        raise Stop(node, "operation", "PyTorch's names are not JAX's: compare x.dtype with a dtype")
+    two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
+    asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
+    if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
+        alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
+        return Term(parse(str(alike)), Value("static", "bool", literal=alike))
+    value = combined(walk, node, operands, "bool")
+    if value.kind in {"tensor", "unknown"}:
+        value = replace(value, number=walk.number(node))
+    return Term(made, value)

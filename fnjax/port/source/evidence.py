@@ -1,0 +1,333 @@
+"""What a parameter is, from its annotation, its default and what the function does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.known.facts import LIST, ROW, STATIC, TENSOR, UNKNOWN, Value
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import MISSING, Operation, code, find, literal
+from fnjax.port.torch.expressions import names
+from fnjax.port.torch.signature import ALIASES
+from fnjax.port.tree.located import nodes
+
+_STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
+_STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})
+_CONTAINERS = frozenset({"list", "List", "Sequence", "Iterable", "tuple", "Tuple"})
+# Methods and attributes that strings, lists, dictionaries and the like have as well.
+_SHARED = frozenset(
+    [
+        "split",
+        "index",
+        "count",
+        "copy",
+        "format",
+        "type",
+        "size",
+        "values",
+        "items",
+        "keys",
+        "get",
+        "pop",
+        "device",
+        "dtype",
+        "data",
+        "name",
+        "shape",
+        "solve",
+    ]
+) | {
+    "real",
+    "imag",
+    "ndim",
+    "replace",
+    "strip",
+    "T",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "backward",
+    "grad",
+    "to",
+}
+_FIRST = frozenset({"input", "A", "tensor", "self", "logits", "x"})  # tensors that operations are applied to
+_CONTEXT = frozenset({"save_for_backward", "saved_tensors", "saved_variables", "needs_input_grad"})
+_SURELY = frozenset({"size", "sum", "mean", "max", "min", "data", "shape", "dtype", "device", "T", "ndim", "to"})
+Resolve = Callable[[cst.BaseExpression], str]
+
+
+def annotated(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
+    """What an annotation says, or None."""
+    name = resolve(annotation)
+    if isinstance(annotation, cst.SimpleString):
+        try:
+            return annotated(cst.parse_expression(str(annotation.evaluated_value)), resolve)
+        except cst.ParserSyntaxError:
+            return None
+    if name == "torch.Tensor" or (name.endswith("Tensor") and name.startswith("torch.")):
+        return TENSOR
+    if name == "int":
+        return Value("static", "int")
+    if name.startswith("scipy.sparse."):
+        return Value("object")
+    if name in _STATIC_TORCH or name.rpartition(".")[2] in _STATIC_TYPES:
+        return STATIC
+    if isinstance(annotation, cst.BinaryOperation) and isinstance(annotation.operator, cst.BitOr):
+        return _either([annotation.left, annotation.right], resolve)
+    if isinstance(annotation, cst.Subscript):
+        head = code(annotation.value).rpartition(".")[2]
+        inner = [e.slice.value for e in annotation.slice if isinstance(e.slice, cst.Index)]
+        if head in {"Optional", "Union"}:
+            return _either(inner, resolve)
+        if head in _CONTAINERS:
+            element = annotated(inner[0], resolve) if inner else None
+            return Value("static", name=LIST if head in {"list", "List"} else "", element=element)
+        if head in _STATIC_TYPES or head in {"Dict", "dict"}:
+            return STATIC
+    return None
+
+
+def _either(options: list[cst.BaseExpression], resolve: Resolve) -> Value | None:
+    found = [annotated(o, resolve) for o in options if code(o) != "None"]
+    kinds = {v.kind if v else "unknown" for v in found}
+    return found[0] if len(kinds) == 1 and found else UNKNOWN if "tensor" in kinds else None
+
+
+def _has_other_keywords(attr: str, call: cst.Call) -> bool:
+    """Whether a call of a method has keywords that the tensors' method of this name does not have."""
+    given = {a.keyword.value for a in call.args if a.keyword} - ALIASES.keys()
+    found = find(f"torch.Tensor.{attr}")
+    known = {p.name for o in found.overloads for p in o.parameters} if isinstance(found, Operation) else set()
+    return bool(given - known - {"out"})
+
+
+class _Uses:
+    """What is done with one name in a function's body."""
+
+    def __init__(self, name: str, seen: list[cst.CSTNode], resolve: Resolve) -> None:
+        self.name, self.qualified = name, resolve
+        self.tensor = self.static = self.tested = False
+        self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
+        self.entries = self.computed = False
+        self.derived: set[str] = set()  # what arithmetic makes of it and of numbers alone
+        self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
+        self.context = False  # has what only ctx has
+        self.called: set[cst.CSTNode] = set()
+        self.methods: set[cst.CSTNode] = set()  # of an object that is no tensor
+        for node in seen:
+            _LOOKS[type(node)](self, node)
+
+    def _is(self, node: cst.CSTNode | None) -> bool:
+        return isinstance(node, cst.Name) and node.value == self.name
+
+    def assign(self, node: cst.Assign) -> None:
+        arithmetic = isinstance(node.value, (cst.BinaryOperation, cst.UnaryOperation))
+        if arithmetic and names(node.value) == {self.name}:
+            self.derived |= {n for t in node.targets for n in targets(t.target)}
+
+    def attribute(self, node: cst.Attribute) -> None:
+        attr = node.attr.value
+        self.context = self.context or (self._is(node.value) and attr in _CONTEXT)
+        if node in self.methods or not self._is(node.value):
+            return
+        found = find(f"torch.Tensor.{attr}")
+        if isinstance(found, Operation) and found.called and node not in self.called:
+            return  # `x.dim` without a call is an attribute of something else
+        if found and (attr not in _SHARED or attr in _SURELY):
+            self.tensor = True
+            self.own = self.own or attr not in _SHARED
+
+    def call(self, node: cst.Call) -> None:
+        self.called.add(node.func)
+        name = self.qualified(node.func)
+        plain = [a for a in node.args if a.keyword is None and not a.star]
+        if name.startswith("torch.") and plain and self._is(plain[0].value):
+            found = find(name)
+            overloads = found.overloads if isinstance(found, Operation) else ()
+            firsts = [o.parameters[0] for o in overloads if o.parameters and o.takes(len(plain))]
+            if firsts and all(p.name in _FIRST and not p.variadic for p in firsts):
+                self.tensor = True
+        if isinstance(node.func, cst.Attribute) and self._is(node.func.value):
+            attr = node.func.attr.value
+            known = find(f"torch.Tensor.{attr}") or any(hasattr(kind, attr) for kind in (str, list, dict))
+            if not known or _has_other_keywords(attr, node):
+                self.foreign = True
+                self.methods.add(node.func)
+        if code(node.func).endswith(".save_for_backward") and any(self._is(a.value) for a in plain):
+            self.saved = True
+        if code(node.func) in {"range", "math.sqrt", "math.exp", "math.log"} and any(self._is(a.value) for a in plain):
+            self.static = True
+        if name == "isinstance" or code(node.func) == "isinstance":
+            self.tested = self.tested or (bool(plain) and self._is(plain[0].value))
+        for arg in node.args:
+            if (
+                arg.keyword
+                and self._is(arg.value)
+                and arg.keyword.value in {"dim", "axis", "dtype", "device", "keepdim"}
+            ):
+                self.static = True
+
+    def binary(self, node: cst.BinaryOperation) -> None:
+        for operand in (node.left, node.right):  # a tensor's size is a tuple: this is how many a group has
+            call = operand if isinstance(operand, cst.Call) and not operand.args else None
+            of = call.func if call is not None and isinstance(call.func, cst.Attribute) else None
+            tuples = isinstance(node.operator, cst.Add) or of is None or of.attr.value != "size"
+            if of is not None and not tuples and self._is(of.value):
+                self.foreign = True
+                self.methods.add(of)
+        if not (self._is(node.left) or self._is(node.right)):
+            return
+        if isinstance(node.operator, cst.MatrixMultiply):
+            self.tensor = True
+        repeats = isinstance(node.operator, cst.Multiply) and isinstance(literal(node.right), int)
+        if isinstance(node.operator, (cst.Subtract, cst.Divide, cst.Power, cst.Multiply)) and not repeats:
+            self.computed = True
+
+    def subscript(self, node: cst.Subscript) -> None:
+        if not self._is(node.value):
+            return
+        self.entries = True
+        cut = (isinstance(e.slice, cst.Slice) or code(e.slice) == "..." for e in node.slice)
+        self.tensor = self.tensor or (len(node.slice) > 1 and any(cut))  # no list has x[:, 0]
+
+    def comparison(self, node: cst.Comparison) -> None:
+        others = [literal(t.comparator) for t in node.comparisons]
+        self.asked = self.asked or (self._is(node.left) and None in others)
+        if self._is(node.left) and any(isinstance(o, (str, bool)) for o in others):
+            self.static = True
+
+    def branch(self, node: cst.If | cst.IfExp) -> None:
+        self._test(node.test)
+
+    def _test(self, node: cst.BaseExpression) -> None:
+        if self._is(node) or (
+            isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not) and self._is(node.expression)
+        ):
+            self.static = True
+        elif isinstance(node, cst.BooleanOperation):
+            self._test(node.left)
+            self._test(node.right)
+
+
+_LOOKS: dict[type[cst.CSTNode], Callable[[_Uses, Any], None]] = {
+    cst.Assign: _Uses.assign,
+    cst.Attribute: _Uses.attribute,
+    cst.Call: _Uses.call,
+    cst.BinaryOperation: _Uses.binary,
+    cst.Subscript: _Uses.subscript,
+    cst.Comparison: _Uses.comparison,
+    cst.If: _Uses.branch,
+    cst.IfExp: _Uses.branch,
+}
+
+
+class Evidence:
+    """What the functions of a file do with their variables: each body is read once, and looked at once for a name."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self.resolve = resolve
+        self._seen: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
+        self._uses: dict[tuple[cst.FunctionDef, str], _Uses] = {}
+
+    def uses(self, name: str, function: cst.FunctionDef) -> _Uses:
+        """What a function does with one name."""
+        if function not in self._seen:
+            self._seen[function] = [n for n in nodes(function.body) if type(n) in _LOOKS]
+        key = function, name
+        if key not in self._uses:
+            self._uses[key] = _Uses(name, self._seen[function], self.resolve)
+        return self._uses[key]
+
+
+def parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
+    """All parameters, in order."""
+    params = function.params
+    yield from params.posonly_params
+    yield from params.params
+    if isinstance(params.star_arg, cst.Param):
+        yield params.star_arg
+    yield from params.kwonly_params
+    if params.star_kwarg:
+        yield params.star_kwarg
+
+
+def left_out(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, given: bool) -> bool:
+    """Whether a parameter that is taken for a tensor may be None; `given` where backward always has its gradient."""
+    uses = evidence.uses(param.name.value, function)
+    said = code(param.annotation.annotation) if param.annotation else ""
+    default = param.default is not None and literal(param.default) is None
+    open_ = default or uses.asked or "Optional" in said or "None" in said
+    return open_ or not (uses.tensor or given or "Tensor" in said)
+
+
+def gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
+    """The places at which a backward surely returns something else than None; or always does, on all its ways."""
+    returned, tensors, nothing = _returned(function.body)
+    star = function.params.star_arg.name.value if isinstance(function.params.star_arg, cst.Param) else ""
+    for value in returned:
+        items = value.elements if isinstance(value, cst.Tuple) else [cst.Element(value)]
+        for i, item in enumerate(items):
+            if isinstance(item, cst.StarredElement):
+                if code(item.value) == star:  # the gradients for the outputs, of which there is one at least
+                    yield i
+                break
+            known = isinstance(item.value, cst.Name) and item.value.value not in tensors
+            if always and (isinstance(item.value, cst.IfExp) or code(item.value) in nothing):
+                continue
+            if code(item.value) != "None" and not known and (len(items) > 1 or not isinstance(item.value, cst.Call)):
+                yield i
+
+
+def _returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], set[str], set[str]]:
+    """What a function returns, and the variables to which it gives something else than None, and perhaps None."""
+    values: list[cst.BaseExpression] = []
+    tensors: set[str] = set()
+    nothing: set[str] = set()
+    for node in nodes(body, but=(cst.FunctionDef,)):
+        if isinstance(node, cst.Return) and node.value is not None:
+            values.append(node.value)
+        for target in node.targets if isinstance(node, cst.Assign) else ():
+            assert isinstance(node, cst.Assign)
+            if "None" in code(node.value):
+                nothing |= set(targets(target.target))
+            if isinstance(node.value, cst.Attribute) and node.value.attr.value == "saved_tensors":
+                tensors |= set(targets(target.target))
+            known = isinstance(node.value, cst.Name) and node.value.value in tensors
+            made = known or isinstance(node.value, (cst.BinaryOperation, cst.Call))
+            if isinstance(target.target, cst.Name) and made:
+                tensors.add(target.target.value)
+    return values, tensors, nothing
+
+
+def parameter(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, graded: bool = False) -> Value:
+    """What a parameter is; `graded` where backward returns a gradient for it."""
+    name = param.name.value
+    uses = evidence.uses(name, function)
+    said = annotated(param.annotation.annotation, evidence.resolve) if param.annotation else None
+    if uses.tested:
+        return UNKNOWN
+    if said is not None and said is not UNKNOWN:
+        return said
+    if uses.context or name == "ctx":
+        return Value("object", name="ctx")
+    if uses.foreign and not (uses.own or uses.saved or graded or uses.computed):
+        return Value("object")
+    if uses.tensor or uses.saved:
+        return TENSOR
+    entries = literal(param.default) if isinstance(param.default, (cst.Tuple, cst.List)) else MISSING
+    if isinstance(entries, (tuple, list)) and all(type(e) is int for e in entries) and (uses.static or said is None):
+        return Value("static", name=ROW, element=Value("static", "int"))
+    if uses.static:
+        return STATIC
+    if any(evidence.uses(n, function).own for n in uses.derived - {name}):
+        return TENSOR
+    if graded or (uses.entries and uses.computed):
+        return TENSOR
+    default = literal(param.default) if param.default else MISSING
+    if default is not MISSING and default is not None and said is None:
+        return STATIC
+    return UNKNOWN

@@ -1,0 +1,427 @@
+"""Files of a folder that import from each other, as one text: what a helper does elsewhere is then known.
+
+A name that two files give different meanings, or that a file knows under another name (`from b import f as g`, `b.f`),
+gets the name of its file behind it in the text, and its own back in what is written. Each line stays a line.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from fnjax.port.source.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
+
+_OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
+
+
+class Name(NamedTuple):
+    """A name of the top level of a file."""
+
+    file: str
+    name: str
+
+
+class _Edit(NamedTuple):
+    """New text for a place in a file: its first line and column, and its last."""
+
+    place: tuple[int, int, int, int]
+    text: str
+
+
+class _Reference(NamedTuple):
+    """A place that speaks of a name of the top level of this or another file.
+
+    Attributes:
+        node: the place.
+        spelled: what it says, `f` or `b.f`; empty where the port cannot say so, as `b` has it from another file.
+        name: the name.
+    """
+
+    node: ast.AST
+    spelled: str
+    name: Name
+
+
+@dataclass(slots=True)
+class Linked:
+    """Files as one text.
+
+    Attributes:
+        text: the text.
+        starts: the line before the first of each file, in the order of the text.
+        spelled: for each file how it spells the names that the text spells otherwise.
+        imports: for each file the import that brings a name of another file, by the name in the text.
+    """
+
+    text: str = ""
+    starts: dict[str, int] = field(default_factory=dict)
+    spelled: dict[str, dict[str, str]] = field(default_factory=dict)
+    imports: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def place(self, line: int) -> tuple[str, int]:
+        """The file of a line of the text, and its line there."""
+        name, start = next((n, s) for n, s in reversed(self.starts.items()) if s < line or s == 0)
+        return name, line - start
+
+    def classes(self, names: Sequence[str] | None) -> list[str] | None:
+        """What the text calls the classes of these names."""
+        if names is None:
+            return None
+        pairs = {(new, old) for spelled in self.spelled.values() for new, old in spelled.items()}
+        found = [n.replace(old, new, 1) for n in names for new, old in pairs if n.partition(".")[0] == old]
+        return [n for n in sorted({*names, *found}) if re.search(rf"\bclass {n.partition('.')[0]}\b", self.text)]
+
+    def respelled(self, file: str, text: str) -> str:
+        """A text with the names that a file has for what is in it."""
+        spelled = self.spelled[file]
+        if not spelled:
+            return text
+        return re.sub(rf"\b({'|'.join(map(re.escape, spelled))})\b", lambda found: spelled[found[0]], text)
+
+
+class _File:
+    """A file, and what its top level binds."""
+
+    def __init__(self, name: str, text: str, root: str) -> None:
+        self.name, self.text, self.tree = name, text, ast.parse(text)
+        folder = Path(root).resolve()
+        self.above = folder.parts
+        parts = Path(name).resolve().relative_to(folder).with_suffix("").parts
+        self.package = parts[:-1]
+        self.module = self.package if parts[-1] == "__init__" else parts
+        self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
+        self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
+        self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
+        for node in (*inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
+            for bound in bound_here(node):
+                self.bound.setdefault(bound, []).append(node)
+        self.stated: dict[ast.stmt, set[str]] = {}
+        self.imports = [n for n in inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+
+    def providers(self, name: str) -> list[ast.stmt]:
+        """The statements of the top level that bind a name, or that it stands in."""
+        return [s for s in self.tree.body if name in self.bound_by(s)]
+
+    def bound_by(self, statement: ast.stmt) -> set[str]:
+        """The names that a statement of the top level binds, and the classes in it."""
+        if statement not in self.stated:
+            classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
+            parts = (statement, *(() if isinstance(statement, SCOPES) else inside(statement)))
+            self.stated[statement] = classes | {name for n in parts for name in bound_here(n)}
+        return self.stated[statement]
+
+    def imported(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
+        """The import that alone gives a name its meaning."""
+        found = self.bound.get(name, [])
+        if len(found) != 1 or not isinstance(found[0], (ast.Import, ast.ImportFrom)):
+            return None
+        return found[0], next(a for a in found[0].names if alias_of(a) == name)
+
+    @property
+    def stars(self) -> list[ast.ImportFrom]:
+        """Its imports of all that a module has, the last first."""
+        return [n for n in reversed(self.imports) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
+
+
+def link(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linked | str]:
+    """Join what imports from each other.
+
+    Args:
+        files: the texts by name; those that are no Python are left out.
+        roots: for each file the folder that its modules are named from.
+
+    Returns:
+        For each group of files that import from each other its text, and the names of the files that stand alone.
+    """
+    known: dict[str, _File] = {}
+    for name, text in files.items():
+        try:
+            known[name] = _File(name, text, roots[name])
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    groups = _Linker(known, known).groups()
+    return [_Linker(known, g).join(g) if len(g) > 1 else g[0] for g in groups]
+
+
+class _Linker:
+    """What the names of files mean, and their text; names of files outside the group are as those of other packages."""
+
+    def __init__(self, files: dict[str, _File], group: Iterable[str]) -> None:
+        self.files, self.group = files, frozenset(group)
+        self.modules = {(f.above, f.module): f for f in files.values()}
+        self.meanings: dict[Name, Name | _File | None] = {}
+
+    def groups(self) -> list[list[str]]:
+        """The files, those together that import what Function classes need from each other."""
+        group = {name: [name] for name in self.files}
+        waiting = self._functions()
+        seen = set(waiting)
+        while waiting:
+            here = waiting.pop()
+            for name in self._needs(here):
+                if name in seen:
+                    continue
+                seen.add(name)
+                waiting.append(name)
+            for other in {n.file for n in self._needs(here)}:
+                if group[other] is not group[here.file]:
+                    joined = group[here.file] + group[other]
+                    group.update(dict.fromkeys(joined, joined))
+        order = {name: i for i, name in enumerate(self.files)}
+        return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
+
+    def _functions(self) -> list[Name]:
+        """The classes that may be Functions, by their bases, and the custom operators."""
+        texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
+        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
+        classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
+        derived: dict[Name, list[Name]] = {}
+        for file, node in classes:
+            here = Name(file.name, node.name)
+            if any("Function" in ast.unparse(b) for b in node.bases):
+                found.append(here)
+            for base in node.bases:
+                meaning = self._meaning(file, base.id) if isinstance(base, ast.Name) else None
+                if isinstance(meaning, Name):
+                    derived.setdefault(meaning, []).append(here)
+        for name in found:  # which grows
+            found += [d for d in derived.get(name, ()) if d not in found]
+        return found
+
+    def _needs(self, name: Name) -> set[Name]:
+        """The names that the statements read which give a name its meaning."""
+        file = self.files[name.file]
+        return {r.name for r in self._references(file, file.providers(name.name))}
+
+    # ------------------------------------------------------------------------------------- what names mean
+
+    def _module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
+        """The file of a module that a file imports, and what it is named from: `folder`, `above`, `beside`, `dots`."""
+        parts = tuple(module.split(".")) if module else ()
+        if level:
+            start = file.package[: len(file.package) - level + 1]
+            fits = level - 1 <= len(file.package)
+            return self.modules.get((file.above, (*start, *parts))) if fits else None, "dots"
+        if parts[0] in sys.stdlib_module_names or parts[0] == "torch":
+            return None, ""
+        for skipped in range(len(parts) + 1):
+            if skipped == 0 or file.above[-skipped:] == parts[:skipped]:
+                found = self.modules.get((file.above, parts[skipped:]))
+                if found is not None:
+                    return found, "above" if skipped else "folder"
+        return self.modules.get((file.above, (*file.package, *parts))), "beside"
+
+    def _meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
+        """What a name of the top level stands for: a name of a file, or a file."""
+        here = Name(file.name, name)
+        if here in seen:
+            return None
+        if here not in self.meanings:
+            found = self._found(file, name, here, seen)
+            outside = isinstance(found, Name) and found.file not in self.group
+            self.meanings[here] = None if outside else found
+        return self.meanings[here]
+
+    def _found(self, file: _File, name: str, here: Name, seen: frozenset[Name]) -> Name | _File | None:
+        if name not in file.bound:
+            brought = (self._module(file, s.module or "", s.level)[0] for s in file.stars)
+            other = next((o for o in brought if o is not None and name in o.bound), None)
+            return None if other is None or name[0] == "_" else self._meaning(other, name, seen | {here})
+        found = file.imported(name)
+        if found is None:
+            return here
+        statement, alias = found
+        if isinstance(statement, ast.Import):
+            return self._module(file, alias.name, 0)[0] if alias.asname or "." not in alias.name else None
+        other, _ = (
+            self._module(file, statement.module or "", statement.level)
+            if statement.module or statement.level
+            else (None, "")
+        )
+        if other is not None and alias.name in other.bound:
+            return self._meaning(other, alias.name, seen | {here})
+        module = f"{statement.module}.{alias.name}" if statement.module else alias.name
+        return self._module(file, module, statement.level)[0]
+
+    def _references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
+        for node in of_top_level(nodes):
+            if isinstance(node, ast.Attribute):
+                assert isinstance(node.value, ast.Name)
+                meaning = self._meaning(file, node.value.id)
+                if isinstance(meaning, _File):
+                    inner = self._meaning(meaning, node.attr)
+                    if isinstance(inner, Name):
+                        yield _Reference(node, ast.unparse(node) if inner.file == meaning.name else "", inner)
+                elif meaning is not None:
+                    yield _Reference(node.value, node.value.id, meaning)
+                continue
+            for name in (node.id,) if isinstance(node, ast.Name) else bound_here(node):
+                if isinstance(meaning := self._meaning(file, name), Name):
+                    yield _Reference(node, name, meaning)
+
+    # ---------------------------------------------------------------------------------------------- joining
+
+    def join(self, group: Sequence[str]) -> Linked:
+        """The text of files that import from each other."""
+        references = {name: list(self._references(self.files[name], [self.files[name].tree])) for name in group}
+        named = self._named(group, references)
+        linked = Linked()
+        lines: list[str] = []
+        for file in map(self.files.__getitem__, group):
+            edits = list(self._imports(file, named))
+            spelled: dict[str, str] = {}
+            imports: dict[str, str] = {}
+            for reference in references[file.name]:
+                new = named[reference.name]
+                if new != reference.spelled:
+                    if reference.spelled:
+                        spelled[new] = reference.spelled
+                    edits += _renaming(reference, new)
+                if reference.name.file != file.name:
+                    imports[new] = self._import(file, reference, new)
+            for name in filter(lambda n: self._is_foreign(file, n), file.bound):
+                new = named[Name(file.name, name)]
+                if new != name:
+                    spelled[new] = name
+                    edits += [_Edit(_place(n), new) for n in reads(file.tree, name)]
+            linked.starts[file.name] = len(lines)
+            linked.spelled[file.name], linked.imports[file.name] = spelled, imports
+            lines += _edited(file.text, edits)
+        linked.text = "\n".join(lines) + "\n"
+        return linked
+
+    def _is_foreign(self, file: _File, name: str) -> bool:
+        """Whether a name is imported, and not from a file."""
+        return file.imported(name) is not None and self._meaning(file, name) is None
+
+    def _named(self, group: Sequence[str], references: Mapping[str, list[_Reference]]) -> dict[Name, str]:
+        """What the text calls each name of the files."""
+        files = [self.files[name] for name in group]
+        taken = {i for f in files for i in (*f.identifiers, *f.bound)}
+        otherwise = {r.name for name in group for r in references[name] if r.spelled != r.name.name}
+        meanings: dict[str, set[object]] = {}
+        own: list[Name] = []
+        for file in files:
+            for name in file.bound:
+                meaning: object = self._meaning(file, name)
+                if meaning is None:
+                    meaning = _of_import(file, name)
+                if meaning == Name(file.name, name) or self._is_foreign(file, name):
+                    own.append(Name(file.name, name))
+                if not isinstance(meaning, _File):
+                    meanings.setdefault(name, set()).add(meaning)
+        found = {}
+        for here in own:
+            found[here] = here.name
+            if len(meanings[here.name]) > 1 or here in otherwise:
+                stem = re.sub(r"\W", "_", "_".join(self.files[here.file].module) or "init")
+                new = f"{here.name}__{stem}"
+                while new in taken:
+                    new += "_"
+                taken.add(new)
+                found[here] = new
+        return found
+
+    def _imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[_Edit]:
+        """Imports without what they bring from files, and with the names of the text."""
+        for node in file.imports:
+            left = []
+            for alias in node.names:
+                name = alias_of(alias)
+                meaning = self._meaning(file, name) if alias.name != "*" else None
+                if not isinstance(meaning, Name) or meaning == Name(file.name, name):
+                    new = named.get(Name(file.name, name), name)
+                    plain = isinstance(node, ast.Import) and "." in alias.name and not alias.asname
+                    left.append(alias if new == name or plain else ast.alias(alias.name, new))
+            if left != node.names:
+                kept: ast.stmt = ast.Pass()
+                if left and isinstance(node, ast.ImportFrom):
+                    kept = ast.ImportFrom(node.module, left, node.level)
+                elif left:
+                    kept = ast.Import(left)
+                yield _Edit(_place(node), ast.unparse(kept))
+
+    def _import(self, file: _File, reference: _Reference, new: str) -> str:
+        """The import that brings a name to a file, as it is to stand in the port."""
+        other, name = self.files[reference.name.file], reference.name.name
+        local, _, last = reference.spelled.rpartition(".")
+        path = self._path(file, other, reference.spelled.partition(".")[0])
+        if not local:
+            bound = last or new
+            return f"from {path} import {name}" + (f" as {bound}" if bound != name else "")
+        package, dot, module = path.rpartition(".")
+        if not dot:
+            return f"import {path}" + (f" as {local}" if local != path else "")
+        package = package + "." if not package.strip(".") and path[0] == "." else package
+        return f"from {package} import {module}" + (f" as {local}" if local != module else "")
+
+    def _path(self, file: _File, other: _File, name: str) -> str:
+        """How a file names the module of another in an import: from the folder, where it does so, else by dots."""
+        found = file.imported(name)
+        statement = found[0] if found else next(iter(file.stars), None)
+        module, level = getattr(statement, "module", None), getattr(statement, "level", 0)
+        last = [found[1].name] if found else []
+        brought, kind = None, "dots"
+        for spelled in (module, ".".join(([module] if module else []) + last)):
+            if spelled and brought is None:
+                brought, kind = self._module(file, spelled, level)
+        if kind == "folder":
+            return ".".join(other.module)
+        shared = 0
+        while shared < min(len(file.package), len(other.module) - 1) and file.package[shared] == other.module[shared]:
+            shared += 1
+        rest = ".".join(other.module[shared:])
+        up = len(file.package) - shared
+        return rest if kind == "beside" and not up else "." * (up + 1) + rest
+
+
+def _of_import(file: _File, name: str) -> object:
+    """What a name means that is imported from elsewhere: two files may mean the same."""
+    found = file.imported(name)
+    assert found is not None
+    statement, alias = found
+    if isinstance(statement, ast.Import):
+        return alias.name if alias.asname else name
+    return (file.package if statement.level else (), statement.level, statement.module, alias.name)
+
+
+def _place(node: ast.AST) -> tuple[int, int, int, int]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
+
+
+def _renaming(reference: _Reference, new: str) -> Iterator[_Edit]:
+    node = reference.node
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        yield _Edit(_place(node), new)
+    elif isinstance(node, NAMED):
+        word = (
+            "class "
+            if isinstance(node, ast.ClassDef)
+            else "async def "
+            if isinstance(node, ast.AsyncFunctionDef)
+            else "def "
+        )
+        start = node.col_offset + len(word)
+        yield _Edit((node.lineno, start, node.lineno, start + len(node.name)), new)
+    elif isinstance(node, ast.Global):
+        others = [new if n == reference.spelled else n for n in node.names]
+        yield _Edit(_place(node), f"global {', '.join(others)}")
+
+
+def _edited(text: str, edits: Sequence[_Edit]) -> list[str]:
+    """The lines of a text with these edits, as many as before."""
+    lines = [line.encode() for line in text.split("\n")]  # columns of ast count bytes
+    for (first, start, last, end), new in sorted(set(edits), reverse=True):
+        if first == last:
+            line = lines[first - 1]
+            lines[first - 1] = line[:start] + new.encode() + line[end:]
+            continue
+        lines[first - 1] = lines[first - 1][:start] + new.encode()
+        for i in range(first, last):
+            lines[i] = b"" if i < last - 1 else lines[i][end:]
+    return [line.decode() for line in lines]

@@ -1,0 +1,219 @@
+"""The classes and functions of a file, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import libcst as cst
+
+from fnjax.port.known.facts import State, Value, join_values
+from fnjax.port.source.evidence import parameters
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code
+from fnjax.port.tree.located import nodes
+
+T = TypeVar("T")
+METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
+
+
+@dataclass(slots=True)
+class Class:
+    """A class of the file.
+
+    Attributes:
+        name: its qualified name in the file.
+        bases: the qualified names of its bases, `file:Name` for those of the file.
+        methods: its functions by name.
+        is_function: whether it derives from torch.autograd.Function.
+        top: the top-level statement that it stands in.
+        beside: of a custom operator the other statements that define it.
+        shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
+    """
+
+    name: str
+    node: cst.ClassDef
+    bases: tuple[str, ...]
+    methods: dict[str, cst.FunctionDef]
+    top: cst.CSTNode
+    is_function: bool = False
+    beside: list[cst.CSTNode] = field(default_factory=list)
+    shaped: bool = False
+    left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
+    facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
+    heard: list[dict[str, Value]] = field(default_factory=list)  # what others have heard of them
+
+    def told(self) -> dict[str, Value]:
+        """The facts, for somebody who works with them."""
+        if self.facts not in self.heard:
+            self.heard.append(dict(self.facts))
+        return self.facts
+
+    def settled(self) -> bool:
+        """Whether all that was heard of it is what is known of it now."""
+        return all(h == self.facts for h in self.heard)
+
+
+class Told(Generic[T]):
+    """Something that functions say of each other: each answer is kept, as it may be another one in the end."""
+
+    def __init__(self, at_first: T) -> None:
+        self.at_first = at_first
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, routine: Routine, owner: type) -> T:
+        answer: T = routine.told.get(self.name, self.at_first)
+        routine.hear(self.name, answer)
+        return answer
+
+    def __set__(self, routine: Routine, value: T) -> None:
+        routine.told[self.name] = value
+
+
+@dataclass
+class Routine:
+    """A function of the file: a method of a class, or a helper.
+
+    Attributes:
+        role: the method's name for the methods that PyTorch calls, else `helper`.
+        arguments: what call sites say of its parameters.
+        said: what they have said of them in the round before.
+        told: what it and its callers say of it; `answers` are what others have heard of that.
+        result: what it returns.
+        views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
+        draws: whether it draws random numbers.
+        writes: the parameters whose memory it writes to.
+        flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
+        gives: those of them that the port returns, where the source returns nothing.
+    """
+
+    node: cst.FunctionDef
+    name: str
+    role: str
+    owner: Class | None = None
+    arguments: dict[str, Value] = field(default_factory=dict)
+    said: dict[str, Value] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, list[Any]] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+    closure: State | None = None
+    reads: dict[str, list[cst.Name]] = field(default_factory=dict)
+    inside: dict[int, frozenset[int]] = field(default_factory=dict)
+    captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
+    given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
+    written_at: set[str] = field(default_factory=set)  # the indices at which it writes
+
+    result = Told[Value | None](None)
+    views = Told("")
+    draws = Told(False)
+    draws_often = Told(False)
+    writes = Told[frozenset[str]](frozenset())
+    gives = Told[tuple[str, ...]](())
+    differentiated = Told(False)  # called by code that jax.vjp differentiates
+    concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
+    derived = Told(False)  # called by code that JAX may differentiate, as a backward
+
+    def __post_init__(self) -> None:
+        forgotten = {id(n) for d in nodes(self.node.body) if isinstance(d, cst.Del) for n in nodes(d)}
+        for node in nodes(self.node.body):
+            if isinstance(node, cst.Name) and id(node) not in forgotten:
+                self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
+                own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
+                given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))
+                own |= {n for target in given for n in targets(target)}
+                read = (n for n in nodes(node) if isinstance(n, cst.Name) and n.value not in own)
+                self.captured |= {id(n) for n in read}
+            elif isinstance(node, cst.Assign):
+                for target in node.targets:
+                    for name, value in _pairs(target.target, node.value):
+                        self.given.setdefault(name, []).append(value)
+            elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
+                self.written_at |= {code(e) for e in node.target.slice}
+
+    def argument(self, name: str) -> Value | None:
+        """What call sites say of a parameter, in the round before if there was one."""
+        answer = (self.said or self.arguments).get(name)
+        self.hear(f"argument {name}", answer)
+        return answer
+
+    def hear(self, name: str, answer: object) -> None:
+        """An answer that somebody works with."""
+        heard = self.answers.setdefault(name, [])
+        if not heard or heard[-1] is not answer:
+            heard.append(answer)
+
+    def begin_round(self, forget: bool) -> None:
+        """Nothing has been heard, and nothing said of its parameters but what was said in the round before."""
+        self.answers.clear()
+        self.said = dict(self.arguments)
+        if forget:
+            self.arguments.clear()
+
+    def returns(self, value: Value) -> None:
+        """One more thing that it may return."""
+        known = self.told.get("result")
+        self.result = value if known is None else join_values(known, value)
+
+    def is_called(self, differentiated: bool, derived: bool = False) -> None:
+        """One more call, perhaps in code that is differentiated."""
+        self.differentiated = self.told.get("differentiated", False) or differentiated
+        self.derived = self.told.get("derived", False) or derived
+
+    def overwrites(self, names: frozenset[str] | set[str]) -> None:
+        """More parameters to whose memory it writes."""
+        self.writes = self.told.get("writes", frozenset()) | names
+
+    def settled(self) -> bool:
+        """Whether all that was heard of it is what is known of it now."""
+        now = {**self.told, **{f"argument {n}": v for n, v in self.arguments.items()}}
+        none = {name: told.at_first for name, told in vars(Routine).items() if isinstance(told, Told)}
+        return all(a == now.get(name, none.get(name)) for name, heard in self.answers.items() for a in heard)
+
+    def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
+        """The identities of the names inside a node."""
+        key = id(node)
+        if key not in self.inside:
+            self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
+        return self.inside[key]
+
+    @property
+    def parameters(self) -> list[cst.Param]:
+        """Its parameters."""
+        return list(parameters(self.node))
+
+    @property
+    def first(self) -> int:
+        """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
+        bound = self.owner is not None and "classmethod" in decorators(self.node)
+        with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
+        return bound + with_ctx
+
+    @property
+    def context(self) -> str:
+        """What it calls ctx."""
+        known = self.role in METHODS and 0 < self.first <= len(self.parameters)
+        return self.parameters[self.first - 1].name.value if known else "ctx"
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether the class has setup_context, so that forward sees no ctx."""
+        return self.owner is not None and "setup_context" in self.owner.methods
+
+
+def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
+    """The variables of `a = x` and `a, b = x, y`, with what each is given."""
+    if isinstance(target, cst.Name):
+        return [(target.value, value)]
+    if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Tuple):
+        return []
+    pairs = list(zip(target.elements, value.elements, strict=False))
+    plain = len(target.elements) == len(value.elements) and all(isinstance(e, cst.Element) for p in pairs for e in p)
+    return [(e.value.value, v.value) for e, v in pairs if isinstance(e.value, cst.Name)] if plain else []
+
+
+def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
+    """The texts of its decorators."""
+    return [code(d.decorator) for d in node.decorators]

@@ -1,0 +1,1 @@
+"""Functions that a port brings along; they are copied, never imported."""

@@ -1,0 +1,345 @@
+# What ported code carries has no types.
+# mypy: ignore-errors
+"""Functions that ported code carries where JAX has no single call for an operation: entries, axes, shapes.
+
+Each is emitted as it stands here, with those that it calls, under its own name.
+"""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.port.support.derivatives import _norm
+
+
+def _to(x, target):
+    """The array as the dtype that is named, or as another array's; devices change nothing."""
+    if target is None or isinstance(target, str):
+        return x
+    return x.astype(target.dtype if isinstance(target, jax.Array) else target)
+
+
+def _difference(a, b):
+    """The difference, and 0 where both are the same: under jit XLA may round a product otherwise than its difference."""
+    found = a - b
+    return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
+
+
+def _linspace(start, end, steps, dtype=None):
+    """Equally spaced numbers as PyTorch counts them: from both ends; whole numbers lose what is behind the point."""
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    kind = np.float64 if jnp.issubdtype(dtype, jnp.integer) else jnp.promote_types(dtype, jnp.float32)
+    start, end = (v if isinstance(v, jax.Array) else np.asarray(v).astype(dtype).astype(kind) for v in (start, end))
+    step = (end - start) / np.asarray(max(steps - 1, 1), kind)
+    i = np.arange(steps).astype(kind)
+    where = jnp.where if isinstance(step, jax.Array) else np.where
+    found = where(i < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+    return jnp.asarray(found.astype(dtype))
+
+
+def _log(x, base):
+    """The logarithm to base 2.0 or 10.0, exact for the base's whole powers."""
+    found = jnp.log2(x) if base == 2 else jnp.log10(x)
+    whole = jnp.round(found)
+    exact = jnp.isfinite(found) & (base**whole == x)
+    return found + jax.lax.stop_gradient(jnp.where(exact, whole - found, 0))
+
+
+def _floor_divide(x, y):
+    """The quotient rounded down; for floats as PyTorch does it, infinite where y is zero."""
+    if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
+        return jnp.floor_divide(x, y)
+    return jnp.where(jnp.equal(y, 0), x / y, jnp.floor_divide(x, y))
+
+
+def _truncated_divide(x, y):
+    """The quotient rounded towards zero; integers stay integers."""
+    if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
+        quotient = jnp.floor_divide(x, y)
+        return quotient + ((quotient < 0) & (quotient * y != x)).astype(quotient.dtype)
+    return jnp.trunc(x / y)
+
+
+def _picked(x, indices, axis, keepdims):
+    """The entries at these indices along an axis, with the indices, as a pair."""
+    values = jnp.take_along_axis(x, indices, axis=axis)
+    return (values, indices) if keepdims else (jnp.squeeze(values, axis), jnp.squeeze(indices, axis))
+
+
+def _max(x, axis, keepdims=False):
+    """Largest entries along an axis and where they are; the gradient goes to that one entry, as in PyTorch."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    return _picked(x, jnp.argmax(x, axis=axis, keepdims=True), axis, keepdims)
+
+
+def _min(x, axis, keepdims=False):
+    """Smallest entries along an axis and where they are; the gradient goes to that one entry, as in PyTorch."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    return _picked(x, jnp.argmin(x, axis=axis, keepdims=True), axis, keepdims)
+
+
+def _sort(x, axis=-1, descending=False):
+    """Sorted entries, and where they stood."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    indices = jnp.argsort(x, axis=axis, descending=descending)
+    return jnp.take_along_axis(x, indices, axis=axis), indices
+
+
+def _topk(x, k, axis=-1, largest=True):
+    """The k largest (or smallest) entries along an axis in order, and where they stand."""
+    indices = jnp.argsort(x, axis=axis, descending=largest)
+    indices = jax.lax.slice_in_dim(indices, 0, k, axis=axis % x.ndim)
+    return jnp.take_along_axis(x, indices, axis=axis), indices
+
+
+def _kthvalue(x, k, axis=-1, keepdims=False):
+    """The k-th smallest entries along an axis, counted from 1, and where they stand."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    indices = jnp.argsort(x, axis=axis)
+    return _picked(x, jax.lax.slice_in_dim(indices, k - 1, k, axis=axis % x.ndim), axis, keepdims)
+
+
+def _median_along(x, axis, keepdims=False):
+    """The lower median along an axis and where it stands; NaN where there is one."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    order = jnp.argsort(x, axis=axis)
+    middle = jax.lax.slice_in_dim(order, (x.shape[axis] - 1) // 2, (x.shape[axis] - 1) // 2 + 1, axis=axis % x.ndim)
+    nan = jnp.isnan(x)
+    first = jnp.argmax(nan, axis=axis, keepdims=True)
+    return _picked(x, jnp.where(jnp.any(nan, axis=axis, keepdims=True), first, middle), axis, keepdims)
+
+
+def _median(x):
+    """The lower median of all entries, as PyTorch defines it."""
+    return _median_along(x.ravel(), 0)[0]
+
+
+def _nanmedian_along(x, axis, keepdims=False):
+    """The lower median of what is no NaN along an axis, and where it stands."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    count = jnp.sum(~jnp.isnan(x), axis=axis, keepdims=True)
+    order = jnp.argsort(x, axis=axis)
+    return _picked(x, jnp.take_along_axis(order, jnp.maximum(count - 1, 0) // 2, axis=axis), axis, keepdims)
+
+
+def _nanmedian(x):
+    """The lower median of all entries that are no NaN."""
+    return _nanmedian_along(x.ravel(), 0)[0]
+
+
+def _mode(x, axis=-1, keepdims=False):
+    """The most frequent entry along an axis (the smallest of them), and the last place where it stands."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    moved = jnp.moveaxis(x, axis, -1)
+    counts = jnp.sum(moved[..., :, None] == moved[..., None, :], axis=-1)
+    frequent = counts == jnp.max(counts, axis=-1, keepdims=True)
+    order = jnp.argsort(moved, axis=-1)
+    first = jnp.argmax(jnp.take_along_axis(frequent, order, axis=-1), axis=-1, keepdims=True)
+    value = jnp.take_along_axis(moved, jnp.take_along_axis(order, first, axis=-1), axis=-1)
+    last = x.shape[axis] - 1 - jnp.argmax((moved == value)[..., ::-1], axis=-1, keepdims=True)
+    return _picked(x, jnp.moveaxis(last, -1, axis), axis, keepdims)
+
+
+def _extreme_so_far(x, axis, better):
+    """The running extreme along an axis and the last place where it stood."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), int)
+    places = jnp.broadcast_to(
+        jnp.expand_dims(jnp.arange(x.shape[axis]), [i for i in range(x.ndim) if i != axis % x.ndim]), x.shape
+    )
+
+    def later(left, right):
+        take = better(right[0], left[0]) | jnp.isnan(right[0])
+        return jnp.where(take, right[0], left[0]), jnp.where(take, right[1], left[1])
+
+    return jax.lax.associative_scan(later, (x, places), axis=axis)
+
+
+def _cummax(x, axis):
+    """The largest entry so far along an axis, and the last place where it stood."""
+    return _extreme_so_far(x, axis, jnp.greater_equal)
+
+
+def _cummin(x, axis):
+    """The smallest entry so far along an axis, and the last place where it stood."""
+    return _extreme_so_far(x, axis, jnp.less_equal)
+
+
+def _logcumsumexp(x, axis):
+    """Logarithms of the running sums of exponentials along an axis."""
+    return jax.lax.cumlogsumexp(x, axis=axis % x.ndim) if x.ndim else x
+
+
+def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
+    """Running integrals by the trapezoidal rule."""
+    y = jnp.moveaxis(y, axis, -1)
+    if x is not None:
+        dx = jnp.diff(jnp.moveaxis(x, axis, -1) if x.ndim == y.ndim else x, axis=-1)
+    return jnp.moveaxis(jnp.cumsum((y[..., 1:] + y[..., :-1]) * dx / 2, axis=-1), -1, axis)
+
+
+def _gradient(x, spacing=1, axis=None):
+    """Derivatives by central differences, one array for each axis."""
+    found = jnp.gradient(x, spacing, axis=axis)
+    return tuple(found) if isinstance(found, (list, tuple)) else (found,)
+
+
+def _searchsorted(sequence, values, side=None, right=False, sorter=None):
+    """Where values belong in sorted sequences, row by row where there are several."""
+    if sorter is not None:
+        sequence = jnp.take_along_axis(sequence, sorter, axis=-1)
+    side = side or ("right" if right else "left")
+    if sequence.ndim == 1:
+        return jnp.searchsorted(sequence, values, side=side)
+    rows = sequence.reshape(-1, sequence.shape[-1])
+    found = jax.vmap(lambda row, value: jnp.searchsorted(row, value, side=side))(rows, values.reshape(len(rows), -1))
+    return found.reshape(values.shape)
+
+
+def _histc(x, bins=100, low=0, high=0):
+    """How many entries fall into each of equal bins; those outside are not counted."""
+    if low == high:
+        low, high = jnp.min(x), jnp.max(x)
+        low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
+    place = jnp.minimum(jnp.floor((x - low) / (high - low) * bins), bins - 1)
+    inside = (x >= low) & (x <= high)
+    return jnp.zeros(bins, x.dtype).at[jnp.where(inside, place, 0).astype(int)].add(inside.astype(x.dtype))
+
+
+def _bincount(x, length, weights=None):
+    """How often each number comes, or its weights' sum; under jit all numbers must be below the length."""
+    if not isinstance(x, jax.core.Tracer):
+        length = max(length, int(jnp.max(x, initial=-1)) + 1)
+    return jnp.bincount(x, weights=weights, length=length)
+
+
+def _renorm(x, p, axis, maxnorm):
+    """Slices along an axis, those with too large a norm scaled down to it."""
+    others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
+    norm = _norm(x, ord=p, axis=others, keepdims=True)
+    return jnp.where(norm > maxnorm, x * (maxnorm / (norm + 1e-7)), x)
+
+
+def _sum_to_size(x, shape):
+    """The sums that undo a broadcast from this shape."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    x = jnp.sum(x, axis=tuple(range(x.ndim - len(shape))))
+    return jnp.sum(x, axis=tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1), keepdims=True)
+
+
+def _squeeze(x, axis):
+    """Without these axes, as far as their size is 1."""
+    axes = (axis,) if isinstance(axis, int) else axis
+    return jnp.squeeze(x, tuple(a for a in axes if x.ndim and x.shape[a] == 1))
+
+
+def _unflatten(x, axis, sizes):
+    """One axis parted into several; a size may be -1."""
+    axis = axis % x.ndim
+    rest = -x.shape[axis] // math.prod(sizes)
+    return x.reshape((*x.shape[:axis], *(rest if n == -1 else n for n in sizes), *x.shape[axis + 1 :]))
+
+
+def _resize(x, shape):
+    """The first entries in another shape; where there are too few, zeros for what PyTorch leaves open."""
+    size = math.prod(shape)
+    flat = x.ravel()[:size]
+    return jnp.pad(flat, (0, size - flat.size)).reshape(shape)
+
+
+def _flatten(x, start, end=-1):
+    """The axes from start to end as one."""
+    if x.ndim == 0:
+        return x.reshape(1)
+    start, end = start % x.ndim, end % x.ndim
+    return x.reshape((*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+
+
+def _expand(x, shape):
+    """Broadcast to a shape in which -1 leaves an axis as it is."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    own = (1,) * (len(shape) - x.ndim) + x.shape
+    return jnp.broadcast_to(x, tuple(old if new == -1 else new for new, old in zip(shape, own, strict=True)))
+
+
+def _chunk(x, chunks, axis=0):
+    """At most so many pieces of one size, the last of them perhaps smaller."""
+    return _split(x, -(-x.shape[axis] // chunks), axis) if x.shape[axis] else (x,) * chunks
+
+
+def _split(x, size, axis=0):
+    """Pieces of one size (the last perhaps smaller), or of the given sizes."""
+    if isinstance(size, int):
+        return tuple(jnp.split(x, list(range(size, x.shape[axis], size)), axis=axis))
+    return tuple(jnp.split(x, list(itertools.accumulate(size))[:-1], axis=axis))
+
+
+def _diag_embed(x, offset=0, axis1=-2, axis2=-1):
+    """Matrices with the last axis on a diagonal."""
+    size = x.shape[-1] + abs(offset)
+    rows = jnp.arange(x.shape[-1]) + max(-offset, 0)
+    columns = jnp.arange(x.shape[-1]) + max(offset, 0)
+    matrices = jnp.zeros((*x.shape[:-1], size, size), x.dtype).at[..., rows, columns].set(x)
+    return jnp.moveaxis(matrices, (-2, -1), (axis1, axis2))
+
+
+def _cartesian_prod(*arrays):
+    """All tuples of entries, a row each."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return jnp.stack([a.ravel() for a in jnp.meshgrid(*arrays, indexing="ij")], axis=-1)
+
+
+def _combinations(x, r=2, with_replacement=False):
+    """All combinations of r entries, a row each."""
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    return x[np.array(list(choose(range(x.shape[0]), r)), dtype=int).reshape(-1, r)]
+
+
+def _atleast_3d(*arrays):
+    """With at least three axes; those that are missing come last for matrices, around a vector."""
+    found = [jnp.atleast_3d(a) for a in arrays]
+    return found[0] if len(found) == 1 else found
+
+
+def _windows(x, axis, size, step):
+    """Windows of one size along an axis, their entries as a new last axis."""
+    if x.ndim == 0:
+        return x.reshape(1)[:size]
+    starts = jnp.arange(0, x.shape[axis] - size + 1, step)
+    taken = jnp.take(x, starts[:, None] + jnp.arange(size), axis=axis)
+    return jnp.moveaxis(taken, axis % x.ndim + 1, -1)
+
+
+def _pixel_shuffle(x, factor):
+    """Channels become pixels: (*, c f f, h, w) to (*, c, h f, w f)."""
+    *batch, c, h, w = x.shape
+    x = x.reshape(*batch, c // factor**2, factor, factor, h, w)
+    n = len(batch)
+    x = jnp.transpose(x, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return x.reshape(*batch, c // factor**2, h * factor, w * factor)
+
+
+def _pixel_unshuffle(x, factor):
+    """Pixels become channels: (*, c, h f, w f) to (*, c f f, h, w)."""
+    *batch, c, h, w = x.shape
+    x = x.reshape(*batch, c, h // factor, factor, w // factor, factor)
+    n = len(batch)
+    x = jnp.transpose(x, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return x.reshape(*batch, c * factor**2, h // factor, w // factor)
+
+
+def _channel_shuffle(x, groups):
+    """Channels of all groups in turn."""
+    n, c, *rest = x.shape
+    return jnp.swapaxes(x.reshape(n, groups, c // groups, *rest), 1, 2).reshape(x.shape)

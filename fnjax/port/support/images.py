@@ -1,0 +1,144 @@
+# What ported code carries has no types.
+# mypy: ignore-errors
+"""Functions that ported code carries: images padded, parted, resized and read at places."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.port.support.layers import _adaptive_avg_pool, _each
+
+
+def _pad(x, pad, mode="constant", value=None):
+    """Padding from the last axis backwards, as in torch.nn.functional; negative widths cut."""
+    pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    if mode == "constant":
+        return jax.lax.pad(x, jnp.array(0 if value is None else value, x.dtype), [(a, b, 0) for a, b in pairs])
+    return jnp.pad(x, pairs, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+
+
+def _patches(x, size, dilation, padding, stride):
+    """Patches of images, (batch, channels, h, w), as (batch, channels, kh, kw, oh, ow)."""
+    size, dilation, padding, stride = (_each(v, 2) for v in (size, dilation, padding, stride))
+    x = jnp.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip(x.shape[2:], size, dilation, stride, strict=True)]
+    rows, columns = (
+        jnp.arange(k)[:, None] * d + jnp.arange(c) * s
+        for k, d, c, s in zip(size, dilation, counts, stride, strict=True)
+    )
+    return x[:, :, rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def _unfold(x, size, dilation=1, padding=0, stride=1):
+    """Patches as columns: (batch, channels * kernel, patches)."""
+    single = x.ndim == 3
+    found = _patches(x[None] if single else x, size, dilation, padding, stride)
+    n, c, kh, kw, oh, ow = found.shape
+    found = found.reshape(n, c * kh * kw, oh * ow)
+    return found[0] if single else found
+
+
+def _fold(x, output_size, size, dilation=1, padding=0, stride=1):
+    """Patches summed back into images: the transpose of unfold."""
+    single = x.ndim == 2
+    x = x[None] if single else x
+    kernel = math.prod(_each(size, 2))
+    like = jnp.zeros((x.shape[0], x.shape[1] // kernel, *_each(output_size, 2)), x.dtype)
+    _, pullback = jax.vjp(lambda image: _unfold(image, size, dilation, padding, stride), like)
+    return pullback(x)[0][0] if single else pullback(x)[0]
+
+
+def _resized(x, axis, size, scale, mode, align_corners):
+    """One axis resized."""
+    n = x.shape[axis]
+    ratio = n / size if scale is None else 1 / scale
+    out = np.arange(size)
+    if mode in {"nearest", "nearest-exact"}:
+        start = 0.5 if mode == "nearest-exact" else 0.0
+        return jnp.take(x, np.minimum(np.floor((out + start) * np.float32(ratio)).astype(int), n - 1), axis=axis)
+    corners = out * ((n - 1) / (size - 1) if size > 1 else 0.0)
+    place = corners if align_corners else (out + 0.5) * ratio - 0.5
+    shape = [size if i == axis else 1 for i in range(x.ndim)]
+
+    def taken(index, weight):
+        return jnp.take(x, np.clip(index, 0, n - 1), axis=axis) * jnp.asarray(weight.reshape(shape), x.dtype)
+
+    if mode == "cubic":
+        low = np.floor(place).astype(int)
+        t = place - low
+        a = -0.75
+
+        def near(d):
+            return ((a + 2) * d - (a + 3)) * d * d + 1
+
+        def far(d):
+            return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+        return (
+            taken(low - 1, far(t + 1)) + taken(low, near(t)) + taken(low + 1, near(1 - t)) + taken(low + 2, far(2 - t))
+        )
+    place = np.maximum(place, 0.0)
+    low = np.minimum(np.floor(place).astype(int), n - 1)
+    t = place - low
+    return taken(low, 1 - t) + taken(low + 1, t)
+
+
+def _interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute=None):
+    """Spatial axes resized, as in torch.nn.functional."""
+    rank = x.ndim - 2
+    if size is None:
+        scales = _each(scale_factor, rank)
+        sizes = [math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)]
+    else:
+        scales, sizes = (None,) * rank, _each(size, rank)
+    if mode == "area":
+        return _adaptive_avg_pool(x, sizes, rank)
+    kind = mode if mode.startswith("nearest") else "cubic" if mode == "bicubic" else "linear"
+    for axis in range(rank):
+        x = _resized(x, axis + 2, sizes[axis], None if recompute else scales[axis], kind, bool(align_corners))
+    return x
+
+
+def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    """Images (n, c, h, w) read at the places (n, oh, ow, 2) of a grid from -1 to 1."""
+    if x.ndim != 4 or mode not in {"bilinear", "nearest"} or padding_mode not in {"zeros", "border"}:
+        raise NotImplementedError("grid_sample: images only, bilinear or nearest, padded with zeros or the border")
+    h, w = x.shape[2:]
+
+    def place(coordinate, n):
+        return (coordinate + 1) / 2 * (n - 1) if align_corners else ((coordinate + 1) * n - 1) / 2
+
+    column, row = place(grid[..., 0], w), place(grid[..., 1], h)
+    if padding_mode == "border":
+        column, row = jnp.clip(column, 0, w - 1), jnp.clip(row, 0, h - 1)
+
+    def read(r, c):
+        inside = (r >= 0) & (r < h) & (c >= 0) & (c < w)
+        r, c = jnp.clip(r, 0, h - 1).astype(int), jnp.clip(c, 0, w - 1).astype(int)
+        found = jax.vmap(lambda image, i, j: image[:, i, j])(x, r, c)
+        return jnp.where(inside[:, None], found, 0)
+
+    if mode == "nearest":
+        return read(jnp.round(row), jnp.round(column))
+    top, left = jnp.floor(row), jnp.floor(column)
+    down, right = (row - top)[:, None], (column - left)[:, None]
+    return (
+        read(top, left) * (1 - down) * (1 - right)
+        + read(top, left + 1) * (1 - down) * right
+        + read(top + 1, left) * down * (1 - right)
+        + read(top + 1, left + 1) * down * right
+    )
+
+
+def _affine_grid(theta, size, align_corners=None):
+    """The sampling grid of affine maps, (n, 2, 3) or (n, 3, 4), for images of this size."""
+
+    def places(n):
+        places = jnp.linspace(-1, 1, n, dtype=theta.dtype) if n > 1 else jnp.zeros(1, theta.dtype)
+        return places if align_corners else places * (n - 1) / n
+
+    axes = jnp.meshgrid(*(places(n) for n in size[2:]), indexing="ij")
+    base = jnp.stack([*reversed(axes), jnp.ones_like(axes[0])], axis=-1)
+    return jnp.einsum("...j,nij->n...i", base, theta)

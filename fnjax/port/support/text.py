@@ -1,0 +1,45 @@
+"""The source text of support functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def _functions() -> dict[str, tuple[str, frozenset[str]]]:
+    """Each support function's source text, and the names that it reads."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                read = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+                found[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno]), read
+    return found
+
+
+def support(needs: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """The support functions of these names and those that they call.
+
+    Returns:
+        Their source texts by name, callees first; and those of jax, jnp, np and math that they need imported.
+    """
+    functions = _functions()
+    texts: dict[str, str] = {}
+    imports: set[str] = set()
+
+    def add(name: str) -> None:
+        text, read = functions[name]
+        for other in sorted(read & functions.keys() - {name} - texts.keys()):
+            add(other)
+        texts[name] = text
+        imports.update(read & {"jax", "jnp", "np", "math"})
+
+    for name in sorted(needs):
+        if name not in texts:
+            add(name)
+    return texts, frozenset(imports)

@@ -1,0 +1,73 @@
+"""The table of torch's operations, and their translation into JAX.
+
+How the porter's engine uses it:
+
+    >>> import libcst as cst
+    >>> call = cst.parse_expression("x.sum(1, keepdim=True)")
+    >>> operation = find("torch.Tensor.sum")  # or Absent (JAX cannot), or None (not torch's)
+    >>> bound = operation.bind([cst.Arg(call.func.value), *call.args])      # Bound, or Problem(message)
+    >>> bound.overload.result, bound.overload.alias, bound.overload.random, bound.overload.traced
+    ('same', 'new', False, True)
+    >>> rendered = bound.render()                      # Rendered, or Problem(message)
+    >>> code(rendered.expression), sorted(rendered.needs), sorted(rendered.imports)
+    ('jnp.sum(x, axis=1, keepdims=True)', [], ['jnp'])
+
+- The arguments are the original nodes, the tensor itself first for methods and attributes. `bind(args, context)` takes
+  a Context (record.py): a subclass of it says what the analysis knows of a node (`kind`, `dtype`, `rank`, `literal`),
+  what JAX expression takes its place (`rewritten`), and a fresh random key (`key`). `context.rewritten` is called in
+  `render`, once for each argument that stands in the result.
+- Attributes and constants are operations with `called` False: `torch.Tensor.shape` binds the tensor, `torch.float32`
+  nothing. Attributes of dtypes are `torch.dtype.is_floating_point` and so on, those of torch.finfo stay as they are.
+- In-place methods: `operation.inplace` is the operation behind `add_`, and binding either renders the new value;
+  `bound.overwrites` says that the first argument takes it (also for `F.relu(x, inplace=True)`), `bound.out` is the
+  node of `out=`, or None. `operation.alias` is `new`, `view`, `repeat`, `maybe` or `self`.
+- Tuples (`result == "pair"`) render as an expression whose value is a plain tuple in the order of `overload.fields`, so
+  `.indices` is `[1]`; where `overload.parts` has the field, `render(part="indices")` is the code for that part alone.
+- `render(least)`: parentheses as the place demands; the default suits every place, `render(0)` that of a whole
+  statement's value or an argument. `fit(node, least)` and `level(node)` are the engine's for its own rewrites.
+- `rendered.needs` are support functions: `support(needs)` is the source of those and of what they call;
+  `rendered.imports` holds those of jax, jnp, np and math that the expression names.
+- A Problem is a finding. An overload with `traced` False is right outside jit only.
+"""
+
+import fnjax.port.torch.absent
+import fnjax.port.torch.attributes
+import fnjax.port.torch.creation
+import fnjax.port.torch.distributions
+import fnjax.port.torch.elementwise
+import fnjax.port.torch.fft
+import fnjax.port.torch.indexing
+import fnjax.port.torch.linear_algebra
+import fnjax.port.torch.neural
+import fnjax.port.torch.random
+import fnjax.port.torch.reductions
+import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
+from fnjax.port.support.text import support
+from fnjax.port.torch.attributes import TENSOR_TYPES
+from fnjax.port.torch.derivatives import departure
+from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
+from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
+from fnjax.port.torch.registry import TABLE, find, qualified
+
+__all__ = [
+    "ATOM",
+    "MISSING",
+    "TABLE",
+    "TENSOR_TYPES",
+    "Absent",
+    "Bound",
+    "Context",
+    "Operation",
+    "Overload",
+    "Problem",
+    "Rendered",
+    "as_tuple",
+    "code",
+    "departure",
+    "find",
+    "fit",
+    "level",
+    "literal",
+    "qualified",
+    "support",
+]

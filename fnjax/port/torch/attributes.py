@@ -1,0 +1,245 @@
+"""Attributes of tensors, dtypes and their casts, constants."""
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from fnjax.port.torch.expressions import MISSING, code
+from fnjax.port.torch.record import WIDE, Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+lines("""
+.shape | input | input.shape | static attribute
+.size | input | input.shape | static
+.size | input, dim | input.shape[dim] | static
+.ndim | input | input.ndim | static attribute
+.dim .ndimension | input | input.ndim | static
++numel .nelement | input | input.size | static
+.dtype | input | input.dtype | static attribute
+.itemsize | input | input.dtype.itemsize | static attribute
+.element_size | input | input.dtype.itemsize | static
+.nbytes | input | input.nbytes | static attribute
+.T | input | input.T | same attribute view
+.mT | input | input.mT | same attribute view
+.real | input | input.real | same attribute view each
+torch.real | input | input.real | same view each
+.imag | input | input.imag | same attribute view
+torch.imag | input | input.imag | same view
+.is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
+.is_vulkan .is_nested .is_mkldnn | input | False | static attribute
+.is_cpu | input | True | static attribute
+.device | input | "cpu" | static attribute
+.layout | input | None | static attribute
+torch.device.index | input | None | static attribute
++is_floating_point | input | jnp.issubdtype(input.dtype, jnp.floating) | static
++is_complex | input | jnp.issubdtype(input.dtype, jnp.complexfloating) | static
++is_signed | input | not jnp.issubdtype(input.dtype, jnp.unsignedinteger) and input.dtype != bool | static
++is_conj +is_neg +is_inference .is_pinned .is_shared +is_distributed | input | False | static
+.is_contiguous | input, memory_format=None | True | static
++is_same_size | input, other | input.shape == other.shape | static
++get_device | input | -1 | static
+torch.nn.modules.utils._single | n | tuple(n) if isinstance(n, (tuple, list)) else (n,) | static
+torch.nn.modules.utils._pair | n | tuple(n) if isinstance(n, (tuple, list)) else (n, n) | static
+torch.nn.modules.utils._triple | n | tuple(n) if isinstance(n, (tuple, list)) else (n, n, n) | static
+torch.is_tensor | obj | isinstance(obj, jax.Array) | static
+.item | input | input.item() | static untraced
+.tolist | input | input.tolist() | static untraced
+.numpy | input, *, force=False | np.asarray(input) | static untraced
++is_nonzero | input | bool(input) | static untraced
++detach .detach_ torch.detach_ torch.detach_copy | input | jax.lax.stop_gradient(input) | same view each
++clone | input, *, memory_format=None | input | same each
+torch.alias_copy | input | input | same
+.contiguous | input, memory_format=None | input | same maybe each
+.cpu | input, memory_format=None | input | same maybe each
+.cuda .xpu .mtia .ipu | input, device=None, non_blocking=False, memory_format=None | input | same maybe each
+.pin_memory | input, device=None | input | same maybe
+.share_memory_ | input | input | same
+.requires_grad_ | input, requires_grad=True | input | same
++resolve_conj +resolve_neg | input | input | same maybe
+.to_dense | input, dtype=None, *, masked_grad=None | input | same
+.as_subclass | input, cls | input | same view
+torch.finfo | type | jnp.finfo(type) | static
+torch.iinfo | type | jnp.iinfo(type) | static
+torch.finfo | | jnp.finfo(jnp.zeros(()).dtype) | static
+torch.finfo.eps | input | float(input.eps) | static attribute
+torch.finfo.max | input | float(input.max) | static attribute
+torch.finfo.min | input | float(input.min) | static attribute
+torch.finfo.tiny torch.finfo.smallest_normal | input | float(input.tiny) | static attribute
+torch.finfo.resolution | input | float(input.resolution) | static attribute
+torch.finfo.bits torch.iinfo.bits | input | input.bits | static attribute
+torch.iinfo.max | input | input.max | static attribute
+torch.iinfo.min | input | input.min | static attribute
+torch.inf |  | jnp.inf | static attribute
+torch.version.cuda torch.version.hip torch.version.xpu |  | None | static attribute
+torch.nan |  | jnp.nan | static attribute
+torch.pi |  | jnp.pi | static attribute
+torch.e |  | jnp.e | static attribute
+torch.newaxis |  | None | static attribute
+torch.strided torch.contiguous_format torch.legacy_contiguous_format torch.preserve_format torch.channels_last torch.channels_last_3d |  | None | static attribute
+torch.float32 torch.float |  | jnp.float32 | static attribute
+torch.float64 torch.double |  | jnp.float64 | static attribute
+torch.float16 torch.half |  | jnp.float16 | static attribute
+torch.bfloat16 |  | jnp.bfloat16 | static attribute
+torch.float8_e4m3fn |  | jnp.float8_e4m3fn | static attribute
+torch.float8_e4m3fnuz |  | jnp.float8_e4m3fnuz | static attribute
+torch.float8_e5m2 |  | jnp.float8_e5m2 | static attribute
+torch.float8_e5m2fnuz |  | jnp.float8_e5m2fnuz | static attribute
+torch.float8_e8m0fnu |  | jnp.float8_e8m0fnu | static attribute
+torch.uint8 |  | jnp.uint8 | static attribute
+torch.uint16 |  | jnp.uint16 | static attribute
+torch.uint32 |  | jnp.uint32 | static attribute
+torch.uint64 |  | jnp.uint64 | static attribute
+torch.int8 |  | jnp.int8 | static attribute
+torch.int16 torch.short |  | jnp.int16 | static attribute
+torch.int32 torch.int |  | jnp.int32 | static attribute
+torch.int64 torch.long |  | jnp.int64 | static attribute
+torch.bool |  | jnp.bool_ | static attribute
+torch.complex64 torch.cfloat |  | jnp.complex64 | static attribute
+torch.complex128 torch.cdouble |  | jnp.complex128 | static attribute
+dtype.is_floating_point | input | jnp.issubdtype(input, jnp.floating) | static attribute
+dtype.is_complex | input | jnp.issubdtype(input, jnp.complexfloating) | static attribute
+dtype.is_signed | input | not jnp.issubdtype(input, jnp.unsignedinteger) and input != bool | static attribute
+dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
+.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe each
+.double | input, *, memory_format=None | input.astype(float) | float maybe each
+.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each
+.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each
+.int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe each
+.long | input, *, memory_format=None | input.astype(int) | int maybe each
+.short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe
+.char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe
+.byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe
+.bool | input, *, memory_format=None | input.astype(bool) | bool maybe each
+.cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
+.cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe
+.type_as | input, other | input.astype(other.dtype) | same maybe each
+torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | static
+torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | static
+torch.can_cast | from_, to | jnp.can_cast(from_, to, casting="same_kind") | static
+torch.get_default_dtype | | jnp.result_type(float) | static
+""")  # fmt: skip
+
+
+def _size(call: Bound) -> str:
+    """A torch.Size as the tuple that a shape is."""
+    given = call.values.get("shape")
+    a_tuple = given is None or isinstance(given, cst.Tuple) or code(given).endswith((".shape", ".size()"))
+    return "shape" if a_tuple else "tuple(shape)"
+
+
+operation("torch.Size", "shape=()", _size, "static")
+
+
+def conjugated(template: str) -> Callable[[Bound], str]:
+    """A conjugate transpose, without the conjugate of whole numbers; results that are called floats may be complex."""
+
+    def build(call: Bound) -> str:
+        return template if call.dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
+
+    return build
+
+
+operation(
+    ".data",
+    "input",
+    lambda call: "jax.lax.stop_gradient(input)" if call.context.differentiated else "input",
+    called=False,
+    alias="view",
+    each=True,
+)
+operation(".H", "input", conjugated("input.T"), called=False, alias="view")
+operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
+operation("+adjoint", "input", conjugated("input.mT"), alias="view")
+operation(
+    "+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view", each=True
+)
+
+
+def _device(call: Bound) -> str:
+    """Its name, which compares as PyTorch's device does; a number is that of an accelerator."""
+    if call.given("index"):
+        return '":".join((type, str(index)))'
+    return f'"cuda:{call.literal("type")}"' if isinstance(call.literal("type"), int) else "type"
+
+
+operation("torch.device", "type, index=None", _device, "static")
+
+
+def _device_type(call: Bound) -> str:
+    name = call.literal("input")
+    return repr(name.partition(":")[0]).replace("'", '"') if isinstance(name, str) else 'input.partition(":")[0]'
+
+
+operation("torch.device.type", "input", _device_type, "static", called=False)
+
+_OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
+
+
+def _to(call: Bound) -> str:
+    """`x.to(target)`: a dtype, a device, or another tensor, of which the dtype is taken."""
+    if call.given("dtype"):
+        return "input.astype((dtype))"
+    if "non_blocking" in call.values and not isinstance(call.literal("non_blocking"), bool):
+        return f"input.astype({_narrow(call, 'non_blocking')})"  # x.to(device, dtype)
+    if "other" in call.values:
+        role = call.context.role(call.values["other"])
+        if role == "device":
+            return "input"
+        if role == "dtype":
+            return f"input.astype({_narrow(call, 'other')})"
+        return "input.astype(other.dtype)" if call.kind("other") == "tensor" else "_to(input, other)"
+    return "input"
+
+
+def _narrow(call: Bound, name: str) -> str:
+    """The dtype that a parameter names; `int` and `float` for 64-bit ones, which are JAX's 32-bit ones as it is set up."""
+    return WIDE.get(code(call.context.rewritten(call.values[name])), name)
+
+
+def _type(call: Bound) -> str:
+    """`x.type(dtype)`, also with the name of a tensor type."""
+    name = call.literal("dtype")
+    if name is MISSING:
+        return f"input.astype({_narrow(call, 'dtype')})"
+    if name not in TENSOR_TYPES:
+        raise Refuse(f"{name!r} is no type of tensor")
+    return f"input.astype({TENSOR_TYPES[name]})"
+
+
+TENSORS = {
+    "FloatTensor": "jnp.float32", "DoubleTensor": "float", "HalfTensor": "jnp.float16", "BFloat16Tensor": "jnp.bfloat16",
+    "ByteTensor": "jnp.uint8", "CharTensor": "jnp.int8", "ShortTensor": "jnp.int16", "IntTensor": "jnp.int32",
+    "LongTensor": "int", "BoolTensor": "bool", "Tensor": "float",  # PyTorch's default dtype
+}  # fmt: skip
+TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
+
+operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True)
+operation(
+    ".type", "input", "input.dtype", "static", each=True
+)  # PyTorch's is a string, good for comparisons and x.type(...)
+operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True)
+
+
+def _constructor(dtype: str, empty: str) -> Template:
+    """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
+
+    def build(call: Bound) -> str:
+        if "data" not in call.values:
+            return f"{empty}(0, dtype={dtype})"
+        data, value = call.values["data"], call.literal("data")
+        role = call.context.role(data)
+        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or role == "list":
+            return f"jnp.array(data, dtype={dtype})"
+        size = role in {"size", "int"} or code(data).endswith((".shape", ".size()"))
+        if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
+            return f"{empty}(data, dtype={dtype})"
+        if call.kind("data") == "tensor":
+            return f"data.astype({dtype})"
+        raise Refuse("it cannot be told whether this is data or a shape; write torch.tensor or torch.zeros")
+
+    return build
+
+
+operation(".new", "input, *data, device=None", _constructor("input.dtype", "jnp.empty"))
+for _name, _dtype in TENSORS.items():
+    operation(f"torch.{_name}", "*data", _constructor(_dtype, "jnp.zeros"))

@@ -1,0 +1,109 @@
+"""New tensors."""
+
+import re
+
+from fnjax.port.torch.expressions import code
+from fnjax.port.torch.record import Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+PLACE = "layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
+_NEW = f"dtype=None, {PLACE}"
+lines(f"""
+torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float
+torch.empty_strided | size, stride, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
+torch.empty_permuted | size, physical_layout, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
+torch.full | size, fill_value, *, {_NEW} | jnp.full(size, fill_value, dtype=dtype) | same
+torch.zeros_like | input, *, {_NEW} | jnp.zeros_like(input, dtype=dtype) | same each
+torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same each
+torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same each
+torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same each
+torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int
+torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
+torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float
+torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same
+torch.as_tensor torch.asarray | data, dtype=None, device=None, *, copy=None, requires_grad=False | jnp.asarray(data, dtype=dtype) | same maybe
+torch.from_numpy | ndarray | jnp.asarray(ndarray) | same
+.new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same
+torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=increasing) | same
+""")  # fmt: skip
+
+
+def _single(name: str, number: str) -> Template:
+    """`torch.zeros(())` makes no other's dtype wider, as a number does not."""
+
+    def build(call: Bound) -> str:
+        alone = call.literal("size") in {(), ((),)} and not call.given("dtype")
+        return f"jnp.array({number})" if alone else f"jnp.{name}(size, dtype=dtype)"
+
+    return build
+
+
+for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
+    operation(f"torch.{_name}", f"*size, {_NEW}", _single(_name, _number), "float")
+
+
+def _arange(call: Bound) -> str:
+    """The step is left out where it is 1."""
+    return "jnp.arange(start, end, step, dtype=dtype)" if call.given("step") else "jnp.arange(start, end, dtype=dtype)"
+
+
+operation("torch.arange", f"start, end, step=1, *, {_NEW}", _arange, "int")
+
+
+def _linspace(call: Bound) -> str:
+    """Exact where numbers are rounded: jnp.linspace may stay below a whole number that PyTorch gives."""
+    whole = call.given("dtype") and re.search("int|long|short", code(call.values["dtype"]))
+    name = "_linspace" if whole or call.context.rounding else "jnp.linspace"
+    return f"{name}(start, end, steps, dtype=dtype)"
+
+
+operation("torch.linspace", f"start, end, steps, *, {_NEW}", _linspace, "float")
+
+
+def _scalar(call: Bound) -> str:
+    return "jnp.array(s, dtype=(dtype))" if call.given("dtype") else "jnp.array(s, dtype=jnp.float32)"
+
+
+operation("torch.scalar_tensor", f"s, *, {_NEW}", _scalar)
+
+
+def _like(template: str) -> Template:
+    """`x.new_zeros(size)`: of x's dtype unless one is given."""
+
+    def build(call: Bound) -> str:
+        return template.replace("DTYPE", "(dtype)" if call.given("dtype") else "input.dtype")
+
+    return build
+
+
+for _name in ("zeros", "ones", "empty"):
+    operation(f".new_{_name}", f"input, *size, {_NEW}", _like(f"jnp.{_name}(size, dtype=DTYPE)"))
+operation(".new_full", f"input, size, fill_value, *, {_NEW}", _like("jnp.full(size, fill_value, dtype=DTYPE)"))
+operation(".new_empty_strided", f"input, size, stride, *, {_NEW}", _like("jnp.empty(size, dtype=DTYPE)"))
+operation(".new_tensor", f"input, data, *, {_NEW}", _like("jnp.array(data, dtype=DTYPE)"))
+
+
+def _window(name: str) -> Template:
+    """A window of jnp, of which the periodic form is the symmetric one of one more entry."""
+
+    def build(call: Bound) -> str:
+        periodic = call.literal("periodic")
+        if not isinstance(periodic, bool):
+            raise Refuse("periodic must be True or False as a literal")
+        return f"jnp.{name}(window_length + 1)[:-1]" if periodic else f"jnp.{name}(window_length)"
+
+    return build
+
+
+for _name, _torch in {"hanning": "hann", "bartlett": "bartlett", "blackman": "blackman", "hamming": "hamming"}.items():
+    operation(f"torch.{_torch}_window", f"window_length, periodic=True, *, {_NEW}", _window(_name), "float")
+
+
+def _kaiser(call: Bound) -> str:
+    periodic = call.literal("periodic")
+    if not isinstance(periodic, bool):
+        raise Refuse("periodic must be True or False as a literal")
+    return "jnp.kaiser(window_length + 1, beta)[:-1]" if periodic else "jnp.kaiser(window_length, beta)"
+
+
+operation("torch.kaiser_window", f"window_length, periodic=True, beta=12.0, *, {_NEW}", _kaiser, "float")

@@ -1,0 +1,246 @@
+"""Operations on each entry."""
+
+from fnjax.port.torch.record import Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+lines("""
+*exp | input | jnp.exp(input) | float each
+*exp2 special.exp2 | input | 2.0 ** input | float each
+*expm1 special.expm1 | input | jnp.expm1(input) | float each
+*log | input | jnp.log(input) | float each
+*log1p special.log1p | input | jnp.log1p(input) | float each
+*sqrt | input | jnp.sqrt(input) | float each
+*sin | input | jnp.sin(input) | float each
+*cos | input | jnp.cos(input) | float each
+*tan | input | jnp.tan(input) | float each
+*asin *arcsin | input | jnp.arcsin(input) | float each
+*acos *arccos | input | jnp.arccos(input) | float each
+*atan *arctan | input | jnp.arctan(input) | float each
+*sinh | input | jnp.sinh(input) | float each
+*cosh | input | jnp.cosh(input) | float each
+*tanh F.tanh | input | jnp.tanh(input) | float each
+*asinh *arcsinh | input | jnp.arcsinh(input) | float each
+*acosh *arccosh | input | jnp.arccosh(input) | float each
+*atanh *arctanh | input | jnp.arctanh(input) | float each
+*abs +absolute .absolute_ | input | jnp.abs(input) | same each
+*neg *negative | input | -input | same each
++positive | input | input | same view each
+~sign ~sgn | input | jnp.sign(input) | same each
+*square | input | jnp.square(input) | same each
+*reciprocal | input | 1 / input | float each
+*sigmoid special.expit F.sigmoid | input | jax.nn.sigmoid(input) | float each
+*sinc special.sinc | input | jnp.sinc(input) | float each
+*deg2rad | input | jnp.deg2rad(input) | float each
+*rad2deg | input | jnp.rad2deg(input) | float each
+*erf special.erf | input | jax.scipy.special.erf(input) | float each
+*erfc special.erfc | input | jax.scipy.special.erfc(input) | float each
+~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float each
+special.erfcx | input | jax.scipy.special.erfcx(input) | float
+~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each
+~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each
+torch.polygamma special.polygamma | n, input | jax.scipy.special.polygamma(n, input) | float
+.polygamma .polygamma_ | input, n | jax.scipy.special.polygamma(n, input) | float
+~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
+~igamma special.gammainc | input, other | jax.scipy.special.gammainc(input, other) | float
+~igammac special.gammaincc | input, other | jax.scipy.special.gammaincc(input, other) | float
+*i0 special.i0 special.modified_bessel_i0 | input | jax.scipy.special.i0(input) | float
+special.i0e | input | jax.scipy.special.i0e(input) | float
+special.i1 special.modified_bessel_i1 | input | jax.scipy.special.i1(input) | float
+special.i1e | input | jax.scipy.special.i1e(input) | float
+special.entr | input | jax.scipy.special.entr(input) | float
+special.ndtr | input | jax.scipy.special.ndtr(input) | float
+special.ndtri | input | jax.scipy.special.ndtri(input) | float
+special.log_ndtr | input | jax.scipy.special.log_ndtr(input) | float
+special.zeta | input, other | jax.scipy.special.zeta(input, other) | float
+special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
+*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each
+special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
++angle | input | jnp.angle(input) | float each
+torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
+torch.complex | real, imag | jax.lax.complex(real, imag) | complex
+torch.view_as_real torch.view_as_real_copy | input | jnp.stack([input.real, input.imag], axis=-1) | float view
+torch.view_as_complex torch.view_as_complex_copy | input | jax.lax.complex(input[..., 0], input[..., 1]) | complex view
++isnan | input | jnp.isnan(input) | bool each
++isinf | input | jnp.isinf(input) | bool each
++isfinite | input | jnp.isfinite(input) | bool each
++isposinf | input | jnp.isposinf(input) | bool
++isneginf | input | jnp.isneginf(input) | bool
++isreal | input | jnp.isreal(input) | bool
++signbit | input | jnp.signbit(input) | bool each
++isclose | input, other, rtol=1e-05, atol=1e-08, equal_nan=False | jnp.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan) | bool
++allclose | input, other, rtol=1e-05, atol=1e-08, equal_nan=False | jnp.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan) | bool
++equal | input, other | jnp.array_equal(input, other) | bool
+torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp.isin(elements, test_elements, assume_unique=assume_unique, invert=invert) | bool
+~nan_to_num torch.nan_to_num_ | input, nan=0.0, posinf=None, neginf=None | jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf) | same each
++frexp | input | jnp.frexp(input) | pair fields=mantissa,exponent
+~mul ~multiply | input, other | input * other | promoted each
+~true_divide | input, other | input / other | float each
+~remainder | input, other | input % other | promoted each
+~fmod | input, other | jnp.fmod(input, other) | promoted each
+~floor_divide | input, other | _floor_divide(input, other) | promoted each
+~float_power | input, exponent | jnp.power(jnp.asarray(input, dtype=float), exponent) | float
++maximum | input, other | jnp.maximum(input, other) | promoted each
++minimum | input, other | jnp.minimum(input, other) | promoted each
++fmax | input, other | jnp.fmax(input, other) | promoted each
++fmin | input, other | jnp.fmin(input, other) | promoted each
+~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float each
+~hypot | input, other | jnp.hypot(input, other) | promoted each
+~copysign | input, other | jnp.copysign(input, other) | float each
+~nextafter | input, other | jnp.nextafter(input, other) | promoted each
+~ldexp torch.ldexp_ | input, other | input * 2.0 ** other | float each
++logaddexp | input, other | jnp.logaddexp(input, other) | promoted each
++logaddexp2 | input, other | jnp.logaddexp2(input, other) | promoted
+~gcd torch.gcd_ | input, other | jnp.gcd(input, other) | int
+~lcm torch.lcm_ | input, other | jnp.lcm(input, other) | int
+~heaviside | input, values | jnp.heaviside(input, values) | same each
+~bitwise_not | input | ~input | same each
+~bitwise_and | input, other | input & other | promoted each
+~bitwise_xor | input, other | input ^ other | promoted each
+~bitwise_left_shift | input, other | input << other | promoted
+~bitwise_right_shift | input, other | input >> other | promoted
+~logical_not | input | jnp.logical_not(input) | bool each
+~logical_and | input, other | jnp.logical_and(input, other) | bool each
+~logical_or | input, other | jnp.logical_or(input, other) | bool each
+~logical_xor | input, other | jnp.logical_xor(input, other) | bool each
+~eq | input, other | input == other | bool each
+~ne ~not_equal | input, other | input != other | bool each
+~lt ~less | input, other | input < other | bool each
+~le ~less_equal | input, other | input <= other | bool each
+~gt ~greater | input, other | input > other | bool each
+~ge ~greater_equal | input, other | input >= other | bool each
+~lerp | input, end, weight | input + weight * (end - input) | promoted each
+torch.where | condition, input, other | jnp.where(condition, input, other) | promoted each
+.where | input, condition, other | jnp.where(condition, input, other) | promoted each
+torch.where | condition | jnp.nonzero(condition) | list untraced each
+~clamp_min torch.clamp_min_ | input, min | jnp.maximum(input, min) | promoted each
+~clamp_max torch.clamp_max_ | input, max | jnp.minimum(input, max) | promoted each
+.fill_ torch.fill torch.fill_ | input, value | jnp.full_like(input, value) | same each
+.zero_ torch.zero_ | input | jnp.zeros_like(input) | same each
+.copy_ | input, src, non_blocking=False | jnp.full_like(input, src) | same each
+""")  # fmt: skip
+operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
+
+
+def _masked_fill(call: Bound) -> str:
+    """jnp.where; integers and booleans keep their dtype whatever the value."""
+    filled = "jnp.where(mask, value, input)"
+    return f"{filled}.astype(input.dtype)" if call.dtype("input") in {"int", "bool"} else filled
+
+
+operation("~masked_fill", "input, mask, value", _masked_fill, each=True)
+
+
+def whole(template: str) -> Template:
+    """A rounding operation: on integers it changes nothing, where jnp's would give floats."""
+    return lambda call: "input" if call.dtype("input") in {"int", "bool"} else template
+
+
+for _name in ("floor", "ceil", "trunc"):
+    operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", whole(f"jnp.{_name}(input)"), each=True)
+operation("*frac", "input", "input - jnp.trunc(input)", each=True)
+
+
+def _round(call: Bound) -> str:
+    return "jnp.round(input, decimals)" if call.given("decimals") else "jnp.round(input)"
+
+
+operation("*round special.round", "input, *, decimals=0", _round, each=True)
+
+
+def _rsqrt(call: Bound) -> str:
+    return "jax.lax.rsqrt(input)" if call.dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
+
+
+operation("*rsqrt", "input", _rsqrt, "float", each=True)
+
+
+def _logit(call: Bound) -> str:
+    if call.literal("eps") is None:
+        return "jax.scipy.special.logit(input)"
+    return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
+
+
+operation("*logit special.logit", "input, eps=None", _logit, "float", each=True)
+
+
+def _whole(name: str) -> Template:
+    """A logarithm, exact for powers of its base where the file rounds numbers."""
+
+    def build(call: Bound) -> str:
+        base = name.removeprefix("log")
+        return f"_log(input, {base}.0)" if call.context.rounding else f"jnp.{name}(input)"
+
+    return build
+
+
+for _name in ("log2", "log10"):
+    operation(f"*{_name}", "input", _whole(_name), "float", each=True)
+
+
+def _add(call: Bound) -> str:
+    return "input + alpha * other" if call.given("alpha") else "input + other"
+
+
+def _sub(call: Bound) -> str:
+    return "input - alpha * other" if call.given("alpha") else "input - other"
+
+
+def _rsub(call: Bound) -> str:
+    return "other - alpha * input" if call.given("alpha") else "other - input"
+
+
+operation("~add", "input, other, *, alpha=1", _add, "promoted", each=True)
+operation("~sub ~subtract", "input, other, *, alpha=1", _sub, "promoted", each=True)
+operation("~add", "input, alpha, other", _add, "promoted", each=True)  # deprecated, as the other scales by position
+operation("~sub ~subtract", "input, alpha, other", _sub, "promoted", each=True)
+operation("torch.rsub", "input, other, alpha=1", _rsub, "promoted")
+
+
+def _div(call: Bound) -> str:
+    """True division, unless a rounding mode is named."""
+    mode = call.literal("rounding_mode")
+    if mode is None:
+        return "input / other"
+    if mode == "floor":
+        return "_floor_divide(input, other)"
+    if mode == "trunc":
+        both = {call.dtype("input"), call.dtype("other")}
+        return "jnp.trunc(input / other)" if "float" in both else "_truncated_divide(input, other)"
+    raise Refuse("rounding_mode must be a literal: None, 'floor' or 'trunc'")
+
+
+operation("~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True)
+
+
+def _pow(call: Bound) -> str:
+    return "input ** exponent"
+
+
+operation("~pow", "input, exponent", _pow, "promoted", each=True)
+
+
+def _clamp(call: Bound) -> str:
+    """jnp.clip, with its bounds by position where both are there."""
+    low, high = call.literal("min") is not None, call.literal("max") is not None
+    if low and high:
+        return "jnp.clip(input, min, max)"
+    if low:
+        return "jnp.clip(input, min=(min))"
+    return "jnp.clip(input, max=(max))" if high else "input"
+
+
+operation("*clamp *clip", "input, min=None, max=None", _clamp, each=True)
+
+
+def _scaled(operator: str) -> Template:
+    def build(call: Bound) -> str:
+        scale = "value * " if call.given("value") else ""
+        return f"input + {scale}tensor1 {operator} tensor2"
+
+    return build
+
+
+operation("~addcmul", "input, tensor1, tensor2, *, value=1", _scaled("*"), "promoted", each=True)
+operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _scaled("/"), "promoted", each=True)
+operation("~addcmul", "input, value, tensor1, tensor2", _scaled("*"), "promoted", each=True)
+operation("~addcdiv", "input, value, tensor1, tensor2", _scaled("/"), "promoted", each=True)

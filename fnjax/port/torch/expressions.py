@@ -1,0 +1,323 @@
+"""Putting expressions into expressions: precedence, parentheses, and the names of a template."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import libcst as cst
+
+from fnjax.port.tree.located import Rewriter, changed, children, clone
+
+MISSING = object()  # what `literal` answers for an expression that is none
+
+_BINARY: dict[type[cst.BaseBinaryOp], int] = {
+    cst.BitOr: 7,
+    cst.BitXor: 8,
+    cst.BitAnd: 9,
+    cst.LeftShift: 10,
+    cst.RightShift: 10,
+    cst.Add: 11,
+    cst.Subtract: 11,
+    cst.Multiply: 12,
+    cst.Divide: 12,
+    cst.FloorDivide: 12,
+    cst.Modulo: 12,
+    cst.MatrixMultiply: 12,
+    cst.Power: 14,
+}
+ATOM = 16  # what needs no parentheses anywhere
+
+
+def level(node: cst.BaseExpression) -> int:
+    """How tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
+    if getattr(node, "lpar", ()):
+        return ATOM
+    if isinstance(node, cst.BinaryOperation):
+        return _BINARY[type(node.operator)]
+    if isinstance(node, cst.UnaryOperation):
+        return 5 if isinstance(node.operator, cst.Not) else 13
+    if isinstance(node, cst.Comparison):
+        return 6
+    if isinstance(node, cst.BooleanOperation):
+        return 4 if isinstance(node.operator, cst.And) else 3
+    if isinstance(node, cst.IfExp):
+        return 2
+    if isinstance(node, cst.Await):
+        return 15
+    if isinstance(node, (cst.Lambda, cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString)):
+        return 0 if not isinstance(node, cst.Lambda) else 1
+    return ATOM
+
+
+def fit(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
+    """The expression, in parentheses where it binds less tightly than its place demands."""
+    if level(node) >= least:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def bare(node: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression without the parentheses that an argument does not need."""
+    if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:
+        return node
+    if not (node.lpar[0].whitespace_after.empty and node.rpar[0].whitespace_before.empty):
+        return node
+    inner = node.with_changes(lpar=[], rpar=[])
+    return inner if level(inner) >= 1 else node
+
+
+_CONSTANTS = {"None": None, "True": True, "False": False}
+_LITERALS = (
+    *(cst.BaseNumber, cst.BaseString, cst.Ellipsis, cst.Tuple, cst.List, cst.Set, cst.Dict),
+    *(cst.UnaryOperation, cst.BinaryOperation, cst.Call),  # -1, 1 + 2j, set()
+)
+
+
+def literal(node: cst.BaseExpression) -> object:
+    """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
+    if isinstance(node, cst.Name):
+        return _CONSTANTS.get(node.value, MISSING)
+    if isinstance(node, cst.Integer) and node.value.isdigit() and len(node.value) < 20:
+        return int(node.value)
+    first: cst.BaseExpression = node
+    while isinstance(first, (cst.UnaryOperation, cst.BinaryOperation, cst.Call)):  # a name in it makes it none
+        inside = first.func if isinstance(first, cst.Call) else None
+        if inside is not None and (first.args or not isinstance(inside, cst.Name)):  # type: ignore[union-attr] # a call
+            return MISSING
+        if inside is not None:
+            break
+        first = first.expression if isinstance(first, cst.UnaryOperation) else first.left  # type: ignore[union-attr] # either
+    if not isinstance(first, _LITERALS):
+        return MISSING
+    try:
+        return ast.literal_eval(code(node).strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return MISSING
+
+
+_WHOLE: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+
+
+def whole_number(node: cst.BaseExpression) -> int | None:
+    """The value of whole numbers that are written out and computed with, as `2**31 - 1`."""
+
+    def value(n: ast.expr) -> int:
+        if isinstance(n, ast.Constant) and type(n.value) is int:
+            return n.value
+        if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
+            return -value(n.operand)
+        if not isinstance(n, ast.BinOp) or type(n.op) not in _WHOLE:
+            raise ValueError
+        left, right = value(n.left), value(n.right)
+        if isinstance(n.op, (ast.Pow, ast.LShift)) and not 0 <= right <= 64:
+            raise ValueError
+        return _WHOLE[type(n.op)](left, right)
+
+    try:
+        return value(ast.parse(code(node).strip(), mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _plain(dot: cst.Dot) -> bool:
+    """Whether no blanks stand around a dot."""
+    before, behind = dot.whitespace_before, dot.whitespace_after
+    return (
+        isinstance(before, cst.SimpleWhitespace)
+        and isinstance(behind, cst.SimpleWhitespace)
+        and not (before.value or behind.value)
+    )
+
+
+@lru_cache(1 << 17)
+def code(node: cst.CSTNode) -> str:
+    """The source text of a node."""
+    if isinstance(node, (cst.Name, cst.Integer)) and not node.lpar:
+        return node.value
+    if isinstance(node, cst.Attribute) and not node.lpar and _plain(node.dot):
+        return f"{code(node.value)}.{code(node.attr)}"
+    return cst.Module(body=()).code_for_node(node)
+
+
+def same_code(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
+    """Whether two expressions have the same text."""
+    return a is b or (type(a) is type(b) and code(a) == code(b))
+
+
+@lru_cache(1 << 12)
+def template_of(text: str) -> cst.BaseExpression:
+    """The tree of a template, which nobody may put into a tree: what fills it makes a new one."""
+    return cst.parse_expression(text)
+
+
+def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
+    """A list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
+    if not isinstance(node, cst.List):
+        return node
+    elements = list(node.elements)
+    if len(elements) == 1:
+        elements[0] = elements[0].with_changes(comma=cst.Comma())
+    return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+_NEW_ARRAYS = ("zeros", "ones", "empty")
+
+
+def _of_new_array(node: cst.BaseExpression, attr: str) -> cst.BaseExpression | None:
+    """The shape or dtype of an array that an expression makes, where it is written there: `jnp.empty((3, 4)).shape`."""
+    if attr not in {"shape", "dtype"} or not (isinstance(node, cst.Call) and node.args):
+        return None
+    name = code(node.func)
+    first = node.args[0].value
+    like = name in {f"jnp.{n}_like" for n in _NEW_ARRAYS}
+    if not like and name not in {f"jnp.{n}" for n in _NEW_ARRAYS}:
+        return None
+    if attr == "dtype":
+        given = next((a.value for a in node.args if a.keyword and a.keyword.value == "dtype"), cst.Name("float"))
+        return cst.parse_expression(f"{code(fit(first))}.dtype") if like and len(node.args) == 1 else given
+    if like:
+        return cst.parse_expression(f"{code(fit(first))}.shape")
+    text = code(first)
+    if isinstance(first, cst.Integer) or re.search(r"\.shape\[-?\d+\]$", text):
+        return cst.parse_expression(f"({text},)")
+    return first if isinstance(first, cst.Tuple) or text.endswith(".shape") else None
+
+
+class Fill(Rewriter):
+    """Puts expressions in place of a template's names, with parentheses where they are needed.
+
+    A keyword argument whose value is just the name of an omitted parameter goes away: JAX's default is the same there.
+    (A template says otherwise with parentheses around the name.)
+    """
+
+    def __init__(self, values: Mapping[str, cst.BaseExpression], omitted: frozenset[str]) -> None:
+        self.values, self.omitted = values, omitted
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """The attribute's own name is no parameter."""
+        value = fit(updated_node.value)
+        if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
+            value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        known = _of_new_array(value, original_node.attr.value)
+        return known or changed(updated_node, value=value, attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
+        """Omitted parameters vanish, and `*names` takes the elements of a tuple."""
+        value = original_node.value
+        keyword = original_node.keyword
+        if keyword and isinstance(value, cst.Name) and not value.lpar and value.value in self.omitted:
+            return cst.RemovalSentinel.REMOVE
+        filled = updated_node.value
+        if isinstance(value, cst.Name) and filled is not value:
+            filled = bare(filled)
+        return changed(updated_node, keyword=keyword, value=fit(filled, 1))
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Starred tuples open up; the last comma goes."""
+        args: list[cst.Arg] = []
+        for arg in updated_node.args:
+            if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
+                args.extend(
+                    cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements
+                )
+            else:
+                args.append(arg)
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        args = [changed(a, comma=comma) for a in args[:-1]] + [
+            changed(a, comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
+        ]
+        return changed(updated_node, args=args, func=fit(updated_node.func))
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """A parameter's name becomes its value."""
+        value = self.values.get(original_node.value)
+        return updated_node if value is None else clone(value)
+
+    def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
+        """The name that an expression gives is no parameter."""
+        return changed(updated_node, target=original_node.target)
+
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+        """Nor are those of a lambda."""
+        return changed(updated_node, name=original_node.name)
+
+    def leave_BinaryOperation(
+        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+    ) -> cst.BaseExpression:
+        """Operands bind at least as tightly as their operator."""
+        own = _BINARY[type(updated_node.operator)]
+        power = isinstance(updated_node.operator, cst.Power)
+        left, right = (ATOM if power else own), (own - 1 if power else own + 1)
+        return changed(updated_node, left=fit(updated_node.left, left), right=fit(updated_node.right, right))
+
+    def leave_UnaryOperation(
+        self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
+    ) -> cst.BaseExpression:
+        """As for two operands."""
+        own = 5 if isinstance(updated_node.operator, cst.Not) else 13
+        return changed(updated_node, expression=fit(updated_node.expression, own))
+
+    def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
+        """Comparisons inside comparisons would chain."""
+        targets = [changed(t, comparator=fit(t.comparator, 7)) for t in updated_node.comparisons]
+        return changed(updated_node, left=fit(updated_node.left, 7), comparisons=targets)
+
+    def leave_BooleanOperation(
+        self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
+    ) -> cst.BaseExpression:
+        """`and` and `or`."""
+        return changed(updated_node, left=fit(updated_node.left, 4), right=fit(updated_node.right, 4))
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        """A conditional expression."""
+        return changed(
+            updated_node,
+            test=fit(updated_node.test, 3),
+            body=fit(updated_node.body, 3),
+            orelse=fit(updated_node.orelse, 2),
+        )
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        """What is indexed."""
+        return changed(updated_node, value=fit(updated_node.value))
+
+    def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
+        """An index may be a bare tuple, but no generator."""
+        return changed(updated_node, value=fit(updated_node.value, 1))
+
+    def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
+        """Elements of tuples and lists."""
+        return changed(updated_node, value=fit(updated_node.value, 1))
+
+    def leave_StarredElement(
+        self, original_node: cst.StarredElement, updated_node: cst.StarredElement
+    ) -> cst.StarredElement:
+        """Starred ones bind like operands of `|`."""
+        return changed(updated_node, value=fit(updated_node.value, 7))
+
+
+def names(node: cst.CSTNode) -> set[str]:
+    """The names in an expression, those after a dot, keywords and the parameters of lambdas left out."""
+    found: set[str] = set()
+    waiting = [node]
+    while waiting:
+        first = waiting.pop()
+        if isinstance(first, cst.Name):
+            found.add(first.value)
+        elif isinstance(first, (cst.Attribute, cst.Arg)):
+            waiting.append(first.value)
+        elif isinstance(first, cst.Param):
+            waiting += [first.default] if first.default is not None else []
+        else:
+            waiting += children(first)
+    return found

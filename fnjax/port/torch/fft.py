@@ -1,0 +1,29 @@
+"""Fourier transforms: jnp's and torch's agree but for the names of their arguments."""
+
+from fnjax.port.torch.registry import lines
+
+lines(
+    "\n".join(
+        f"fft.{name} | input, n=None, dim=-1, norm=None | jnp.fft.{name}(input, n=n, axis=dim, norm=norm) | {result}"
+        for name, result in {
+            "fft": "complex",
+            "ifft": "complex",
+            "rfft": "complex",
+            "irfft": "float",
+            "hfft": "float",
+            "ihfft": "complex",
+        }.items()
+    )
+    + "\n"
+    + "\n".join(
+        f"fft.{name}2 | input, s=None, dim=(-2, -1), norm=None | jnp.fft.{name}2(input, s=s, axes=dim, norm=norm) | {result}\n"
+        f"fft.{name}n | input, s=None, dim=None, norm=None | jnp.fft.{name}n(input, s=s, axes=dim, norm=norm) | {result}"
+        for name, result in {"fft": "complex", "ifft": "complex", "rfft": "complex", "irfft": "float"}.items()
+    )
+    + """
+fft.fftfreq | n, d=1.0, *, dtype=None, device=None, layout=None, requires_grad=False | jnp.fft.fftfreq(n, d=d, dtype=dtype) | float
+fft.rfftfreq | n, d=1.0, *, dtype=None, device=None, layout=None, requires_grad=False | jnp.fft.rfftfreq(n, d=d, dtype=dtype) | float
+fft.fftshift | input, dim=None | jnp.fft.fftshift(input, axes=dim) | same
+fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
+"""
+)

@@ -1,0 +1,149 @@
+"""Operations that read and write entries at indices."""
+
+from fnjax.port.torch.record import Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+lines("""
++gather | input, dim, index, *, sparse_grad=False | _gather(input, index, axis=dim) | same
++index_select | input, dim, index | jnp.take(input, index, axis=dim) | same
++take | input, index | jnp.take(input, index) | same
+~scatter_add | input, dim, index, src | _scatter(input, index, src, axis=dim, how="add") | same
+~index_copy | input, dim, index, source | _index_write(input, index, source, axis=dim) | same
+~index_fill | input, dim, index, value | _index_write(input, index, value, axis=dim) | same
+~masked_scatter | input, mask, source | _masked_scatter(input, mask, source) | same
++masked_select | input, mask | _masked_select(input, mask) | same untraced
+~put | input, index, source, accumulate=False | _put(input, index, source, accumulate=accumulate) | same
++argwhere | input | jnp.argwhere(input) | int untraced
++nonzero_static | input, *, size, fill_value=-1 | jnp.argwhere(input, size=size, fill_value=(fill_value)) | int
++select_scatter | input, src, dim, index | _select_scatter(input, src, axis=dim, index=index) | same
++slice_scatter | input, src, dim=0, start=None, end=None, step=1 | _slice_scatter(input, src, axis=dim, start=start, end=end, step=step) | same
++diagonal_scatter | input, src, offset=0, dim1=0, dim2=1 | _diagonal_scatter(input, src, offset=offset, axis1=dim1, axis2=dim2) | same
+.fill_diagonal_ | input, fill_value, wrap=False | jnp.fill_diagonal(input, fill_value, inplace=False) | same
+torch.vmap torch.func.vmap | func, in_dims=0, out_dims=0 | jax.vmap(func, in_axes=in_dims, out_axes=out_dims) | static
+torch.unravel_index | indices, shape | jnp.unravel_index(indices, shape) | list
+""")  # fmt: skip
+
+
+def _embedding(indices: str) -> Template:
+    """The rows; where the port differentiates, that of padding_idx takes no gradient."""
+
+    def build(call: Bound) -> str:
+        if call.given("max_norm"):
+            raise Refuse("max_norm= writes to the weight; divide its rows by hand")
+        if not call.context.differentiated:
+            return f"weight[{indices}]"
+        if call.given("scale_grad_by_freq"):
+            raise Refuse("scale_grad_by_freq= has no counterpart in JAX")
+        return (
+            f"_padded_embedding({indices}, weight, padding_idx)" if call.given("padding_idx") else f"weight[{indices}]"
+        )
+
+    return build
+
+
+_OPTIONS = "scale_grad_by_freq=False, sparse=False"
+_LIMITED = f"padding_idx=None, max_norm=None, norm_type=2.0, {_OPTIONS}"
+operation("F.embedding", f"input, weight, {_LIMITED}", _embedding("input"))
+operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _embedding("indices"))  # -1: none
+
+
+def _index_add(call: Bound) -> str:
+    source = "(alpha) * source" if call.given("alpha") else "source"
+    return f'_index_write(input, index, {source}, axis=dim, how="add")'
+
+
+operation("~index_add", "input, dim, index, source, *, alpha=1", _index_add)
+_REDUCTIONS = {
+    "add": "add",
+    "sum": "add",
+    "multiply": "multiply",
+    "prod": "multiply",
+    "amax": "max",
+    "amin": "min",
+    "mean": "mean",
+}
+
+
+def _scatter(value: str) -> Template:
+    def build(call: Bound) -> str:
+        reduce = call.literal("reduce")
+        if reduce is None:
+            return f"_scatter(input, index, {value}, axis=dim)"
+        if reduce not in {"add", "multiply"}:
+            raise Refuse("reduce must be a literal, 'add' or 'multiply'")
+        return f'_scatter(input, index, {value}, axis=dim, how="{reduce}")'
+
+    return build
+
+
+operation("~scatter", "input, dim, index, src, *, reduce=None", _scatter("src"))
+operation("~scatter", "input, dim, index, value, *, reduce=None", _scatter("value"))
+
+
+def _reduced(write: str, reduction: str, source: str) -> Template:
+    """scatter_reduce and index_reduce."""
+
+    def build(call: Bound) -> str:
+        reduce = call.literal("reduce")
+        if reduce not in _REDUCTIONS:
+            raise Refuse("reduce must be a literal: 'sum', 'prod', 'mean', 'amax' or 'amin'")
+        how = _REDUCTIONS[reduce]
+        if how != "mean" and call.literal("include_self") is True:
+            return f'{write}(input, index, {source}, axis=dim, how="{how}")'
+        return f'{reduction}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
+
+    return build
+
+
+operation(
+    "~scatter_reduce",
+    "input, dim, index, src, reduce, *, include_self=True",
+    _reduced("_scatter", "_scatter_reduce", "src"),
+)
+operation(
+    "~index_reduce",
+    "input, dim, index, source, reduce, *, include_self=True",
+    _reduced("_index_write", "_index_reduce", "source"),
+)
+
+
+def _index_put(call: Bound) -> str:
+    accumulate = call.literal("accumulate")
+    if not isinstance(accumulate, bool):
+        raise Refuse("accumulate must be True or False as a literal")
+    return f"input.at[tuple(indices)].{'add' if accumulate else 'set'}(values)"
+
+
+operation("~index_put torch.index_put_", "input, indices, values, accumulate=False", _index_put)
+
+
+def _nonzero(call: Bound) -> str:
+    return {True: "jnp.nonzero(input)", False: "jnp.argwhere(input)"}[bool(call.literal("as_tuple"))]
+
+
+operation("+nonzero", "input, *, as_tuple=False", _nonzero, "int", traced=False)
+
+
+def _one_hot(call: Bound) -> str:
+    if not call.given("num_classes"):
+        raise Refuse("the number of classes depends on the values; give num_classes")
+    return "jax.nn.one_hot(input, num_classes, dtype=int)"
+
+
+operation("F.one_hot", "input, num_classes=-1", _one_hot, "int")
+operation("F.one_hot", "tensor, num_classes", "jax.nn.one_hot(tensor, num_classes, dtype=int)", "int")
+
+
+def _associative_scan(call: Bound) -> str:
+    dim = call.literal("dim")
+    function = "jax.lax.associative_scan" if isinstance(dim, int) and dim >= 0 else "_associative_scan"
+    return f"{function}(combine_fn, xs, reverse=reverse, axis=dim)"
+
+
+_SCAN = "torch._higher_order_ops.associative_scan"
+operation(
+    f"{_SCAN} {_SCAN}.associative_scan",
+    'combine_fn, xs, dim, reverse=False, combine_mode="pointwise"',
+    _associative_scan,
+    "unknown",
+)

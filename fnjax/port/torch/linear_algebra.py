@@ -1,0 +1,256 @@
+"""Products, decompositions and solvers."""
+
+from fnjax.port.torch.record import Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+lines("""
++matmul linalg.matmul | input, other | input @ other | promoted
++mm torch.dsmm | input, mat2 | input @ mat2 | promoted
++bmm | input, mat2 | input @ mat2 | promoted
++mv | input, vec | input @ vec | promoted
+torch.dot | input, tensor | jnp.dot(input, tensor) | promoted
+.dot | input, other | jnp.dot(input, other) | promoted
+torch.dot | input, other | jnp.dot(input, other) | promoted
+.dot | input, tensor | jnp.dot(input, tensor) | promoted
++vdot | input, other | jnp.vdot(input, other) | promoted
++inner | input, other | jnp.inner(input, other) | promoted
++outer +ger | input, vec2 | jnp.outer(input, vec2) | promoted
++kron | input, other | jnp.kron(input, other) | promoted
+torch.einsum | equation, *operands | jnp.einsum(equation, *operands) | promoted
+torch.tensordot | a, b, dims=2 | jnp.tensordot(a, b, axes=dims) | promoted
+torch.chain_matmul | *matrices | jnp.linalg.multi_dot([*matrices]) | promoted
+linalg.multi_dot | tensors | jnp.linalg.multi_dot(tensors) | promoted
++matrix_power | input, n | jnp.linalg.matrix_power(input, n) | same
+linalg.matrix_power | A, n | jnp.linalg.matrix_power(A, n) | same
++matrix_exp linalg.matrix_exp | input | jax.scipy.linalg.expm(input) | float
++inverse | input | jnp.linalg.inv(input) | float
+linalg.inv | A | jnp.linalg.inv(A) | float
+linalg.inv_ex | A, *, check_errors=False | (jnp.linalg.inv(A), _zero_pivot(A)) | pair fields=inverse,info
++det | input | jnp.linalg.det(input) | float
+linalg.det | A | jnp.linalg.det(A) | float
++logdet | input | _logdet(input) | float
++slogdet | input | jnp.linalg.slogdet(input) | pair fields=sign,logabsdet
+linalg.slogdet | A | jnp.linalg.slogdet(A) | pair fields=sign,logabsdet
+linalg.eigh | A, UPLO="L" | jnp.linalg.eigh(A, UPLO=UPLO, symmetrize_input=False) | pair fields=eigenvalues,eigenvectors
+linalg.eigvalsh | A, UPLO="L" | jnp.linalg.eigvalsh(A, UPLO=UPLO, symmetrize_input=False) | float
+linalg.eig | A | jnp.linalg.eig(A) | pair fields=eigenvalues,eigenvectors
+linalg.eigvals | A | jnp.linalg.eigvals(A) | complex
+linalg.svd | A, full_matrices=True, *, driver=None | jnp.linalg.svd(A, full_matrices=full_matrices) | pair fields=U,S,Vh
+linalg.svdvals | A, *, driver=None | jnp.linalg.svd(A, compute_uv=False) | float
++pinverse | input, rcond=1e-15 | jnp.linalg.pinv(input, rtol=(rcond)) | float
+linalg.matrix_rank | A, *, atol=None, rtol=None, hermitian=False | jnp.linalg.matrix_rank(A, rtol=rtol) | int
+linalg.matrix_rank | A, tol, hermitian=False | jnp.linalg.matrix_rank(A, rtol=tol / jnp.linalg.norm(A, ord=2, axis=(-2, -1))) | int
+linalg.cond | A, p=None | jnp.linalg.cond(A, p=p) | float
+linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fields=solution,residuals,rank,singular_values
+linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
+linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), _zero_pivot(A)) | pair fields=LU,pivots,info
+linalg.lu | A, *, pivot=True | _lu(A) | pair fields=P,L,U
+torch.lu .lu | A, pivot=True, get_infos=False | _lu_factor(A) | pair fields=LU,pivots
+torch.lu_unpack | LU_data, LU_pivots, *, unpack_data=True, unpack_pivots=True | _lu_unpack(LU_data, LU_pivots) | pair fields=P,L,U
++cross | input, other, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
+linalg.cross | input, other, *, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
+linalg.vecdot | x, y, *, dim=-1 | jnp.linalg.vecdot(x, y, axis=dim) | promoted
+linalg.vander | x, N=None | jnp.vander(x, N=N, increasing=True) | same
+linalg.tensorinv | A, ind=2 | jnp.linalg.tensorinv(A, ind=ind) | float
+linalg.tensorsolve | A, B, dims=None | jnp.linalg.tensorsolve(A, B, axes=dims) | float
+linalg.householder_product | A, tau | jax.lax.linalg.householder_product(A, tau) | float
++orgqr | input, tau | jax.lax.linalg.householder_product(input, tau) | float
+torch.cdist | x1, x2, p=2.0, compute_mode=None | _cdist(x1, x2, p=p) | float
+torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
+""")  # fmt: skip
+
+
+def _product(product: str) -> Template:
+    """`beta * input + alpha * product`, as short as the call allows."""
+
+    def build(call: Bound) -> str:
+        scaled = {name for name in ("beta", "alpha") if call.given(name) and call.literal(name) != 1}
+        first = "beta * input" if "beta" in scaled else "input"
+        inner = product if "@" not in product or "alpha" not in scaled else f"({product})"
+        second = f"alpha * {inner}" if "alpha" in scaled else product
+        return second if call.literal("beta") == 0 and call.given("beta") else f"{first} + {second}"
+
+    return build
+
+
+for _names, _factors, _inner in (
+    ("~addmm", "mat1, mat2", "mat1 @ mat2"),
+    ("~addmv torch.addmv_", "mat, vec", "mat @ vec"),
+    ("~addr", "vec1, vec2", "jnp.outer(vec1, vec2)"),
+    ("~baddbmm", "batch1, batch2", "batch1 @ batch2"),
+    ("~addbmm", "batch1, batch2", "jnp.sum(batch1 @ batch2, axis=0)"),
+):
+    operation(_names, f"input, {_factors}, *, beta=1, alpha=1", _product(_inner), "promoted")
+    for _first in ("input, beta: static", "beta: static, input"):  # deprecated: the scales by position
+        operation(_names, f"{_first}, {_factors}", _product(_inner), "promoted")
+        operation(_names, f"{_first}, alpha: static, {_factors}", _product(_inner), "promoted")
+
+
+def flag(call: Bound, name: str) -> bool:
+    """A parameter that decides the form of the code and so must be a literal."""
+    value = call.literal(name)
+    if not isinstance(value, bool):
+        raise Refuse(f"{name} must be True or False as a literal")
+    return value
+
+
+def _cholesky(call: Bound) -> str:
+    """PyTorch reads the lower triangle alone; with upper=True the upper one."""
+    upper = call.literal("upper")
+    if not isinstance(upper, bool):
+        return "jnp.linalg.cholesky(A, upper=upper)"
+    return f"jnp.linalg.cholesky({'A.mT.conj(), upper=True' if upper else 'A'}, symmetrize_input=False)"
+
+
+operation("+cholesky", "A, upper=False", _cholesky, "float")
+operation("linalg.cholesky", "A, *, upper=False", _cholesky, "float")
+operation(
+    "linalg.cholesky_ex",
+    "A, *, upper=False, check_errors=False",
+    lambda call: f"_with_info({_cholesky(call)})",
+    "pair",
+    fields="L info",
+)
+
+
+def _qr(call: Bound) -> str:
+    mode = call.literal("mode")
+    if mode == "r":
+        return '(jnp.empty(0, dtype=A.dtype), jnp.linalg.qr(A, mode="r"))'
+    if mode not in {"reduced", "complete"}:
+        raise Refuse("mode must be 'reduced', 'complete' or 'r' as a literal")
+    return "jnp.linalg.qr(A)" if mode == "reduced" else 'jnp.linalg.qr(A, mode="complete")'
+
+
+operation("linalg.qr", 'A, mode="reduced"', _qr, "pair", fields="Q R")
+operation(
+    "+qr",
+    "input, some=True",
+    lambda c: "jnp.linalg.qr(input)" if flag(c, "some") else 'jnp.linalg.qr(input, mode="complete")',
+    "pair",
+    fields="Q R",
+)
+
+
+def _svd(call: Bound) -> str:
+    if not flag(call, "compute_uv"):
+        raise Refuse("without compute_uv it returns empty matrices; use torch.linalg.svdvals")
+    return "_svd(input)" if flag(call, "some") else "_svd(input, full_matrices=True)"
+
+
+operation("+svd", "input, some=True, compute_uv=True", _svd, "pair", fields="U S V")
+
+
+def _symeig(call: Bound) -> str:
+    """Of PyTorch before 2.0, which read the upper triangle."""
+    half = {True: '"U"', False: '"L"'}.get(call.literal("upper"), '"U" if upper else "L"')
+    options = f"input, UPLO={half}, symmetrize_input=False"
+    return (
+        f"jnp.linalg.eigh({options})"
+        if flag(call, "eigenvectors")
+        else f"(jnp.linalg.eigvalsh({options}), jnp.zeros(0))"
+    )
+
+
+operation("+symeig", "input, eigenvectors=False, upper=True", _symeig, "pair", fields="eigenvalues eigenvectors")
+
+
+def _pinv(call: Bound) -> str:
+    if call.given("atol"):
+        raise Refuse("atol has no counterpart in JAX; use rtol")
+    return "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
+
+
+operation("linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", _pinv, "float")
+operation("linalg.pinv", "A, rcond, hermitian=False", "jnp.linalg.pinv(A, rtol=(rcond), hermitian=hermitian)", "float")
+
+
+def _matrices(call: Bound, a: str, b: str) -> str:
+    """The right side of a system; jax.scipy would take (3, 3) beside (3, 3, 3) for three vectors."""
+    ranks = call.rank(a), call.rank(b)
+    return b if ranks[0] == 2 or (None not in ranks and ranks[0] == ranks[1]) else f"_matrices({a}, {b})"
+
+
+def _triangular(call: Bound) -> str:
+    """From the right it is the transposed system."""
+    lower = {True: "", False: ", lower=True"}.get(call.literal("upper"), ", lower=not upper")
+    right, options = _matrices(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
+    if flag(call, "left"):
+        return f"jax.scipy.linalg.solve_triangular(A, {right}{options})"
+    return f'jax.scipy.linalg.solve_triangular(A, {right}.mT, trans="T"{options}).mT'
+
+
+operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _triangular, "float")
+
+
+def _triangular_solve(call: Bound) -> str:
+    lower = "" if flag(call, "upper") else ", lower=True"
+    transpose = ', trans="T"' if flag(call, "transpose") else ""
+    return f"_triangular_solve(b, A{lower}{transpose}, unit_diagonal=unitriangular)"
+
+
+operation(
+    "torch.triangular_solve",
+    "b, A, upper=True, transpose=False, unitriangular=False",
+    _triangular_solve,
+    "pair",
+    fields="solution cloned_coefficient",
+)
+operation(
+    ".triangular_solve",
+    "b, A, upper=True, transpose=False, unitriangular=False",
+    _triangular_solve,
+    "pair",
+    fields="solution cloned_coefficient",
+)
+
+
+def _cholesky_solve(call: Bound) -> str:
+    lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
+    factor = "L" if "L" in call.values else "input2"
+    return f"jax.scipy.linalg.cho_solve(({factor}, {lower}), {_matrices(call, factor, 'B')})"
+
+
+operation("+cholesky_solve", "B, L, upper=False", _cholesky_solve, "float")
+operation("+cholesky_solve", "B, input2, upper=False", _cholesky_solve, "float")
+
+
+def _cholesky_inverse(call: Bound) -> str:
+    lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
+    return f"_cholesky_inverse(L, lower={lower})"
+
+
+operation("+cholesky_inverse", "L, upper=False", _cholesky_inverse, "float")
+
+
+def _solve(call: Bound) -> str:
+    return "_solve(A, B)" if flag(call, "left") else "_solve(A.mT, B.mT).mT"
+
+
+operation("linalg.solve", "A, B, *, left=True", _solve, "float")
+operation(
+    "linalg.solve_ex",
+    "A, B, *, left=True, check_errors=False",
+    lambda c: f"({_solve(c)}, _zero_pivot(A))",
+    "pair",
+    fields="result info",
+)
+
+
+def _lu_solve(call: Bound) -> str:
+    """From the right it is the transposed system, and adjoint is LAPACK's trans=2."""
+    adjoint, right = flag(call, "adjoint"), _matrices(call, "LU", "B")
+    if flag(call, "left"):
+        return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}{', trans=2' * adjoint})"
+    if adjoint:
+        raise Refuse("adjoint=True together with left=False is not translated")
+    return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}.mT, trans=1).mT"
+
+
+operation(
+    "+lu_solve",
+    "b, LU_data, LU_pivots",
+    lambda c: f"jax.scipy.linalg.lu_solve((LU_data, LU_pivots - 1), {_matrices(c, 'LU_data', 'b')})",
+    "float",
+)
+operation("linalg.lu_solve", "LU, pivots, B, *, left=True, adjoint=False", _lu_solve, "float")

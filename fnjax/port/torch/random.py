@@ -1,0 +1,108 @@
+"""Random draws: each takes a key, which the ported Function gets as its last argument."""
+
+from fnjax.port.torch.creation import PLACE
+from fnjax.port.torch.record import Bound, Template
+from fnjax.port.torch.registry import lines, operation
+
+_NEW = f"generator=None, dtype=None, {PLACE}"
+lines(f"""
+torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
+torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
+torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
++bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random each
++bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
+.bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
+torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random each
+torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random each
+torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random each
+torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
+torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
+.exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random each
+.cauchy_ | input, median=0, sigma=1, *, generator=None | median + sigma * jax.random.cauchy(key, input.shape, input.dtype) | float random
+.log_normal_ | input, mean=1, std=2, *, generator=None | jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype)) | float random
+.geometric_ | input, p, *, generator=None | jax.random.geometric(key, p, input.shape).astype(input.dtype) | same random
+F.gumbel_softmax | logits, tau=1, hard=False, eps=1e-10, dim=-1 | _gumbel_softmax(key, logits, tau=tau, hard=hard, axis=dim) | float random
+""")  # fmt: skip
+
+
+def _like(template: str) -> Template:
+    def build(call: Bound) -> str:
+        return template.replace("DTYPE", "(dtype)" if call.given("dtype") else "input.dtype")
+
+    return build
+
+
+for _name, _draw in {
+    "torch.rand_like": "jax.random.uniform(key, input.shape, dtype=DTYPE)",
+    "torch.randn_like": "jax.random.normal(key, input.shape, dtype=DTYPE)",
+}.items():
+    operation(_name, f"input, *, {_NEW}", _like(_draw), "float", random=True, each=True)
+_INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
+operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
+operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
+
+
+def _randint(low: str) -> Template:
+    """Whole numbers of any dtype."""
+
+    def build(call: Bound) -> str:
+        return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.given('dtype') else ''}"
+
+    return build
+
+
+operation("torch.randint", f"high, size, *, {_NEW}", _randint("0"), "int", random=True)
+operation("torch.randint", f"low, high, size, *, {_NEW}", _randint("low"), "int", random=True)
+
+
+def _normal(call: Bound) -> str:
+    draw = "jax.random.normal(key, input.shape, input.dtype)"
+    scaled = draw if call.literal("std") == 1 else f"std * {draw}"
+    return scaled if call.literal("mean") == 0 else f"mean + {scaled}"
+
+
+operation(".normal_", "input, mean=0, std=1, *, generator=None", _normal, "float", random=True, each=True)
+
+
+def _uniform(call: Bound) -> str:
+    bounds = ", minval=(from_), maxval=(to)" if "from_" in call.values or "to" in call.values else ""
+    return f"jax.random.uniform(key, input.shape, input.dtype{bounds})"
+
+
+operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True, each=True)
+operation(
+    ".uniform_",
+    "input, *bounds",
+    "jax.random.uniform(key, input.shape, input.dtype, *bounds)",
+    "float",
+    random=True,
+    each=True,
+)
+
+
+def _dropped(draw: str, flag: str) -> Template:
+    def build(call: Bound) -> str:
+        training = call.literal(flag)
+        if training is False:
+            return "input"
+        return draw if training is True else f"{draw} if {flag} else input"
+
+    return build
+
+
+for _name, _layers, _draw in (
+    ("dropout", "F.dropout", "_dropout(key, input, p)"),
+    ("feature_dropout", "F.dropout1d F.dropout2d F.dropout3d", "_dropout_channels(key, input, p)"),
+):
+    _signature = "input, p=0.5, training=True, inplace=False"
+    operation(_layers, _signature, _dropped(_draw, "training"), "float", random=True)
+    _names = f"torch.{_name} torch.{_name}_"
+    operation(_names, "input, p, train", _dropped(_draw, "train"), "float", random=True)
+
+
+def _multinomial(call: Bound) -> str:
+    replacement = call.literal("replacement")
+    return f"_multinomial(key, input, num_samples, replacement={replacement if isinstance(replacement, bool) else 'replacement'})"
+
+
+operation("+multinomial", "input, num_samples, replacement=False, *, generator=None", _multinomial, "int", random=True)

@@ -1,0 +1,369 @@
+"""What the table says of an operation, and what binding a call to it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.torch.derivatives import with_derivative
+from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
+from fnjax.port.torch.signature import Parameter, bind
+
+# Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
+# which of several ways leads to the same numbers (jnp's sorts are stable).
+VANISH = frozenset(
+    {
+        "device",
+        "layout",
+        "pin_memory",
+        "requires_grad",
+        "memory_format",
+        "non_blocking",
+        "generator",
+        "names",
+        "inplace",
+    }
+    | {"stable", "sorted", "sparse_grad", "check_errors", "driver", "compute_mode", "combine_mode", "_stacklevel"}
+    | {"out_int32"}
+)
+# dtypes that JAX has only when 64-bit numbers are switched on: Python's types are their right names in both cases.
+WIDE = {"jnp.int64": "int", "jnp.float64": "float", "jnp.complex128": "complex", "jnp.bool_": "bool"}
+DTYPES = frozenset(
+    {
+        "float32",
+        "float",
+        "float64",
+        "double",
+        "float16",
+        "half",
+        "bfloat16",
+        "complex64",
+        "cfloat",
+        "complex128",
+        "cdouble",
+    }
+    | {
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "short",
+        "int32",
+        "int",
+        "int64",
+        "long",
+        "bool",
+        "bool_",
+    }
+)
+ROOTS = frozenset({"jax", "jnp", "np", "math"})
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An operation that torch has and that JAX code cannot stand for.
+
+    Attributes:
+        reason: why, as a sentence without its subject: "launches a collective".
+        remedy: what to write by hand.
+    """
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why this one call cannot be translated, as a sentence for the finding.
+
+    Attributes:
+        doubtful: the call may be right; which of several signatures it is for cannot be told.
+    """
+
+    message: str
+    doubtful: bool = False
+
+
+class Refuse(Exception):  # noqa: N818 - no error: the way out of a template function
+    """Raised in a template function: its text becomes the Problem."""
+
+
+class Context:
+    """What the engine knows of the expressions in a call. This one knows only what the expressions themselves say."""
+
+    def kind(self, node: cst.BaseExpression) -> str:
+        """`tensor`, `static` (a Python value) or `unknown`."""
+        return "unknown" if self.literal(node) is MISSING else "static"
+
+    def optional(self, node: cst.BaseExpression) -> bool:
+        """Whether what is taken for a tensor may be None."""
+        return False
+
+    def dtype(self, node: cst.BaseExpression) -> str:
+        """`float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
+        value = self.literal(node)
+        kinds: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
+        return next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
+
+    def rank(self, node: cst.BaseExpression) -> int | None:
+        """The number of dimensions of a tensor, where it is known."""
+        return None
+
+    def literal(self, node: cst.BaseExpression) -> object:
+        """The value of a literal, or of a name that surely stands for one; else MISSING."""
+        return literal(node)
+
+    def role(self, node: cst.BaseExpression) -> str:
+        """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
+        text = code(self.rewritten(node))
+        named = text.startswith(("jnp.", "torch.")) and text.rpartition(".")[2] in DTYPES
+        if named or text.endswith("dtype"):
+            return "dtype"
+        is_device = isinstance(self.literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
+        return "device" if is_device or code(node).endswith("device") else ""
+
+    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The JAX expression that takes the place of an argument."""
+        return node
+
+    def key(self) -> cst.BaseExpression:
+        """A fresh random key."""
+        return cst.Name("key")
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether the call stands in code that the port differentiates."""
+        return False
+
+    @property
+    def rounding(self) -> bool:
+        """Whether the file makes whole numbers of others, so that the last digit before may matter."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature and its translation.
+
+    Attributes:
+        parameters: as in torch's signature.
+        template: a JAX expression over the parameters' names, or a function from a Bound to one.
+        result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
+            (a Python value under jit too), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
+        fields: the names of a tuple's parts, of "values" and "indices".
+        parts: for single parts of that tuple a template of their own, by field.
+        random: draws random numbers: the template reads `key`.
+        traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
+        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
+            `self` (returns its first argument).
+        each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
+    """
+
+    parameters: tuple[Parameter, ...]
+    template: str | Template
+    result: str = "same"
+    fields: tuple[str, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    random: bool = False
+    traced: bool = True
+    alias: str = "new"
+    each: bool = False
+
+    def takes(self, count: int) -> bool:
+        """Whether a call may have this many positional arguments."""
+        places = [p for p in self.parameters if not p.keyword]
+        return count <= len(places) or any(p.variadic for p in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A line of the table: one operation of torch under all its names, as functions and as methods.
+
+    Attributes:
+        names: the qualified names.
+        overloads: its signatures, in the order in which they are tried.
+        called: False for attributes and constants.
+        inplace: for methods such as `add_`, the operation that computes the new value (its alias is `self`).
+    """
+
+    names: tuple[str, ...]
+    overloads: tuple[Overload, ...]
+    called: bool = True
+    inplace: Operation | None = None
+
+    @property
+    def alias(self) -> str:
+        """What PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
+        return "self" if self.inplace else self.overloads[0].alias
+
+    @property
+    def each(self) -> bool:
+        """Whether it works on each entry alone."""
+        return self.overloads[0].each
+
+    def bind(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
+        """The call's arguments by their names.
+
+        Args:
+            args: the arguments; for a method or an attribute, the object itself is the first of them.
+            context: what is known of them.
+
+        Returns:
+            The bound call of the first signature that fits, or the Problem with the last of them.
+        """
+        context = context or Context()
+        wrong: list[str] = []
+        fitting: list[Bound] = []
+        for overload in self.overloads:
+            values = bind(overload.parameters, args, context.kind)
+            if isinstance(values, str):
+                wrong.append(values)
+            else:
+                fitting.append(Bound(self, overload, values, context))
+        if not fitting:
+            return Problem(f"{self.names[0]} {wrong[-1]}")
+        first = fitting[0]
+        doubtful = [p.name for p in first.overload.parameters if p.kind and first.kind(p.name) == "unknown"]
+        if doubtful and len(fitting) > 1:
+            which = f"{self.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value"
+            return Problem(which, doubtful=True)
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A JAX expression, the support functions that it calls, and what it needs imported (jax, jnp, np, math)."""
+
+    expression: cst.BaseExpression
+    needs: frozenset[str]
+    imports: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A call whose arguments have found their parameters; also what a template function gets to see."""
+
+    operation: Operation
+    overload: Overload
+    values: Mapping[str, cst.BaseExpression]
+    context: Context
+
+    @property
+    def out(self) -> cst.BaseExpression | None:
+        """The tensor that `out=` names: it takes the result."""
+        return None if self.literal("out") is None else self.values.get("out")
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the first argument takes the result: an in-place method, or `inplace=True`."""
+        return self.operation.inplace is not None or self.literal("inplace") is True
+
+    def given(self, name: str) -> bool:
+        """Whether the call says something else for this parameter than its default."""
+        if name not in self.values:
+            return False
+        default = self._parameter(name).default
+        value = self.literal(name)
+        return (
+            default is None or value is MISSING or type(value) is not type(known := literal(default)) or value != known
+        )
+
+    def literal(self, name: str) -> Any:
+        """The literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
+        if name in self.values:
+            return self.context.literal(self.values[name])
+        if name == "out":
+            return None
+        default = next((p.default for p in self.overload.parameters if p.name == name), None)
+        return literal(default) if default is not None else None
+
+    def kind(self, name: str) -> str:
+        """`tensor`, `static` or `unknown`."""
+        return self.context.kind(self.values[name]) if name in self.values else "static"
+
+    def surely(self, name: str) -> bool:
+        """Whether it is a tensor, and not None."""
+        return self.kind(name) == "tensor" and not self.context.optional(self.values[name])
+
+    def dtype(self, name: str) -> str:
+        """The class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
+        return self.context.dtype(self.values[name]) if name in self.values else "unknown"
+
+    def rank(self, name: str) -> int | None:
+        """The number of dimensions, where it is known."""
+        return self.context.rank(self.values[name]) if name in self.values else None
+
+    def render(self, least: int = ATOM, part: str = "") -> Rendered | Problem:
+        """The JAX expression.
+
+        Args:
+            least: how tightly its place demands that it binds: `ATOM` (the default) puts parentheses around anything
+                that might need them, 0 none.
+            part: the field of a tuple result that alone is wanted, of those in `overload.parts`.
+        """
+        template = self.overload.parts[part] if part else self.overload.template
+        try:
+            text = template if isinstance(template, str) else template(self)
+        except Refuse as e:
+            return Problem(f"{self.operation.names[0]}: {e}")
+        first = self.overload.parameters[0].name if self.overload.parameters else ""
+        if self.operation.inplace and self.overload.result == "bool" and self.dtype(first) != "bool":
+            text = f"({text}).astype({first}.dtype)"  # what is written into a tensor takes its dtype
+        differentiated = self.context.differentiated
+        name = self.operation.names[0]
+        tree = with_derivative(name, text, self.literal) if differentiated else template_of(text)
+        read = names(tree)
+        optional = [p.name for p in self.overload.parameters if p.default is not None]
+        ignored = [name for name in optional if name not in read | VANISH and self.given(name)]
+        if ignored and isinstance(template, str):
+            return Problem(f"{self.operation.names[0]}: {ignored[0]}= has no counterpart in JAX")
+        expression = self._filled(tree)
+        read = names(expression)
+        needs = frozenset(n for n in names(tree) if n.startswith("_"))
+        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS))
+
+    def _parameter(self, name: str) -> Parameter:
+        return next(p for p in self.overload.parameters if p.name == name)
+
+    def _all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
+        """No axes at all are all of them to PyTorch."""
+        if literal(axes) in ((), []):
+            return cst.Name("None")
+        role, text = self.context.role(self.values["dim"]), code(fit(axes, 2))
+        if role == "row":  # or one axis, which may be 0
+            return cst.parse_expression(f"None if {text} in ((), []) else {text}")
+        return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
+
+    def _filled(self, tree: cst.BaseExpression) -> cst.BaseExpression:
+        values: dict[str, cst.BaseExpression] = {}
+        for p in self.overload.parameters:
+            if p.name in self.values:
+                value = self.context.rewritten(self.values[p.name])
+                if p.name == "dtype" and (wide := WIDE.get(code(value))):
+                    value = cst.Name(wide)
+                if p.name == "dim" and self.operation.names[0].rpartition(".")[2] in _ALL_AXES:
+                    value = self._all_axes(value)
+                values[p.name] = value
+            elif p.variadic:
+                values[p.name] = cst.Tuple((), lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            elif p.default is not None:
+                values[p.name] = p.default
+        if self.overload.random:
+            values["key"] = self.context.key()
+        omitted = frozenset(p.name for p in self.overload.parameters if not self.given(p.name))
+        filled = Fill(values, omitted).rewrite(tree)
+        assert isinstance(filled, cst.BaseExpression)
+        return filled
+
+
+# Reductions that take an empty list of axes for all of them.
+_ALL_AXES = frozenset(
+    {"sum", "mean", "amax", "amin", "std", "var", "std_mean", "var_mean", "norm", "vector_norm", "nansum", "nanmean"}
+    | {"count_nonzero"}
+)
+Template = Callable[[Bound], str]  # builds the template for one call

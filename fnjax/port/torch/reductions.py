@@ -1,0 +1,209 @@
+"""Operations along axes: reductions, scans, sorting."""
+
+from fnjax.port.torch.expressions import MISSING
+from fnjax.port.torch.record import Bound, Refuse, Template
+from fnjax.port.torch.registry import lines, operation
+
+lines("""
++sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
++nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
++mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float
++nanmean | input, dim=None, keepdim=False, *, dtype=None | jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float
++prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
++amax | input, dim=None, keepdim=False | jnp.max(input, axis=dim, keepdims=keepdim) | same
++amin | input, dim=None, keepdim=False | jnp.min(input, axis=dim, keepdims=keepdim) | same
++all | input, dim=None, keepdim=False | jnp.all(input, axis=dim, keepdims=keepdim) | bool
++any | input, dim=None, keepdim=False | jnp.any(input, axis=dim, keepdims=keepdim) | bool
++argmax | input, dim=None, keepdim=False | jnp.argmax(input, axis=dim, keepdims=keepdim) | int
++argmin | input, dim=None, keepdim=False | jnp.argmin(input, axis=dim, keepdims=keepdim) | int
++aminmax | input, *, dim=None, keepdim=False | (jnp.min(input, axis=dim, keepdims=keepdim), jnp.max(input, axis=dim, keepdims=keepdim)) | pair fields=min,max
++count_nonzero | input, dim=None | jnp.count_nonzero(input, axis=dim) | int
++logsumexp special.logsumexp | input, dim, keepdim=False | jax.nn.logsumexp(input, axis=dim, keepdims=keepdim) | float
++max | input | jnp.max(input) | same
++max | input, other: tensor | jnp.maximum(input, other) | promoted
++min | input | jnp.min(input) | same
++min | input, other: tensor | jnp.minimum(input, other) | promoted
+~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same
+~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same
++logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float
++cummax | input, dim | _cummax(input, axis=dim) | pair fields=values,indices
++cummin | input, dim | _cummin(input, axis=dim) | pair fields=values,indices
++median | input | _median(input) | same
++median | input, dim, keepdim=False | _median_along(input, axis=dim, keepdims=keepdim) | pair fields=values,indices
++nanmedian | input | _nanmedian(input) | same
++nanmedian | input, dim, keepdim=False | _nanmedian_along(input, axis=dim, keepdims=keepdim) | pair fields=values,indices
++mode | input, dim=-1, keepdim=False | _mode(input, axis=(dim), keepdims=keepdim) | pair fields=values,indices
++kthvalue | input, k, dim=-1, keepdim=False | _kthvalue(input, k, axis=(dim), keepdims=keepdim) | pair fields=values,indices
++quantile | input, q, dim=None, keepdim=False, *, interpolation="linear" | jnp.quantile(input, jnp.asarray(q), axis=dim, keepdims=keepdim, method=interpolation) | float
++nanquantile | input, q, dim=None, keepdim=False, *, interpolation="linear" | jnp.nanquantile(input, jnp.asarray(q), axis=dim, keepdims=keepdim, method=interpolation) | float
++msort | input | jnp.sort(input, axis=0) | same
++argsort | input, dim=-1, descending=False, stable=False | jnp.argsort(input, axis=dim, descending=descending) | int
++argsort | input, *, stable, dim=-1, descending=False | jnp.argsort(input, axis=dim, descending=descending, stable=True) | int
++diff | input, n=1, dim=-1, prepend=None, append=None | jnp.diff(input, n=n, axis=dim, prepend=prepend, append=append) | same
++cov | input, *, correction=1, fweights=None, aweights=None | jnp.cov(input, ddof=correction, fweights=fweights, aweights=aweights) | float
++corrcoef | input | jnp.corrcoef(input) | float
+torch.searchsorted | sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None | _searchsorted(sorted_sequence, input, side=side, right=right, sorter=sorter) | int
++histc | input, bins=100, min=0, max=0 | _histc(input, bins=(bins), low=(min), high=(max)) | float
++dist | input, other, p=2 | jnp.linalg.vector_norm(input - other, ord=p) | float
++renorm .renorm_ | input, p, dim, maxnorm | _renorm(input, p, axis=dim, maxnorm=maxnorm) | float
+torch.cumulative_trapezoid | y, x=None, *, dx=1, dim=-1 | _cumulative_trapezoid(y, x, dx=dx, axis=dim) | float
+torch.trapezoid torch.trapz | y, x=None, *, dx=1.0, dim=-1 | jax.scipy.integrate.trapezoid(y, x=x, dx=dx, axis=dim) | float
+torch.frobenius_norm | input, dim=None, keepdim=False | jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim) | float
+linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float
+linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float
+linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=(ord), axis=(dim), keepdims=keepdim) | float
+.sum_to_size | input, *size | _sum_to_size(input, size) | same
++unique | input, sorted=True, return_inverse=False, return_counts=False, dim=None | jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim) | same untraced
+""")  # fmt: skip
+
+for _name in ("max", "min"):
+    operation(
+        f"+{_name}",
+        "input, dim: static, keepdim=False",
+        f"_{_name}(input, axis=dim, keepdims=keepdim)",
+        "pair",
+        fields="values indices",
+        parts={
+            "values": f"jnp.{_name}(input, axis=dim, keepdims=keepdim)",
+            "indices": f"jnp.arg{_name}(input, axis=dim, keepdims=keepdim)",
+        },
+    )
+
+
+def _searchsorted_bucketize(call: Bound) -> str:
+    right = call.literal("right")
+    side = {True: '"right"', False: '"left"'}.get(right) if isinstance(right, bool) else '"right" if right else "left"'
+    return (
+        f"jnp.searchsorted(boundaries, input, side={side})"
+        if right is not False
+        else "jnp.searchsorted(boundaries, input)"
+    )
+
+
+operation("torch.bucketize", "input, boundaries, *, out_int32=False, right=False", _searchsorted_bucketize, "int")
+
+
+def _spread(function: str) -> Template:
+    """Standard deviation and variance: unbiased unless the call says otherwise."""
+
+    def build(call: Bound) -> str:
+        rest = "axis=dim, keepdims=keepdim"
+        if call.given("correction"):
+            value = call.literal("correction")
+            ddof = "" if value == 0 else ", ddof=(correction)"
+            return f"{function}(input, {rest}{ddof})"
+        flag = call.literal("unbiased")
+        if isinstance(call.literal("dim"), bool):
+            flag, rest = call.literal("dim"), ""
+            ddof = ", ddof=1" if flag else ""
+            return f"{function}(input{ddof})"
+        ddof = ", ddof=int(unbiased)" if flag is MISSING else ", ddof=1" if flag else ""
+        return f"{function}(input, {rest}{ddof})"
+
+    return build
+
+
+_SPREAD = "input, dim=None, unbiased=True, keepdim=False, *, correction=1"
+operation("+std", _SPREAD, _spread("jnp.std"), "float")
+operation("+var", _SPREAD, _spread("jnp.var"), "float")
+
+
+def _with_mean(function: str) -> Template:
+    spread = _spread(function)
+
+    def build(call: Bound) -> str:
+        flag = isinstance(call.literal("dim"), bool)
+        mean = "jnp.mean(input)" if flag else "jnp.mean(input, axis=dim, keepdims=keepdim)"
+        return f"({spread(call)}, {mean})"
+
+    return build
+
+
+operation("torch.std_mean", _SPREAD, _with_mean("jnp.std"), "pair", fields="std mean")
+operation("torch.var_mean", _SPREAD, _with_mean("jnp.var"), "pair", fields="var mean")
+
+
+def _sorted(call: Bound) -> str:
+    return "_sort(input, axis=(dim), descending=descending)"
+
+
+_SORTED = {
+    "values": "jnp.sort(input, axis=dim, descending=descending)",
+    "indices": "jnp.argsort(input, axis=dim, descending=descending)",
+}
+operation(
+    "+sort",
+    "input, dim=-1, descending=False, stable=False",
+    "_sort(input, axis=dim, descending=descending)",
+    "pair",
+    fields="values indices",
+    parts=_SORTED,
+)
+operation(
+    "+sort", "input, *, stable, dim=-1, descending=False", _sorted, "pair", fields="values indices", parts=_SORTED
+)
+
+
+def _topk(call: Bound) -> str:
+    """lax.top_k where it is that: the largest along the last axis."""
+    if call.literal("dim") in {-1, None} and call.literal("largest") is True:
+        return "jax.lax.top_k(input, k)"
+    return "_topk(input, k, axis=dim, largest=largest)"
+
+
+operation("+topk", "input, k, dim=-1, largest=True, sorted=True", _topk, "pair", fields="values indices")
+
+
+def _norm(call: Bound) -> str:
+    """torch.norm: that of a vector, whatever the number of axes, but for the nuclear norm."""
+    p = call.literal("p")
+    if p == "nuc":
+        return "jnp.linalg.norm(input, ord='nuc', axis=dim, keepdims=keepdim)"
+    if p is MISSING:
+        return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
+    if p in {"fro", 2, None}:
+        plain = not call.given("dim") and not call.given("keepdim")
+        return "jnp.linalg.norm(input)" if plain else "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim)"
+    return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
+
+
+operation("+bincount", "input, weights=None, *, minlength", "_bincount(input, (minlength), weights=weights)", "int")
+operation(
+    "+bincount",
+    "input, weights=None, minlength=0",
+    "jnp.bincount(input, weights=weights, minlength=minlength)",
+    "int",
+    traced=False,
+)
+
+
+def _norm_cast(call: Bound) -> str:
+    text = _norm(call)
+    if call.given("dtype"):
+        return text.replace("(input", "(input.astype((dtype))", 1)
+    return text
+
+
+operation("torch.norm", 'input, p="fro", dim=None, keepdim=False, dtype=None', _norm_cast, "float")
+operation(".norm", 'input, p="fro", dim=None, keepdim=False, dtype=None', _norm_cast, "float")
+
+
+def _nuclear(call: Bound) -> str:
+    if call.given("dim"):
+        raise Refuse("write torch.linalg.matrix_norm with ord='nuc'")
+    return "jnp.linalg.norm(input, ord='nuc', keepdims=keepdim)"
+
+
+operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _nuclear, "float")
+
+
+def _gradient(call: Bound) -> str:
+    """Central differences; jnp's edge_order is one less than its own."""
+    if call.given("edge_order"):
+        raise Refuse("edge_order=2 has no counterpart in JAX")
+    axis = ", axis=dim" if call.given("dim") else ""
+    spacing = ", spacing" if call.given("spacing") else ""
+    return f"_gradient(input{spacing}{axis})"
+
+
+operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _gradient, "list")

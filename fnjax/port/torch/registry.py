@@ -1,0 +1,128 @@
+"""How a line is written into the table, and how it is found there.
+
+A line of `lines` has four columns, parted by ` | `:
+
+    ~add | input, other, *, alpha=1 | input + alpha * other | promoted
+
+1. names: `torch.add`, `.add` (the method), `F.relu` (torch.nn.functional), `linalg.`, `special.`, `fft.`, `dtype.`;
+   `+sum` is short for `torch.sum .sum`, `~add` for `torch.add .add .add_`, `*exp` for `torch.exp .exp torch.exp_ .exp_`
+2. torch's signature
+3. the template: a JAX expression over the parameters (see Fill for what is left out)
+4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `each` (works on each entry
+   alone), and `fields=values,indices`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from fnjax.port.torch.record import Absent, Operation, Overload, Template
+from fnjax.port.torch.signature import parse
+
+TABLE: dict[str, Operation | Absent] = {}
+_WITHIN: dict[str, Absent] = {}
+_SPACES = {
+    "": "torch.Tensor.",
+    "F": "torch.nn.functional.",
+    "linalg": "torch.linalg.",
+    "special": "torch.special.",
+    "fft": "torch.fft.",
+    "dtype": "torch.dtype.",
+    "torch": "torch.",
+}
+
+
+_SHORT: dict[str, Callable[[str], list[str]]] = {
+    "+": lambda s: [f"torch.{s[1:]}", f".{s[1:]}"],
+    "~": lambda s: [f"torch.{s[1:]}", f".{s[1:]}", f".{s[1:]}_"],
+    "*": lambda s: [f"torch.{s[1:]}", f".{s[1:]}", f"torch.{s[1:]}_", f".{s[1:]}_"],
+}
+
+
+def _as_it_is(name: str) -> list[str]:
+    return [name]
+
+
+def qualified(name: str) -> str:
+    """A name as the table's lines write it, in full: `.add` is a method, `F.` torch.nn.functional."""
+    space, _, last = name.rpartition(".")
+    return _SPACES.get(space, f"{space}.") + last
+
+
+def operation(
+    names: str,
+    signature: str,
+    template: str | Template,
+    result: str = "same",
+    *,
+    fields: str = "",
+    parts: Mapping[str, str] | None = None,
+    random: bool = False,
+    traced: bool = True,
+    alias: str = "new",
+    called: bool = True,
+    each: bool = False,
+) -> None:
+    """Enter a line; for a name that is in the table already, one more overload.
+
+    A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
+    """
+    overload = Overload(
+        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, each
+    )
+    full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
+    plain = tuple(name for name in full if not _in_place(name))
+    found = TABLE.get((plain or full)[0])
+    before = found.overloads if isinstance(found, Operation) else ()
+    record = Operation(plain or tuple(full), (*before, overload), called)
+    copying = replace(record, overloads=tuple(replace(o, alias="new") for o in record.overloads))
+    for name in plain:
+        TABLE[name] = copying if name.endswith("_copy") else record
+    for name in full:
+        if _in_place(name):
+            TABLE[name] = Operation((name,), record.overloads, called, inplace=record)
+
+
+def lines(text: str) -> None:
+    """Enter operations from text, one a line."""
+    for line in text.strip().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        names, signature, template, words = (part.strip() for part in re.split(r" \|(?= )", line))
+        result, *rest = words.split()
+        fields = next((w.removeprefix("fields=") for w in rest if w.startswith("fields=")), "")
+        alias = next((w for w in rest if w in {"view", "repeat", "maybe"}), "new")
+        operation(
+            names,
+            signature,
+            template,
+            result,
+            fields=fields.replace(",", " "),
+            random="random" in rest,
+            traced="untraced" not in rest,
+            alias=alias,
+            called="attribute" not in rest,
+            each="each" in rest,
+        )
+
+
+def _in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
+
+
+def absent(names: str, reason: str, remedy: str) -> None:
+    """Enter operations that JAX code cannot stand for."""
+    for name in names.split():
+        TABLE[qualified(name)] = Absent(reason, remedy)
+
+
+def within(modules: str, reason: str, remedy: str) -> None:
+    """Enter whole modules that JAX code cannot stand for, but for the names that are in the table."""
+    _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
+
+
+def find(name: str) -> Operation | Absent | None:
+    """What the table says of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None: it is not torch's."""
+    return TABLE.get(name) or _WITHIN.get(name.rpartition(".")[0])

@@ -1,0 +1,180 @@
+"""The nodes of a tree, and the tree with a blank beside each keyword: `if(a)` is `if (a)`, as parentheses may go."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+
+import libcst as cst
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+Positions = dict[cst.CSTNode, tuple[int, int]]
+_KEYWORDS = (
+    *(cst.And, cst.Assert, cst.Await, cst.CompFor, cst.CompIf, cst.Del, cst.ExceptHandler, cst.For, cst.From, cst.If),
+    *(cst.IfExp, cst.In, cst.Is, cst.IsNot, cst.Not, cst.NotIn, cst.Or, cst.While, cst.With),
+)
+
+
+def nodes(node: cst.CSTNode, but: tuple[type[cst.CSTNode], ...] = ()) -> Iterator[cst.CSTNode]:
+    """A node and all below it in the order of the source; blanks, comments, punctuation and kinds of nodes left out."""
+    waiting = [node]
+    while waiting:
+        first = waiting.pop()
+        if not but or not isinstance(first, but):
+            yield first
+            waiting.extend(children(first))
+
+
+@lru_cache(1 << 17)
+def children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """What stands right below a node, the last first; libcst itself visits the node to find it, which is slow."""
+    found: list[cst.CSTNode] = []
+    for name in _parts(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += [v for v in value if isinstance(v, cst.CSTNode)]
+    return tuple(reversed(found))
+
+
+def clone(node: Node) -> Node:
+    """A copy of a node and of all below it; blanks and punctuation are shared: nothing asks where they are."""
+    parts: dict[str, object] = {}
+    for name in _parts(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            parts[name] = clone(value)
+        elif isinstance(value, (tuple, list)) and value:
+            parts[name] = [clone(v) if isinstance(v, cst.CSTNode) else v for v in value]
+    return _copied(node, parts)
+
+
+def _copied(node: Node, parts: Mapping[str, object]) -> Node:
+    """A copy with some parts put in, without the questions that libcst asks of each new node."""
+    made = object.__new__(type(node))
+    for name in _fields(type(node)):
+        object.__setattr__(made, name, parts[name] if name in parts else getattr(node, name))
+    return made
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+def changed(node: Node, **parts: object) -> Node:
+    """The node with other parts, itself if they are its own; for parts of which it is known that they fit."""
+    return node if all(getattr(node, name) is part for name, part in parts.items()) else _copied(node, parts)
+
+
+class Rewriter:
+    """A tree made anew from the inside out: `leave_Name(old, new)` says what takes the place of a name.
+
+    As libcst's transformer, for expressions whose blanks stay, in a tenth of its time.
+    """
+
+    def rewrite(self, node: cst.CSTNode) -> Any:
+        """What takes the place of a node."""
+        parts: dict[str, object] = {}
+        for name in _parts(type(node)):
+            value = getattr(node, name)
+            if isinstance(value, cst.CSTNode):
+                parts[name] = self.rewrite(value)
+            elif isinstance(value, (tuple, list)) and value:
+                made = [self.rewrite(v) if isinstance(v, cst.CSTNode) else v for v in value]
+                parts[name] = [v for v in made if not isinstance(v, cst.RemovalSentinel)]
+        leave = getattr(self, f"leave_{type(node).__name__}", None)
+        new = _copied(node, parts)
+        return new if leave is None else leave(node, new)
+
+
+_LAYOUT = re.compile(
+    r"whitespace.*|.*_whitespace|.*lines.*|[lr](par|bracket|brace)|header|footer|.*comma|.*colon|dot|equal"
+)
+# Where the fields of a node are not in the order of the source.
+_IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
+    cst.Arg: ("keyword", "value"),
+    cst.ClassDef: ("decorators", "name", "type_parameters", "bases", "keywords", "body"),
+    cst.ExceptHandler: ("type", "name", "body"),
+    cst.ExceptStarHandler: ("type", "name", "body"),
+    cst.FunctionDef: ("decorators", "asynchronous", "name", "type_parameters", "params", "returns", "body"),
+    cst.IfExp: ("body", "test", "orelse"),
+    cst.MatchCase: ("pattern", "guard", "body"),
+}
+
+
+@cache
+def _parts(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """The fields of such nodes that hold others, in the order of the source."""
+    return _IN_ORDER.get(kind) or tuple(f.name for f in fields(kind) if not _LAYOUT.fullmatch(f.name))
+
+
+class Located(cst.CSTTransformer):
+    """New nodes stand where the old ones stood."""
+
+    def __init__(self, positions: Positions) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # no flattening here
+        """The position of the old node is that of the new one, and of what is new in it."""
+        made = super().on_leave(original_node, updated_node)
+        assert isinstance(made, cst.CSTNode)
+        if original_node in self.positions:
+            self._put(made, self.positions[original_node])
+        return made
+
+    def _put(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
+        if node not in self.positions:  # below those that are known, all are
+            self.positions[node] = position
+            for child in children(node):
+                self._put(child, position)
+
+
+def rewrite_where(
+    tree: cst.Module, wanted: Callable[[cst.CSTNode], bool], rewrite: Callable[[Any], cst.CSTNode]
+) -> cst.Module:
+    """The module with those statements of its top level rewritten in which such a node stands."""
+    body = [rewrite(s) if any(map(wanted, nodes(s))) else s for s in tree.body]
+    return tree if all(map(operator.is_, body, tree.body)) else changed(tree, body=body)
+
+
+def spaced(tree: cst.Module, positions: Positions) -> cst.Module:
+    """The module with a blank wherever a keyword touches a bracket."""
+    return rewrite_where(
+        tree, lambda n: type(n) in _SPACED and bool(_missing(n)), lambda s: s.visit(_Spaced(positions))
+    )
+
+
+_SPACED = frozenset({*_KEYWORDS, cst.Yield})
+
+
+class _Spaced(Located):
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
+        blanks = _missing(updated_node)
+        return super().on_leave(original_node, updated_node.with_changes(**blanks) if blanks else updated_node)
+
+
+def _missing(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
+    """The blanks that one would expect around a node's keywords and that are not there."""
+    if type(node) not in _SPACED:
+        return {}
+    if isinstance(node, cst.Yield):
+        return {"whitespace_after_yield": cst.SimpleWhitespace(" ")} if _empty(node.whitespace_after_yield) else {}
+    return {name: blank for name, blank in _blanks(type(node)) if _empty(getattr(node, name))}
+
+
+@cache
+def _blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhitespace]]:
+    """The blanks that nodes of a kind usually have."""
+    usual = [(f.name, f.default_factory()) for f in fields(kind) if f.default_factory is not MISSING]
+    return [(name, blank) for name, blank in usual if isinstance(blank, cst.SimpleWhitespace) and not blank.empty]
+
+
+def _empty(node: object) -> bool:
+    return isinstance(node, cst.SimpleWhitespace) and node.empty

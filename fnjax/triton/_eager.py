@@ -1,0 +1,53 @@
+"""Launches outside of jax.jit: each is one compiled program, kept while what its kernel read outside stays the same."""
+
+import collections
+import threading
+from typing import Any
+
+import jax
+
+from fnjax._jax.versions import is_transformed
+from fnjax.triton._state import Reads, reading
+
+KEPT = 256  # programs; the one that was not used for longest goes first
+_PROGRAMS: collections.OrderedDict[Any, tuple[Reads, Any]] = collections.OrderedDict()
+_LOCK = threading.Lock()
+
+
+def translated(launch, operands):
+    """What a launch stores, by JAX's operations: under a transformation these, else as one program.
+
+    Operation by operation, each one would be compiled and every intermediate stored: many seconds for a large kernel.
+    """
+    if is_transformed() or any(isinstance(x, jax.core.Tracer) for x in operands):
+        return launch.translated(*operands)
+    key = launch, tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands)
+    with _LOCK:
+        reads, program = _PROGRAMS.pop(key, (None, None))
+    if program is None or not reads.hold():
+        reads, program = _new(launch)
+    try:
+        results = program(*operands)
+        if reads.waits:
+            jax.block_until_ready(results)
+    except jax.errors.JaxRuntimeError:
+        if not reads.waits:
+            raise
+        return launch.translated(*operands)  # operation by operation the refusal is Python's own
+    if any(isinstance(value, list | dict | set) for _, value in launch.parameters.values()):
+        return results  # it may be another one at the next launch
+    with _LOCK:
+        _PROGRAMS[key] = reads, program
+        while len(_PROGRAMS) > KEPT:
+            _PROGRAMS.popitem(last=False)
+    return results
+
+
+def _new(launch):
+    reads = Reads()
+
+    def run(*operands):
+        with reading(reads):
+            return launch.translated(*operands)
+
+    return reads, jax.jit(run)

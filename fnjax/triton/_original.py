@@ -1,0 +1,227 @@
+"""The user's kernel, compiled by Triton itself and called by jax-triton.
+
+jax-triton hands a kernel its inputs first, then its outputs. So Triton is given a small kernel of that form, which
+calls the user's function with its parameters in their order; Triton inlines it. What the user's function finds around
+it is looked up in `fnjax.triton` there; here each of these names is given the meaning that Triton has for it.
+"""
+
+import ast
+import builtins
+import functools
+import importlib
+import linecache
+import operator
+import types as python
+from typing import Any
+
+import jax
+import numpy as np
+
+from fnjax.triton import _types as types
+from fnjax.triton._source import Source
+from fnjax.triton._state import KernelError
+
+RESERVED = {  # parameters of jax_triton.triton_call, and tl: a kernel's own of that name go by another one
+    "kernel", "out_shape", "grid", "name", "custom_call_target_name", "num_warps", "num_stages", "num_ctas",
+    "compute_capability", "enable_fp_fusion", "input_output_aliases", "zeroed_outputs", "debug", "serialized_metadata",
+    "tl",
+}  # fmt: skip
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
+OURS = "fnjax.triton"
+VERSION = "0.3.1"  # of jax-triton
+_KERNELS: dict = {}  # by function: what it found around it, and Triton's form of it
+_AROUND: dict = {}  # kernels that jax-triton calls
+
+
+def why_not():
+    """Why jax-triton cannot run kernels here; None where it can."""
+    try:
+        importlib.import_module("triton")
+        found = importlib.import_module("jax_triton").__version__
+    except ImportError as error:
+        return f"jax-triton cannot be imported ({type(error).__name__}: {error})"
+    if found != VERSION:  # 0.4 takes outputs in another way
+        return f"jax-triton {found} is installed, but fnjax calls {VERSION}: pip install 'fnjax[triton]'"
+    return None
+
+
+def call(launch, operands):
+    """Call the original kernel: what it stores, flat.
+
+    Args:
+        launch: a `fnjax.triton.launch.Launch`.
+        operands: its arrays, then the numbers that are being traced.
+    """
+    import jax_triton
+
+    given: list = list(operands)
+    constants: dict[str, Any] = {}
+    calls = []
+    for parameter, (kind, value) in launch.parameters.items():
+        if kind == "array":
+            text = f"output_{launch.stored.index(value)}" if value in launch.stored else f"argument_{value}"
+        elif kind == "traced":
+            text = f"tl.load(argument_{value})"
+        elif value is None:
+            text = "None"
+        elif parameter not in launch.source.constants and _is_number(value):
+            text = _number(value)
+            if text is None:  # an argument, so that other numbers need no other program
+                text = f"argument_{len(given)}"
+                given.append(int(value) if isinstance(value, int | np.integer) else np.float32(value))
+        else:
+            text = f"constant_{parameter}" if parameter in RESERVED else parameter
+            constants[text] = swapped(value)
+        calls.append(f"{parameter}={text}")
+    names = [f"argument_{i}" for i in range(len(given))] + [f"output_{i}" for i in range(len(launch.stored))]
+    kernel = _around(launch.source, names, tuple(constants), ", ".join(calls))
+    try:
+        return jax_triton.triton_call(
+            *given,
+            kernel=kernel,
+            out_shape=[jax.ShapeDtypeStruct(operands[i].shape, operands[i].dtype) for i in launch.stored],
+            grid=launch.grid,
+            name=launch.source.name,
+            input_output_aliases={i: at for at, i in enumerate(launch.stored)},
+            **{k: v for k, v in launch.options if v is not None},
+            **constants,
+        )
+    except Exception as error:
+        error.add_note(
+            f"jax-triton was to run kernel {launch.source.name}; fnjax.triton.backend('jax') runs it as JAX operations"
+        )
+        raise
+
+
+def _is_number(value):
+    return isinstance(value, bool | int | float | np.number | np.bool_)
+
+
+def _number(value):
+    """A number that stands in the program: jax-triton makes the integer 1 of every argument that equals 1."""
+    if isinstance(value, bool | np.bool_):
+        return f"tl.full((), {bool(value)}, tl.int1)"
+    return "tl.full((), 1.0, tl.float32)" if isinstance(value, float | np.floating) and value == 1 else None
+
+
+def _around(source, names, constants, call_text):
+    """The kernel that jax-triton calls; the same one for the same call, so that it is compiled once."""
+    import triton
+    import triton.language as tl
+
+    kernel = kernel_of(source)
+    key = id(kernel), tuple(names), constants, call_text
+    if key not in _AROUND:
+        parameters = ", ".join([*names, *(f"{name}: tl.constexpr" for name in constants)])
+        inner = f"{source.name}_of_the_user"
+        text = f"def {source.name}({parameters}):\n    {inner}({call_text})\n"
+        file = f"<fnjax.triton: launch {len(_AROUND)} of {source.name}>"
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # Triton reads the source
+        space = {"__name__": source.function.__module__, "tl": tl, inner: kernel}
+        exec(compile(text, file, "exec"), space)
+        _AROUND[key] = triton.jit(space[source.name])
+    return _AROUND[key]
+
+
+def kernel_of(source):
+    """The user's function under the real `triton.jit`; another one where a name around it has another meaning now."""
+    import triton
+
+    function = source.function
+    code, outside = function.__code__, function.__globals__
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    inside = {name: cell.cell_contents for name, cell in cells}
+    names = {node.id for node in ast.walk(source.node) if isinstance(node, ast.Name)}  # those of annotations too
+    found = {name: outside[name] for name in sorted(names & outside.keys())} | inside
+    space = {name: _known(swapped(value)) for name, value in found.items()}
+    seen = [*found.values(), *(value for value in space.values() if isinstance(value, triton.JITFunction))]
+    before, kernel = _KERNELS.get(function, ((), None))
+    if len(before) == len(seen) and all(map(operator.is_, before, seen)) and kernel is not None:
+        return kernel
+    real = python.FunctionType(
+        code,
+        space | {"__name__": function.__module__, "__builtins__": builtins},
+        function.__name__,
+        None if function.__defaults__ is None else tuple(map(swapped, function.__defaults__)),
+        tuple(python.CellType(space[name]) for name in inside),
+    )
+    real.__kwdefaults__ = {k: swapped(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
+    real.__annotations__ = {k: swapped(v) for k, v in function.__annotations__.items()}
+    real.__module__, real.__qualname__ = function.__module__, function.__qualname__
+    kernel = triton.jit(real)
+    _KERNELS[function] = seen, kernel
+    return kernel
+
+
+def _known(value):
+    """A number or text from outside as a constexpr, as which alone Triton reads it."""
+    import triton.language as tl
+
+    return tl.constexpr(value) if value is None or isinstance(value, bool | int | float | str) else value
+
+
+def swapped(value):
+    """What Triton has for something of `fnjax.triton`; anything else is itself."""
+    import triton.language as tl
+
+    if isinstance(value, types.dtype):
+        return getattr(tl, value.name)
+    if isinstance(value, types.pointer_type):
+        return tl.pointer_type(swapped(value.element_ty))
+    if isinstance(value, types.constexpr):
+        return tl.constexpr(swapped(value.value))
+    if type(value) is tuple:
+        return tuple(map(swapped, value))
+    if isinstance(getattr(value, "source", None), Source):
+        return kernel_of(value.source)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, python.ModuleType):
+        return _module(value)
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return swapped(types.as_type(value))
+    if isinstance(getattr(value, "dtype", None), np.dtype) and callable(value):  # jnp.float32
+        return swapped(types.as_type(value.dtype))
+    try:
+        place = _places().get(value)
+    except TypeError:  # it has no hash
+        return value
+    return value if place is None else _real(*place)
+
+
+@functools.cache
+def _places():
+    """By function or class of `fnjax.triton`, where it is found."""
+    found = {}
+    for module in ("", ".language.extra.libdevice", ".language.math", ".language"):
+        here = importlib.import_module(OURS + module)
+        for name in dir(here):
+            value = getattr(here, name)
+            if name[0] != "_" and getattr(value, "__module__", "").startswith(OURS):
+                found[value] = module, name
+    return found
+
+
+def _real(module, name):
+    try:
+        return getattr(importlib.import_module("triton" + module), name)
+    except (ImportError, AttributeError):
+        raise KernelError(f"Triton, as it is installed, has no {('triton' + module)}.{name}") from None
+
+
+class _Module(python.ModuleType):
+    """A module of the user's in which kernels of it are those of Triton."""
+
+    def __init__(self, module):
+        super().__init__(module.__name__)
+        self.__dict__["_module"] = module
+
+    def __getattr__(self, name):
+        return _known(swapped(getattr(self._module, name)))
+
+
+def _module(module):
+    if module.__name__ == OURS or module.__name__.startswith(OURS + "."):
+        return importlib.import_module("triton" + module.__name__.removeprefix(OURS))
+    ours = [v for v in vars(module).values() if isinstance(getattr(v, "source", None), Source)]
+    return _Module(module) if ours else module

@@ -1,0 +1,287 @@
+"""A launch run on NumPy arrays, program after program, with somebody watching what each of them reads and writes.
+
+The language is the one that JAX runs: the same statements, values and functions, of one program whose number is known.
+What differs is in here. Memory is NumPy's, and each access is told of; conditions are known, so that an `if` takes one
+branch and loops run turn by turn; and a program that waits for what no program before it has done is left.
+"""
+
+import ast
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton import _types as types
+from fnjax.triton._forms import LEAD
+from fnjax.triton._forms import number as whole
+from fnjax.triton._loops import Range, _no_return
+from fnjax.triton._run import bind, block, call, evaluate, known_truth
+from fnjax.triton._state import EndsProgram, KernelError, State, current, entered
+from fnjax.triton._values import Tensor, as_tensor, broadcast, of_data, of_form
+from fnjax.triton._waits import decisive
+
+MOST_TURNS = 100_000  # of a `while`: one that goes on is called endless
+
+
+class Unwritten(np.ndarray):
+    """A buffer that holds nothing yet, as from torch.empty."""
+
+
+def unwritten(like):
+    """A buffer of a shape and dtype, full of what nobody would compute with: NaN, or zeros of whole numbers."""
+    kind = jax.dtypes.canonicalize_dtype(like.dtype)
+    fill = np.nan if jnp.issubdtype(kind, jnp.floating) else 0
+    return np.full(like.shape, fill, kind).view(Unwritten)
+
+
+class Place(NamedTuple):
+    """A line of a kernel or helper."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Access(NamedTuple):
+    """What one statement of one program reads or writes.
+
+    Attributes:
+        kind: "read", "write" or "atomic".
+        buffer: which array.
+        elements: which, in the order of lanes.
+        outside: addresses outside of the array.
+        values: what is there afterwards, of a write or an atomic.
+        changed: whether an atomic has changed anything.
+        volatile: a read that is meant to see what other programs write.
+        acquires: whether who looks at the old value of an atomic may rely on what was done before.
+        releases: whether an atomic tells who acquires it later what was done before.
+    """
+
+    kind: str
+    buffer: int
+    elements: np.ndarray
+    outside: np.ndarray
+    values: np.ndarray | None = None
+    changed: bool = True
+    volatile: bool = False
+    acquires: bool = False
+    releases: bool = False
+
+
+class Waiting(NamedTuple):
+    """A program that was left in a `while`, what it looked at in the last turn, and whether nothing had changed."""
+
+    place: Place
+    seen: list
+    stuck: bool
+
+
+class Old(Tensor):
+    """What was there before an atomic: who looks at it knows what programs before have done."""
+
+    def __init__(self, data, kind, look):
+        super().__init__(None, kind, data.shape[LEAD:])
+        self._found, self._look = data, look
+
+    @property
+    def _data(self):
+        self._look()
+        return self._found
+
+    @_data.setter
+    def _data(self, value):
+        """Kept apart, in `_found`."""
+
+
+class Run:
+    """One launch.
+
+    Args:
+        launch: a `fnjax.triton.launch.Launch`.
+        arrays: one for each buffer.
+        traced: numbers.
+        watcher: is told `starts(number, ids)`, `access(Access, Place)`, which may give what is to be done when the old
+            value of an atomic is looked at, and `waits(Waiting)`.
+    """
+
+    def __init__(self, launch, arrays, traced, watcher):
+        for array in (*arrays, *traced):
+            if isinstance(array, jax.core.Tracer):
+                raise KernelError(
+                    f"kernel {launch.name}: check and draw look at concrete arrays: call them outside of jax.jit"
+                )
+        self.launch, self.watcher = launch, watcher
+        self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
+        self.given = [np.asarray(x) for x in traced]
+        self.changes = 0  # of memory, counted
+        self.seen: list = []  # what was read since a turn of a `while` began
+
+    def run(self):
+        """All programs in the order of Triton's interpreter: the last axis of the grid runs fastest."""
+        names = self.launch.named([*self.memory, *self.given])
+        names = {k: self.settled(v) for k, v in names.items()}
+        for number, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
+            with entered(State(self.launch.grid, programs=ids)) as state:
+                state.watch = self
+                self.watcher.starts(number, ids)
+                try:
+                    call(self.launch.source, names)
+                except EndsProgram as end:
+                    self.watcher.waits(end.args[0])
+        return [self.memory[i] for i in self.launch.stored]
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def settled(self, value):
+        """A value whose numbers are NumPy's, so that they are known."""
+        if isinstance(value, tuple):
+            return tuple(map(self.settled, value))
+        if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
+            return value
+        data = value._data
+        if isinstance(data, jax.core.Tracer) or (isinstance(data, np.ndarray) and value.form is not None):
+            return value
+        return of_data(np.asarray(data), value.dtype, value.shape)
+
+    # -------------------------------------------------------------------------------------------- memory
+
+    def _lanes(self, pointer, shape, truth):
+        """Addresses, whether each is in use, and whether it is there."""
+        offset = pointer.offset
+        data = offset.data if offset.form is None else offset.form.array(np)
+        address = _full(data, shape).reshape(-1)
+        alive = np.ones(address.shape, bool) if truth is None else _full(truth.data, shape).reshape(-1)
+        there = (address >= 0) & (address < self.memory[pointer.buffer].size)
+        return address, alive & there, alive & ~there
+
+    def _tell(self, *args, **named):
+        access = Access(*args, **named)
+        if access.kind != "write":
+            self.seen.append((access.buffer, access.elements))
+        return self.watcher.access(access, here())
+
+    def load(self, pointer, shape, truth, other, volatile):
+        """`tl.load`."""
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        self._tell("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
+        kind = pointer.element
+        data = np.zeros(address.shape, kind.array)
+        if other is not None:
+            data[:] = _full(other.data, shape).reshape(-1)
+        data[inside] = self.memory[pointer.buffer][address[inside]]
+        return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
+
+    def store(self, pointer, truth, value):
+        """`tl.store`: of lanes with one address the last one stays."""
+        shape = pointer.shape
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        memory = self.memory[pointer.buffer]
+        index, values = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        before = memory[index]
+        memory[index] = values
+        self.changes += not _same(before, memory[index])
+        self._tell("write", pointer.buffer, index, address[outside], memory[index])
+
+    def atomic(self, name, pointer, truth, value, expected, sem):
+        """`tl.atomic_*`, lane after lane; what was there comes back."""
+        shape = np.broadcast_shapes(pointer.shape, value.shape)
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        memory = self.memory[pointer.buffer]
+        index, new = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        wanted = None if expected is None else _full(expected.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        old = np.zeros(address.shape, memory.dtype)
+        before = memory[index]
+        with np.errstate(all="ignore"):
+            if len(np.unique(index)) == len(index):
+                old[inside] = before
+                memory[index] = _combined(name, before, new, wanted)
+            else:
+                taken = np.empty_like(before)
+                for lane, at in enumerate(index):
+                    taken[lane] = memory[at]
+                    one = slice(lane, lane + 1)
+                    memory[at] = _combined(name, taken[one], new[one], None if wanted is None else wanted[one])[0]
+                old[inside] = taken
+        changed = not _same(before, memory[index])
+        self.changes += changed
+        order = str(getattr(sem, "value", sem) or "acq_rel").lower()
+        named = {
+            "values": memory[index],
+            "changed": changed,
+            "acquires": order in ("acquire", "acq_rel"),
+            "releases": order in ("release", "acq_rel") and (changed or name != "cas"),
+        }
+        look = self._tell("atomic", pointer.buffer, index, address[outside], **named)
+        data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
+        return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
+
+    # --------------------------------------------------------------------------------------------- loops
+
+    def loop(self, frame, node):
+        """A `for` or a `while`, turn by turn."""
+        _no_return(node)
+        if isinstance(node, ast.While):
+            return self._while(frame, node)
+        given = evaluate(frame, node.iter)
+        items = given
+        if isinstance(given, Range):
+            bounds = [as_tensor(b) for b in (given.start, given.stop, given.step)]
+            if bounds[2].uniform() == 0:
+                raise ValueError("the step of a range is zero")
+            items = range(*map(int, bounds))
+            if not given.unrolled:
+                kind = types.promote(bounds[0].dtype, bounds[2].dtype)
+                items = (of_form(whole(i), kind) for i in items)
+        for item in items:
+            bind(frame, node.target, item)
+            block(frame, node.body)
+        return False
+
+    def _while(self, frame, node):
+        names, _ = decisive(node)
+        for _ in range(MOST_TURNS):
+            before, changes = {n: frame.names.get(n) for n in names}, self.changes
+            self.seen = []
+            frame.line = node.lineno
+            if not known_truth(evaluate(frame, node.test)):
+                return False
+            block(frame, node.body)
+            if changes == self.changes and all(_equal(before[n], frame.names.get(n)) for n in names):
+                raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, True))
+        raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, False))
+
+
+def here():
+    """The line that is being run."""
+    frame = current().frames[-1]
+    return Place(frame.source.name, frame.source.file, frame.line)
+
+
+def _full(data, shape):
+    data = np.asarray(data)
+    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
+    return np.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
+
+
+def _combined(name, old, new, wanted):
+    if name == "cas":
+        return np.where(old == wanted, new, old)
+    function: Any = {"add": np.add, "max": np.maximum, "min": np.minimum}.get(name)
+    function = function or {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}.get(name)
+    return new if function is None else function(old, new)
+
+
+def _same(a, b):
+    return a.tobytes() == b.tobytes()
+
+
+def _equal(a, b):
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype:
+        return _same(_full(broadcast(a, a.shape).data, a.shape), _full(broadcast(b, b.shape).data, b.shape))
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return all(map(_equal, a, b))
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
