@@ -7,7 +7,8 @@ from jax import lax
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import Choice, _truth_of, flat_lanes
 from fnjax.triton._state import NeedsSequence, current
-from fnjax.triton._values import Tensor, as_tensor, broadcast, canonical, cast
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._values import as_tensor, broadcast, cast
 
 COMBINE = {
     "add": lambda old, new: old + new,

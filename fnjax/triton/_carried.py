@@ -9,7 +9,8 @@ import numpy as np
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._values import Tensor, as_tensor, of_form
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._values import as_tensor, of_form
 
 
 @dataclasses.dataclass

@@ -7,8 +7,9 @@ from jax import lax
 
 from fnjax.triton import _values as values
 from fnjax.triton import language as _language
+from fnjax.triton._tensor import Tensor
 from fnjax.triton._types import float32, int32
-from fnjax.triton._values import Tensor, as_tensor
+from fnjax.triton._values import as_tensor
 
 _ONE = {
     "exp": jnp.exp, "exp2": jnp.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": jnp.log2, "log10": jnp.log10,

@@ -27,18 +27,8 @@ from fnjax.triton._carried import (
 from fnjax.triton._forms import LEAD, Sym, number
 from fnjax.triton._run import LOOPS, Undefined, bind, block, evaluate, known_truth
 from fnjax.triton._state import NeedsSequence, current
-from fnjax.triton._values import (
-    Tensor,
-    as_tensor,
-    both,
-    broadcast,
-    canonical,
-    cast,
-    of_form,
-    subtract,
-    truth,
-    where,
-)  # fmt: skip
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form, subtract, truth, where  # fmt: skip
 from fnjax.triton._waits import decisive, unchanged
 
 

@@ -10,7 +10,8 @@ from fnjax.triton import _types as types
 from fnjax.triton import _views as views
 from fnjax.triton._forms import LEAD, number
 from fnjax.triton._state import current
-from fnjax.triton._values import Tensor, add, as_tensor, both, broadcast, canonical, cast, negation, of_form, where
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation, of_form, where
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,8 +5,9 @@ from jax import lax
 
 from fnjax.triton._forms import LEAD
 from fnjax.triton._shapes import trans
+from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._types import as_type, bfloat16, float16, float32, float64, int32
-from fnjax.triton._values import Tensor, canonical, cast
+from fnjax.triton._values import cast
 
 
 def dot(

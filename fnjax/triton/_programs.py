@@ -19,7 +19,8 @@ from fnjax.triton._forms import number as whole
 from fnjax.triton._loops import Range, _no_return
 from fnjax.triton._run import bind, block, call, evaluate, known_truth
 from fnjax.triton._state import EndsProgram, KernelError, State, current, entered
-from fnjax.triton._values import Tensor, as_tensor, broadcast, of_data, of_form
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._values import as_tensor, broadcast, of_data, of_form
 from fnjax.triton._waits import decisive
 
 MOST_TURNS = 100_000  # of a `while`: one that goes on is called endless

@@ -5,7 +5,8 @@ import numpy as np
 
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD
-from fnjax.triton._values import Tensor, as_tensor, canonical, cast
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._values import as_tensor, cast
 
 ROUNDS = 10
 KEYS = (0x9E3779B9, 0xBB67AE85)

@@ -8,7 +8,8 @@ from fnjax.triton import _types as types
 from fnjax.triton import _values as values
 from fnjax.triton._forms import LEAD
 from fnjax.triton._shapes import filled, reshape
-from fnjax.triton._values import Tensor, as_tensor, canonical
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._values import as_tensor
 
 
 def _along(input, axis, keep_dims):

@@ -12,7 +12,8 @@ from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
 from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current, reads_of_trace
-from fnjax.triton._values import Tensor, as_tensor, both, cast, either, negation, truth, where
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._values import as_tensor, both, cast, either, negation, truth, where
 
 BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

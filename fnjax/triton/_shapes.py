@@ -8,7 +8,8 @@ import numpy as np
 from fnjax.triton import _types as types
 from fnjax.triton import _values as values
 from fnjax.triton._forms import LEAD
-from fnjax.triton._values import Tensor, as_tensor
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._values import as_tensor
 
 
 def shape_of(given):

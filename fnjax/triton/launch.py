@@ -21,7 +21,8 @@ from fnjax.triton._original import call as call_original
 from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
 from fnjax.triton._state import KernelError, NeedsSequence, State, entered, instead, is_running
-from fnjax.triton._values import Tensor, as_tensor
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._values import as_tensor
 from fnjax.triton._waits import Marks
 
 # Options of Triton's compiler: how fast, not what.

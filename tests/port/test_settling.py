@@ -122,3 +122,13 @@ def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
     ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return x.exp()\n\n\n"))
     assert [c.status for c in ported.classes] == ["partial"]
     assert "depends on itself" in ported.findings[0].message
+
+
+def test_what_several_methods_leave_on_ctx():
+    """Forward and backward give one attribute other values; what is known of it is what holds for both."""
+    backward = ["if ctx.done:", "    raise RuntimeError", "ctx.done = True", "return g * 2", ""]
+    lines = "\n        ".join(["", *backward])
+    text = of(["ctx.done = False", "y = x * 2"]).replace("\n        return g\n", lines)
+    ported = port_source(text)
+    assert [c.status for c in ported.classes] == ["ported"]
+    assert "if ctx.done:" in ported.code

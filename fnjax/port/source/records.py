@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -41,7 +42,14 @@ class Class:
     shaped: bool = False
     left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
+    kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
     heard: list[dict[str, Value]] = field(default_factory=list)  # what others have heard of them
+
+    def keep(self, method: str, values: dict[str, Value]) -> None:
+        """What a method has left on ctx; of what several leave there only what holds for all is known."""
+        self.kept[method] = values
+        for key in values:
+            self.facts[key] = functools.reduce(join_values, [v[key] for v in self.kept.values() if key in v])
 
     def told(self) -> dict[str, Value]:
         """The facts, for somebody who works with them."""

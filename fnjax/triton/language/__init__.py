@@ -50,6 +50,7 @@ from fnjax.triton._shapes import (
     view,
 )  # fmt: skip
 from fnjax.triton._state import current
+from fnjax.triton._tensor import Tensor as tensor
 from fnjax.triton._types import as_type as _as_type
 from fnjax.triton._types import (
     bfloat16,
@@ -75,7 +76,6 @@ from fnjax.triton._types import (
     uint64,
 )  # fmt: skip
 from fnjax.triton._types import promote as _promote
-from fnjax.triton._values import Tensor as tensor
 from fnjax.triton._values import as_tensor as _as_tensor
 
 const = pointer_type

@@ -63,8 +63,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
     routine.views = _viewed(walk.returns)
     if routine.owner is not None and walk.kept:
-        for key, value in walk.kept.items():
-            routine.owner.facts[key] = value
+        routine.owner.keep(routine.role, dict(walk.kept))
     if routine.role in {"forward", "helper"}:
         _written_inputs(walk, routine)
     if routine.role == "forward" and any(map(_nested, walk.returns)):
