@@ -125,7 +125,7 @@ def vary(x: Any, axis: Any) -> Any:
 
     In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over devices
     needs that here, too: where devices share `x` (`in_specs` of `P()`), JAX would sum what was summed. Without effect
-    where `x` varies over the axis already, with `check_vma=False` and for what is no array.
+    where `x` varies over the axis already, with `check_vma=False`, inside a `backward` and for what is no array.
 
     Args:
         x: an array, or anything else.
@@ -135,9 +135,9 @@ def vary(x: Any, axis: Any) -> Any:
         x, which varies over the axis.
     """
     found = tuple(sorted(_manual())) if axis is ... else axis_of(axis)
-    if isinstance(x, (list, tuple)):
-        return type(x)(vary(each, axis) for each in x)
-    if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.inexact):
+    if not isinstance(x, jax.Array):
+        return jax.tree.map(lambda leaf: vary(leaf, axis) if isinstance(leaf, jax.Array) else leaf, x)
+    if not jnp.issubdtype(x.dtype, jnp.inexact) or _running()[1]:
         return x
     names = (found,) if isinstance(found, str) else found
     missing = tuple(n for n in names if n in _manual() and n not in varying(jax.typeof(x)))

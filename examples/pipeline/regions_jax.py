@@ -1,8 +1,11 @@
 """Megatron's two operators of tensor parallelism in PyTorch: what `fnjax port` is given here."""
 
-from jax import lax
-
 import fnjax
+from fnjax import collectives
+
+
+# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect.
+AXIS_NAME = None
 
 
 class CopyToRegion(fnjax.Function):
@@ -11,11 +14,12 @@ class CopyToRegion(fnjax.Function):
     @staticmethod
     def forward(ctx, x, group):
         ctx.group = group
-        return lax.pcast(x, group, to="varying")
+        return collectives.vary(x.reshape(x.shape), group or AXIS_NAME)
 
     @staticmethod
     def backward(ctx, grad_output):
-        return lax.psum(grad_output, ctx.group), None
+        grad_output = collectives.all_reduce(grad_output, ctx.group or AXIS_NAME)
+        return grad_output, None
 
 
 class ReduceFromRegion(fnjax.Function):
@@ -23,7 +27,8 @@ class ReduceFromRegion(fnjax.Function):
 
     @staticmethod
     def forward(ctx, x, group):
-        return lax.psum(x, group)
+        x = collectives.all_reduce(x, group or AXIS_NAME)
+        return x
 
     @staticmethod
     def backward(ctx, grad_output):

@@ -15,6 +15,8 @@ import libcst as cst
 ORDER = (
     "values.context",
     "devices.groups",
+    "devices.filled",
+    "devices.exchanges",
     "devices.collectives",
     "devices.parts",
     "calls.versions",

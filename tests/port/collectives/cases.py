@@ -27,6 +27,14 @@ CALLS = {
     "Contrast": ((4, 6),),
     "Norm": ((3, 4), GROUP),
     "Halo": ((3, 4), GROUP),
+    "CompReduce": ((2, 3),),
+    "ReduceView": ((2, 3), GROUP),
+    "LoopOver": ((2, 3), (3,), GROUP),
+    "AllGatherIntoViews": ((2, 3), GROUP),
+    "Grouped": ((2, 3), 2),
+    "OwnPart": ((2, 3), "rank", 4),
+    "SumExp": ((2, 3), GROUP),
+    "RingScores": ((4, 3, 4), (4, 3, 4), 2, 2, 3, GROUP),
 }
 
 
@@ -40,7 +48,9 @@ def cases(ported: str) -> dict[str, Case]:
     code = f"import runpy\nports = runpy.run_path({ported!r})\nfor f in ports.values():\n    pass\n"
     code += "next(f for f in ports.values() if hasattr(f, 'apply')).backward.__globals__['AXIS_NAME'] = 'devices'"
 
-    def made(what: object) -> object:
+    def made(what: object, rank: int) -> object:
+        if what == "rank":
+            return rank
         if what == "target":
             return rng.integers(0, 20, 6)
         return rng.normal(size=what).astype(np.float32) if isinstance(what, tuple) else what
@@ -48,6 +58,6 @@ def cases(ported: str) -> dict[str, Case]:
     found = {}
     for name, call in CALLS.items():
         cls = name.partition(" ")[0]
-        args = [[made(a) for a in call] for _ in range(DEVICES)]
+        args = [[made(a, rank) for a in call] for rank in range(DEVICES)]
         found[name] = Case((f"functions.{cls}.apply", ORIGINAL), (f"ports[{cls!r}].apply", code), args)
     return found

@@ -328,3 +328,196 @@ class Halo(torch.autograd.Function):
         if rank < size - 1:
             grad[-1:] += first[rank + 1]
         return grad, None
+
+
+class CompReduce(torch.autograd.Function):
+    """Each part reduced to its own process, in a comprehension."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n, ctx.rank = dist.get_world_size(), dist.get_rank()
+        out = [torch.zeros_like(x) for _ in range(ctx.n)]
+        dist.all_gather(out, x)
+        return tuple(out)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        all_gradients = list(grads)
+        works = [dist.reduce(all_gradients[i], i, async_op=True) for i in range(ctx.n)]
+        for w in works:
+            w.wait()
+        return all_gradients[dist.get_rank()]
+
+
+class ReduceView(torch.autograd.Function):
+    """Views of a buffer that are summed; what is saved is the input."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        buf = torch.cat([x.sum(0), (x**2).sum(0)])
+        d = x.shape[1]
+        dist.all_reduce(buf[:d], group=group)
+        dist.all_reduce(buf[d:].view(-1), group=group)
+        ctx.save_for_backward(x)
+        ctx.group = group
+        return buf
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        d = x.shape[1]
+        dist.all_reduce(g, group=ctx.group)
+        return g[:d] + 2 * x * g[d:], None
+
+
+class LoopOver(torch.autograd.Function):
+    """Two gradients, one after the other."""
+
+    @staticmethod
+    def forward(ctx, a, b, group):
+        ctx.group = group
+        return a.clone(), b.clone()
+
+    @staticmethod
+    def backward(ctx, ga, gb):
+        for t in (ga, gb):
+            dist.all_reduce(t, group=ctx.group)
+        return ga, gb, None
+
+
+class AllGatherIntoViews(torch.autograd.Function):
+    """Into views that have no name."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        n = dist.get_world_size(group)
+        out = torch.empty((n, *tuple(x.shape)), dtype=x.dtype, device=x.device)
+        dist.all_gather(list(out.unbind(0)), x.contiguous(), group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        dist.all_reduce(g, group=ctx.group)
+        return g[dist.get_rank(ctx.group)], None
+
+
+class Grouped(torch.autograd.Function):
+    """The sum over neighbours only."""
+
+    @staticmethod
+    def forward(ctx, x, num_groups):
+        ctx.num_groups = num_groups
+        input_list = [torch.zeros_like(x) for k in range(dist.get_world_size())]
+        dist.all_gather(input_list, x, async_op=False)
+        inputs = torch.stack(input_list, dim=0)
+        if num_groups > 1:
+            rank = dist.get_rank()
+            group_idx = rank // num_groups
+            inputs = inputs[group_idx * num_groups : (group_idx + 1) * num_groups]
+        return torch.sum(inputs, dim=0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad_output_list = [torch.zeros_like(grad_output) for k in range(dist.get_world_size())]
+        dist.all_gather(grad_output_list, grad_output, async_op=False)
+        grad_outputs = torch.stack(grad_output_list, dim=0)
+        if ctx.num_groups > 1:
+            rank = dist.get_rank()
+            group_idx = rank // ctx.num_groups
+            grad_outputs = grad_outputs[group_idx * ctx.num_groups : (group_idx + 1) * ctx.num_groups]
+        grad_outputs = torch.sum(grad_outputs, dim=0)
+        return grad_outputs, None
+
+
+class OwnPart(torch.autograd.Function):
+    """The rank is passed."""
+
+    @staticmethod
+    def forward(ctx, tensor, rank, world_size):
+        output = [torch.empty_like(tensor) for _ in range(world_size)]
+        dist.all_gather(output, tensor)
+        ctx.rank = rank
+        ctx.batch_size = tensor.shape[0]
+        return torch.cat(output, 0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return (grad_output[ctx.batch_size * ctx.rank : ctx.batch_size * (ctx.rank + 1)], None, None)
+
+
+def _pass_on(to_send, group):
+    rank = dist.get_rank(group)
+    world = dist.get_world_size(group)
+    res = torch.empty_like(to_send)
+    send_rank = dist.get_global_rank(group, (rank + 1) % world) if group is not None else (rank + 1) % world
+    recv_rank = dist.get_global_rank(group, (rank - 1) % world) if group is not None else (rank - 1) % world
+    send_op = dist.P2POp(dist.isend, to_send, send_rank, group=group)
+    recv_op = dist.P2POp(dist.irecv, res, recv_rank, group=group)
+    reqs = dist.batch_isend_irecv([send_op, recv_op])
+    for r in reqs:
+        r.wait()
+    return res
+
+
+class RingScores(torch.autograd.Function):
+    """Scores of ring attention, written in parts."""
+
+    @staticmethod
+    def forward(ctx, sub_q, sub_k, batch_size, num_heads, sub_seq, group):
+        ctx.save_for_backward(sub_q, sub_k)
+        ctx.sub_seq = sub_seq
+        ctx.group = group
+        n = dist.get_world_size(group)
+        rank = dist.get_rank(group)
+        attention_score = torch.empty(batch_size * num_heads, sub_seq, sub_seq * n, dtype=sub_q.dtype)
+        part_a = torch.matmul(sub_q, sub_k.transpose(2, 1))
+        start_idx = rank * sub_seq
+        end_idx = (rank + 1) * sub_seq
+        attention_score[:, :, start_idx:end_idx] = part_a
+        for i in range(n - 1):
+            sub_k = _pass_on(sub_k, group)
+            src = (rank - 1 - i) % n
+            start_idx = src * sub_seq
+            end_idx = (src + 1) * sub_seq
+            part_a = torch.matmul(sub_q, sub_k.transpose(2, 1))
+            attention_score[:, :, start_idx:end_idx] = part_a
+        return attention_score
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        sub_q, sub_k = ctx.saved_tensors
+        rank = dist.get_rank(ctx.group)
+        n = dist.get_world_size(ctx.group)
+        grad_k = torch.matmul(grad_output.transpose(2, 1), sub_q)
+        dist.all_reduce(grad_k, group=ctx.group)
+        grad_k = grad_k[:, rank * ctx.sub_seq : (rank + 1) * ctx.sub_seq]
+        grad_q = torch.zeros_like(sub_q)
+        start_idx = rank * ctx.sub_seq
+        end_idx = (rank + 1) * ctx.sub_seq
+        grad_q += torch.matmul(grad_output[:, :, start_idx:end_idx], sub_k)
+        for i in range(n - 1):
+            sub_k = _pass_on(sub_k, ctx.group)
+            src = (rank - 1 - i) % n
+            grad_q += torch.matmul(grad_output[:, :, src * ctx.sub_seq : (src + 1) * ctx.sub_seq], sub_k)
+        return grad_q, grad_k, None, None, None, None
+
+
+class SumExp(torch.autograd.Function):
+    """Summed in both directions, with what is made of the input saved."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        e = x.exp()
+        s = e.sum(-1)
+        dist.all_reduce(s, group=group)
+        ctx.save_for_backward(e, s)
+        ctx.group = group
+        return s.log()
+
+    @staticmethod
+    def backward(ctx, g):
+        e, s = ctx.saved_tensors
+        g = g.clone()
+        dist.all_reduce(g, group=ctx.group)
+        return (g / s).unsqueeze(-1) * e, None

@@ -1,22 +1,20 @@
 """Which Functions sum a gradient over the devices, and over which mesh axis.
 
 PyTorch's processes have copies of their own of everything. A backward that sums gradients over them needs a forward
-that says so: `x = collectives.vary(x, axis)`. The axis is the group of the sum, as it is called where forward begins.
+that says so: `return collectives.vary(y, axis)`. The axis is the group of the sum, as forward calls it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program
-from fnjax.port.analysis.starts import begin
-from fnjax.port.analysis.walk import Walk, line, parse
+from fnjax.port.analysis.walk import Walk, parse
 from fnjax.port.rewrite.devices.groups import constant, distributed, getter_name
 from fnjax.port.source.records import Routine
-from fnjax.port.torch import code, literal
+from fnjax.port.torch import code, fit, literal
 from fnjax.port.tree.located import nodes
 
 _Group = cst.BaseExpression | None
@@ -25,74 +23,50 @@ _SUMS = frozenset({"all_reduce", "reduce", "inference_all_reduce"})
 
 
 def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSuite:
-    """Forward, where backward sums over devices: each device's copy of an input has a gradient of its own.
+    """Forward, where backward sums over devices: each device's copy of an output has a gradient of its own.
 
-    What is kept for backward is the input itself: a sum over the devices times a copy would count as a share of each.
+    Not of an input: what is kept for backward would vary with it, and a sum over the devices times what varies would
+    count as a share of each.
     """
-    program = walk.program
-    axes = _summed_axes(program, routine.owner) if routine.owner is not None else []
+    axes = _summed_axes(walk.program, routine.owner) if routine.owner is not None else []
     if not axes or not isinstance(body, cst.IndentedBlock):
-        return body
-    start = begin(program, routine).variables
-    backward = program.method(routine.owner, "backward") if routine.owner is not None else None
-    without = _never_given(backward.node) if backward is not None else set()
-    inputs = [p.name.value for i, p in enumerate(routine.parameters[routine.first :]) if i not in without]
-    names_ = [n for n in inputs if start[n].kind != "static"]
-    star = routine.node.params.star_arg
-    names_ += [star.name.value] if isinstance(star, cst.Param) and star.name.value not in names_ else []
-    if not names_:
         return body
     walk.sink.imports.add("collectives")
     walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
-    keeping = _Keeping(routine, {n for n in names_ if n not in routine.given})
-    body = keeping.keep(body)
-    made: list[Any] = [line(f"{new} = {old}") for old, new in keeping.kept.items()]
-    perhaps = "is_initialized" in program.text  # without a mesh it runs on one device
-    for axis in axes:
-        lines = [line(f"{n} = collectives.vary({n}, {axis})") for n in names_]
-        asked = perhaps and axis == "AXIS_NAME"
-        made += [cst.If(parse("AXIS_NAME is not None"), cst.IndentedBlock(lines))] if asked else lines
-    first = 1 if routine.node.get_docstring() is not None else 0
-    return body.with_changes(body=[*body.body[:first], *made, *body.body[first:]])
+    if "is_initialized" in walk.program.text:  # without a mesh it runs on one device
+        axes = ["AXIS_NAME or ()" if a == "AXIS_NAME" else a for a in axes]
+    marks = (n for n in nodes(body) if isinstance(n, cst.Call) and code(n.func).endswith(".mark_non_differentiable"))
+    return cst.ensure_type(
+        body.visit(_Varying(axes, {code(a.value) for n in marks for a in n.args})), cst.IndentedBlock
+    )
 
 
-class _Keeping(cst.CSTTransformer):
-    """Inputs that a forward keeps as they are, under names of their own."""
+class _Varying(cst.CSTTransformer):
+    """`return y` becomes `return collectives.vary(y, axis)`, but for what is marked, which ctx knows by identity."""
 
-    def __init__(self, routine: Routine, inputs: set[str]) -> None:
+    def __init__(self, axes: list[str], marked: set[str]) -> None:
         super().__init__()
-        self.context, self.inputs = routine.context, inputs
-        self.kept: dict[str, str] = {}
+        self.axes, self.marked = axes, marked
 
-    def keep(self, body: cst.IndentedBlock) -> cst.IndentedBlock:
-        """The block that keeps them."""
-        return cst.ensure_type(body.visit(self), cst.IndentedBlock)
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """A function inside returns to forward."""
+        return False
 
-    def _named(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        if not isinstance(node, cst.Name) or node.value not in self.inputs:
-            return node
-        return cst.Name(self.kept.setdefault(node.value, f"shared_{node.value}"))
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if code(updated_node.func) != f"{self.context}.save_for_backward":
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """What is returned."""
+        value = updated_node.value
+        if value is None:
             return updated_node
-        return updated_node.with_changes(args=[a.with_changes(value=self._named(a.value)) for a in updated_node.args])
+        if isinstance(value, cst.Tuple) and any(code(e.value) in self.marked for e in value.elements):
+            made = [e.with_changes(value=self._own(e.value)) for e in value.elements]
+            return updated_node.with_changes(value=value.with_changes(elements=made))
+        return updated_node.with_changes(value=self._own(value), whitespace_after_return=cst.SimpleWhitespace(" "))
 
-    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
-        if not code(updated_node.targets[0].target).startswith(f"{self.context}."):
-            return updated_node
-        return updated_node.with_changes(value=self._named(updated_node.value))
-
-
-def _never_given(backward: cst.FunctionDef) -> set[int]:
-    """The places of a backward's results that are None whatever way it takes."""
-    found = [n.value for n in nodes(backward.body) if isinstance(n, cst.Return)]
-    if not found or not all(isinstance(v, cst.Tuple) for v in found):
-        return set()
-    if any(isinstance(e, cst.StarredElement) for v in found for e in v.elements):  # type: ignore[union-attr] # tuples
-        return set()
-    places_ = [{i for i, e in enumerate(v.elements) if code(e.value) == "None"} for v in found]  # type: ignore[union-attr] # as above
-    return set.intersection(*places_)
+    def _own(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        text = code(fit(value, 1))
+        for axis in self.axes if text not in self.marked else ():
+            text = f"collectives.vary({text}, {axis})"
+        return parse(text)
 
 
 def _summed_axes(program: Program, owner: Class) -> list[str]:
