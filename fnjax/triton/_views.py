@@ -201,6 +201,7 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
             before = after = 0
         else:
             before, after = max(0, -(start + moves[0])), max(0, start + moves[1] + axis.size - there)
+            before, after = min(before, axis.size), min(after, axis.size)  # from farther outside all rows are made up
         level = Level(stride, there, start, own, low, high, axis.size, before, after)
         return [level, *deeper], (0 if empty else (end - 1) * stride + reach), granted | taken
     return None
@@ -231,6 +232,7 @@ def read(memory, plan):
             out = jnp.pad(out, [(level.before, level.after) if d == axis else (0, 0) for d in range(out.ndim)])
         start = _start(level)
         if level.syms:
+            start = jnp.clip(start, 0, out.shape[axis] - level.size) if level.before or level.after else start
             out = lax.dynamic_slice_in_dim(out, start, level.size, axis)
         else:
             out = lax.slice_in_dim(out, start, start + level.high - level.low, axis=axis)

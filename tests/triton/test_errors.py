@@ -1,5 +1,7 @@
 """Launches that have no meaning: each error names the kernel, the parameter and what to do."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,6 +102,13 @@ def test_a_name_that_is_not_there(compiled):
     line = missing_name_kernel.source.node.body[1].lineno
     for word in ("no_such_function", "missing_name_kernel", f"line {line}"):
         assert word in str(found.value)
+
+
+def test_a_loaded_bound_makes_up_no_more_than_a_block():
+    """How often the loop turns is not known, and yet no array is larger than what the kernel was given, and a block."""
+    text = str(jax.make_jaxpr(lambda x: loaded_bound_kernel[(1,)](x, jnp.array([3]), jnp.zeros(1)))(jnp.asarray(X)))
+    sizes = [int(n) for dims in re.findall(r":\w+\[([\d,]+)\]", text) for n in dims.split(",")]
+    assert max(sizes) <= len(X) + 1
 
 
 def test_reverse_mode_through_a_loaded_bound():
