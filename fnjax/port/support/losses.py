@@ -132,10 +132,25 @@ def _triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, 
     def distance(x, y):
         return jnp.linalg.vector_norm(x - y + eps, ord=p, axis=-1)
 
+    return _triplet_distance_loss(anchor, positive, negative, distance, margin, swap)
+
+
+def _triplet_distance_loss(anchor, positive, negative, distance=None, margin=1.0, swap=False):
+    """How much nearer the positive should be than the negative, by a distance; Euclid's by default."""
+    distance = distance or (lambda x, y: jnp.linalg.vector_norm(x - y + 1e-6, axis=-1))
     far = distance(anchor, negative)
     if swap:
         far = jnp.minimum(far, distance(positive, negative))
     return jnp.maximum(distance(anchor, positive) - far + margin, 0)
+
+
+def _multilabel_margin_loss(x, target):
+    """How much the other classes come within 1 of each of the right ones, which end at the first -1."""
+    right = jnp.cumprod(target >= 0, axis=-1).astype(bool)[..., None]
+    places = jnp.where(right[..., 0], target, 0)
+    within = 1 - jnp.take_along_axis(x, places, axis=-1)[..., None] + x[..., None, :]
+    chosen = jnp.any(right & (places[..., None] == jnp.arange(x.shape[-1])), axis=-2, keepdims=True)
+    return jnp.sum(jnp.where(right & ~chosen & (within > 0), within, 0), axis=(-2, -1)) / x.shape[-1]
 
 
 def _multilabel_soft_margin_loss(x, target, weight=None):

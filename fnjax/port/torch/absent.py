@@ -152,9 +152,9 @@ absent(
     torch.adaptive_max_pool1d torch.alpha_dropout torch.alpha_dropout_ torch.feature_alpha_dropout
     torch.feature_alpha_dropout_ torch.histogram torch.histogramdd torch.istft torch.stft torch.unique_consecutive
     F.adaptive_max_pool1d_with_indices F.adaptive_max_pool2d_with_indices F.adaptive_max_pool3d_with_indices
-    F.alpha_dropout F.feature_alpha_dropout F.fractional_max_pool2d F.fractional_max_pool2d_with_indices
+    F.fractional_max_pool2d F.fractional_max_pool2d_with_indices
     F.fractional_max_pool3d F.fractional_max_pool3d_with_indices F.max_unpool1d F.max_unpool2d F.max_unpool3d
-    F.multilabel_margin_loss F.triplet_margin_with_distance_loss special.airy_ai special.bessel_j0 special.bessel_j1
+    special.airy_ai special.bessel_j0 special.bessel_j1
     special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
     special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
     special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p

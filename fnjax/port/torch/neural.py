@@ -312,9 +312,14 @@ _POINTS = {
         "anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False", "",
         "_triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap)",
     ),
+    "triplet_margin_with_distance_loss": (
+        "anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False", "",
+        "_triplet_distance_loss(anchor, positive, negative, distance_function, margin, swap)",
+    ),
+    "multilabel_margin_loss": ("input, target", "", "_multilabel_margin_loss(input, target)"),
     "multilabel_soft_margin_loss": ("input, target, weight=None", "", "_multilabel_soft_margin_loss(input, target, weight)"),
     "multi_margin_loss": ("input, target, p=1, margin=1.0, weight=None", "", "_multi_margin_loss(input, target, p, margin, weight)"),
 }  # fmt: skip
-_AFTER = {"huber_loss": 'reduction="mean", delta=1.0, weight=None', "smooth_l1_loss": f"{_LOSS}, beta=1.0"}
+_AFTER = {"triplet_margin_with_distance_loss": 'reduction="mean"', "huber_loss": 'reduction="mean", delta=1.0, weight=None', "smooth_l1_loss": f"{_LOSS}, beta=1.0"}
 for _name, (_before, _after, _formula) in _POINTS.items():
     operation(f"F.{_name}", f"{_before}, {_AFTER.get(_name, _LOSS + _after)}", _loss(_formula), "float")

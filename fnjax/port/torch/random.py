@@ -1,7 +1,7 @@
 """Random draws: each takes a key, which the ported Function gets as its last argument."""
 
 from fnjax.port.torch.creation import PLACE
-from fnjax.port.torch.record import Bound, Template
+from fnjax.port.torch.record import Bound, Refuse, Template
 from fnjax.port.torch.registry import lines, operation
 
 _NEW = f"generator=None, dtype=None, {PLACE}"
@@ -98,6 +98,15 @@ for _name, _layers, _draw in (
     operation(_layers, _signature, _dropped(_draw, "training"), "float", random=True)
     _names = f"torch.{_name} torch.{_name}_"
     operation(_names, "input, p, train", _dropped(_draw, "train"), "float", random=True)
+
+
+def _kept(call: Bound) -> str:
+    if call.literal("training") is False:
+        return "input"
+    raise Refuse("alpha dropout that draws: write it with jax.random, or pass training=False")
+
+
+operation("F.alpha_dropout F.feature_alpha_dropout", "input, p=0.5, training=False, inplace=False", _kept, "float")
 
 
 def _multinomial(call: Bound) -> str:
