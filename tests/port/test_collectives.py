@@ -81,15 +81,6 @@ def test_a_rank_that_the_caller_passes_cuts_a_part_of_one_size():
     assert "return collectives.window(g, ctx.size * ctx.rank, ctx.size), None, None" in ported.code
 
 
-def test_a_group_is_one_in_a_file_that_names_torch_distributed_nowhere():
-    """`group.size()` is the size of the mesh axis, and no shape."""
-    text = SLICED[: SLICED.index("    def forward")].replace("import torch.distributed as dist\n", "")
-    text += "    def forward(ctx, x, group):\n        ctx.n = group.size()\n        return x / ctx.n\n\n"
-    ported = port_source(f"{text}    @staticmethod\n    def backward(ctx, g):\n        return g / ctx.n, None\n")
-    assert not ported.findings
-    assert "ctx.n = collectives.axis_size(group or AXIS_NAME)" in ported.code
-
-
 @pytest.mark.parity
 @pytest.mark.slow
 def test_the_goldens_are_pytorchs():

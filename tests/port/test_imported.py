@@ -151,5 +151,6 @@ def test_a_group_has_a_size_of_its_own(tmp_path):
         def size(self):
             return 4
 
-    ported = port_source(GROUP, "group.py")
-    assert module(tmp_path, "ported_group", ported.code).Shared.apply(2.0, Group()) == 0.5
+    for number, text in enumerate((GROUP, GROUP.replace("x / group.size()", "x / ctx.count"))):
+        ported = port_source(text, "group.py")
+        assert module(tmp_path, f"ported_group_{number}", ported.code).Shared.apply(2.0, Group()) == 0.5

@@ -21,9 +21,7 @@ from fnjax.port.tree.located import nodes
 
 GROUP = "instance:torch.distributed.ProcessGroup"
 _GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)(__\w+)?$", re.IGNORECASE)
-_COLLECTIVE = re.compile(
-    r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b|group\.(size|rank)\(\)"
-)
+_COLLECTIVE = re.compile(r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b")
 FUNCTION_BASES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,6 +58,7 @@ _SHARED = frozenset(
 _FIRST = frozenset({"input", "A", "tensor", "self", "logits", "x"})  # tensors that operations are applied to
 _CONTEXT = frozenset({"save_for_backward", "saved_tensors", "saved_variables", "needs_input_grad"})
 _SURELY = frozenset({"size", "sum", "mean", "max", "min", "data", "shape", "dtype", "device", "T", "ndim", "to"})
+_GROUP = re.compile(r"(^|_)(group|pg)$")
 Resolve = Callable[[cst.BaseExpression], str]
 
 
@@ -154,7 +156,8 @@ class _Uses:
         if isinstance(node.func, cst.Attribute) and self._is(node.func.value):
             attr = node.func.attr.value
             known = find(f"torch.Tensor.{attr}") or any(hasattr(kind, attr) for kind in (str, list, dict))
-            if not known or _has_other_keywords(attr, node):
+            grouped = attr == "size" and not node.args and _GROUP.search(self.name)  # how many a group has
+            if not known or grouped or _has_other_keywords(attr, node):
                 self.foreign = True
                 self.methods.add(node.func)
         if code(node.func).endswith(".save_for_backward") and any(self._is(a.value) for a in plain):

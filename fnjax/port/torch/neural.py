@@ -320,6 +320,10 @@ _POINTS = {
     "multilabel_soft_margin_loss": ("input, target, weight=None", "", "_multilabel_soft_margin_loss(input, target, weight)"),
     "multi_margin_loss": ("input, target, p=1, margin=1.0, weight=None", "", "_multi_margin_loss(input, target, p, margin, weight)"),
 }  # fmt: skip
-_AFTER = {"triplet_margin_with_distance_loss": 'reduction="mean"', "huber_loss": 'reduction="mean", delta=1.0, weight=None', "smooth_l1_loss": f"{_LOSS}, beta=1.0"}
+_AFTER = {
+    "triplet_margin_with_distance_loss": 'reduction="mean"',
+    "huber_loss": 'reduction="mean", delta=1.0, weight=None',
+    "smooth_l1_loss": f"{_LOSS}, beta=1.0",
+}
 for _name, (_before, _after, _formula) in _POINTS.items():
     operation(f"F.{_name}", f"{_before}, {_AFTER.get(_name, _LOSS + _after)}", _loss(_formula), "float")
