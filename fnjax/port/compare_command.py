@@ -81,13 +81,14 @@ def _compare(options: argparse.Namespace) -> int:
     from fnjax.port.compare.comparing import compare, key_of
     from fnjax.port.verify.calls import NAMES
 
-    of_operators = "::" in options.name
-    ports = {} if of_operators else _classes(options.ported, fnjax.Function)
-    of_operators = of_operators or not ports
-    originals = {} if of_operators else _classes(options.original, torch.autograd.Function)
-    if of_operators:
-        originals, ports = (_operators(p, p is options.original) for p in (options.original, options.ported))
-    turned = not of_operators and bool(_classes(options.original, fnjax.Function))
+    ports = {} if "::" in options.name else _classes(options.ported, fnjax.Function)
+    turned = False
+    if ports:
+        originals = _classes(options.original, torch.autograd.Function)
+        turned = bool(_classes(options.original, fnjax.Function))
+    else:
+        originals = _operators(options.original, original=True)
+        ports = _operators(options.ported, original=False)
     if options.devices is not None:
         names = [options.name] if options.name else _common(list(originals), list(ports), turned, options)
         return _on_devices(options, _only(names))
