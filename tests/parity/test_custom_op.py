@@ -1134,7 +1134,9 @@ def opcheck_with_keywords(w):
 
     op = w.custom_op("pa::checked", f, mutates_args=())
     op.register_fake(lambda x, n: w.empty_like(x))
-    by_name = w.opcheck(w.ops.pa.checked.default, (w.array(*X),), {"n": 2}, test_utils=("test_schema", "test_faketensor"))
+    by_name = w.opcheck(
+        w.ops.pa.checked.default, (w.array(*X),), {"n": 2}, test_utils=("test_schema", "test_faketensor")
+    )
     return sorted(by_name.items())
 
 
