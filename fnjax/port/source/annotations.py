@@ -9,6 +9,15 @@ from typing import Any
 import libcst as cst
 
 
+# What an operator's schema is inferred from, beside arrays; any other function does without.
+_OF_SCHEMAS = {
+    "torch.dtype": "fnjax.dtype",
+    "torch.device": "jax.Device",
+    "torch.types.Number": "int | float | bool",
+    "torch.Number": "int | float | bool",
+}
+
+
 class Annotation(cst.CSTTransformer):
     """Replaces torch's types."""
 
@@ -47,6 +56,9 @@ class Annotation(cst.CSTTransformer):
         }:
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
+        if name in _OF_SCHEMAS and self.walk.routine.node in self.program.by_node:
+            self.walk.sink.imports.add(_OF_SCHEMAS[name].partition(".")[0])
+            return cst.parse_expression(_OF_SCHEMAS[name])
         if name == "torch.tensor":
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
