@@ -8,7 +8,6 @@ from typing import Any
 
 import libcst as cst
 
-
 # What an operator's schema is inferred from, beside arrays; any other function does without.
 _OF_SCHEMAS = {
     "torch.dtype": "fnjax.dtype",
