@@ -14,20 +14,19 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import code, fit, literal
 
 
-@expression(cst.Call)
-def item(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.item")
+def item(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.max().item()` is the scalar array."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "item" and not node.args):
+    of = node.func.value  # type: ignore[attr-defined] # a method
+    if node.args or walk.name_of(of):
         return None
-    if walk.name_of(node.func.value):
-        return None
-    term = walk.expr(node.func.value)
+    term = walk.expr(of)
     if term.value.kind in {"static", "object"}:
         return None
     if term.value.mask:
@@ -41,12 +40,12 @@ def item(walk: Walk, node: cst.Call) -> Term | None:
     return Term(walk.constant(made), value)
 
 
-@expression(cst.Call)
-def size_numel(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.numel")
+def size_numel(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.shape[1:].numel()`."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "numel" and not node.args):
+    if node.args:
         return None
-    term = walk.expr(node.func.value)
+    term = walk.expr(node.func.value)  # type: ignore[attr-defined] # a method
     element = term.value.element or (term.value.parts or (None,))[0]
     if term.value.kind != "static" or element is None or element.dtype != "int":
         return None
@@ -57,17 +56,17 @@ def size_numel(walk: Walk, node: cst.Call) -> Term | None:
 _CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
 
 
-@expression(cst.Call)
-def tolist(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.tolist")
+def tolist(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`a, b = x.tolist()` unpacks scalar arrays."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "tolist" and not node.args):
+    if node.args:
         return None
-    term = walk.expr(node.func.value)
-    if term.value.kind in {"static", "object"} or walk.name_of(node.func.value):
+    made = node.func.value  # type: ignore[attr-defined] # a method
+    term = walk.expr(made)
+    if term.value.kind in {"static", "object"} or walk.name_of(made):
         return None
     if term.value.mask:
         raise Uncompressed
-    made = node.func.value
     constant = isinstance(term.node, cst.Call) and code(term.node.func) in _CONSTANTS
     if constant and isinstance(made, cst.Call) and all(walk.expr(a.value).value.kind == "static" for a in made.args):
         walk.sink.imports.add("np")
