@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import EXPRESSIONS
+from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
 from fnjax.port.analysis.terms import Sink, Statements, Term, Uncompressed, parse
 from fnjax.port.analysis.traces import Made, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
@@ -133,8 +133,9 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        for rule in EXPRESSIONS.get(type(node), ()):
-            term: Term | None = rule(self, node)
+        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
+        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+            term: Term | None = rule(self, node, *told)
             if term is not None:
                 break
         else:

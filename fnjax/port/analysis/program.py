@@ -290,6 +290,11 @@ class Program:
         """Whether the file speaks of torch.distributed."""
         return _COLLECTIVE.search(self.text) is not None
 
+    @property
+    def speaks_of(self) -> frozenset[str]:
+        """What rules for calls ask of a file: whether it is `collective`, and whether it has `kernels`."""
+        return frozenset(n for n, is_so in (("collective", self.collective), ("kernels", self.kernels)) if is_so)
+
     @functools.cached_property
     def groups(self) -> frozenset[str]:
         """The names of variables and attributes that are process groups: by what they are called, or are given for."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fnjax.port.analysis.program import nodes
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.values.binding import held_by
@@ -150,11 +150,10 @@ def _locals(walk: Walk, node: cst.CSTNode) -> set[str]:
     return set()
 
 
-@expression(cst.Call)
-def higher(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_PASSED)
+def higher(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
-    name = walk.name_of(node.func)
-    if name not in _PASSED or not node.args or node.args[0].keyword or node.args[0].star:
+    if not node.args or node.args[0].keyword or node.args[0].star:
         return None
     function = walk.name_of(node.args[0].value)
     found = find(function) if function.startswith("torch.") else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, line, lines_of, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.gpu import holds_device
@@ -76,6 +76,10 @@ _FALSE = frozenset(
         "torch.overrides.has_torch_function_unary",
         "torch.overrides.has_torch_function_variadic",
     }
+)
+_OF_GRADIENTS = (
+    *("torch.autograd.grad", "torch.autograd.backward", "torch.autograd.Variable"),
+    *("torch.is_grad_enabled", "torch.enable_grad", "torch.no_grad"),
 )
 # Statements that speak to a device or to a profiler, and compute nothing.
 _SILENT = frozenset(
@@ -181,10 +185,9 @@ def _resizes(function: cst.BaseExpression) -> bool:
     return False
 
 
-@expression(cst.Call)
-def gradient(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_FALSE, *_OF_GRADIENTS)
+def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of torch.autograd.grad that no pattern has taken."""
-    name = walk.name_of(node.func)
     if name in {"torch.autograd.grad", "torch.autograd.backward"}:
         raise Stop(
             node,

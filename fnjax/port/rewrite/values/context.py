@@ -19,7 +19,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
 from fnjax.port.source.naming import targets
@@ -143,12 +143,9 @@ def keep(walk: Walk, key: str, value: Value) -> None:
     walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
 
 
-@expression(cst.Call)
-def call(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("ctx.")
+def call(walk: Walk, node: cst.Call, key: str) -> Term | None:
     """`ctx.save_for_backward(x)` and its like."""
-    key = path(walk, node.func) if isinstance(node.func, cst.Attribute) else ""
-    if not key:
-        return None
     made = walk.rebuilt(node)
     if made is node or isinstance(made, cst.Call):
         made = made.with_changes(func=node.func)
