@@ -67,7 +67,7 @@ REWRITES = {
     ),
     "a power that may need more than 32 bits": (
         "m = 2 ** n - 1\nz = x.exp() * m + (x * m).div(m) + x * 2 ** 3",
-        "m = 2 ** n - 1\nz = jnp.exp(x) * float(m) + x * jnp.asarray(m, x.dtype) / float(m) + x * 2 ** 3",
+        "m = 2 ** n - 1\nz = jnp.exp(x) * float(m) + (x * jnp.asarray(m, x.dtype)) / float(m) + x * 2 ** 3",
     ),
     "a device that nothing reads": (
         "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\ndev = y.device\nw = x.to(dev)",

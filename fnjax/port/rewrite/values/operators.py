@@ -101,9 +101,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
     floats = divided or other.value.dtype in {"float", "complex"}
     fits = floats or (other.value.dtype == "unknown" and isinstance(other.node, (cst.Name, cst.Attribute)))
     if not large and not (term.value.kind == "static" and other.value.is_tensor and fits):
-        message = (
-            "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
-        )
+        message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
         walk.note(node, "int64", message)
         return term
     if not other.value.is_tensor:
