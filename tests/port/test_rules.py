@@ -1542,6 +1542,30 @@ def test_memory_that_may_be_shared_is_a_finding(helper, body):
     assert [f.code for f in port_source(text).findings if f.severity == "error"] == ["alias"]
 
 
+@pytest.mark.parametrize(
+    ("made", "read", "expected"),
+    [
+        ("g.contiguous()", "h", ""),
+        ("g if k else g.contiguous()", "h", ""),
+        ("g.half()", "h.to(g.dtype)", ""),
+        ("g.contiguous()", "h + g", "'g', which is read afterwards, cannot be told: contiguous() gives the same memory"),
+        ("g.t().to(g.dtype)", "h + g", "'g', which is read afterwards, cannot be told: to() gives the same memory"),
+        ("g if k else g.contiguous()", "h + g", "whether this write changes 'g' cannot be told"),
+    ],
+)
+@pytest.mark.parametrize("written", ["h[:, 0].neg_()", "v = h[:, 0]\n        v.neg_()", "h[:, 0] = 0", "h[:, 0] *= 2"])
+def test_a_write_to_what_may_be_a_copy(made, read, expected, written):
+    """What is the same memory or a copy is written to; only what else is read of that memory is a doubt."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k: bool):\n"
+        f"        ctx.k = k\n        return x * 2\n    @staticmethod\n    def backward(ctx, g):\n        k = ctx.k\n"
+        f"        h = {made}\n        {written}\n        return {read}, None\n"
+    )
+    messages = [f.message for f in port_source(text).findings]
+    assert len(messages) == bool(expected)
+    assert all(expected in m for m in messages)
+
+
 KEPT = {
     "a dictionary of the file": "if n not in CACHE:\n        CACHE[n] = torch.arange(n)\n    return CACHE[n]",
     "a global": "global TABLE\n    if TABLE is None:\n        TABLE = torch.arange(n)\n    return TABLE",
