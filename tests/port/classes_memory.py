@@ -649,7 +649,7 @@ class Halving(Function):
         return gx.flip(1), None
 """,
     ),
-    "SameOrCopy": (  # whether these give the memory of g does not matter: nothing reads g after the writes but its dtype
+    "SameOrCopy": (  # perhaps the memory of g, of which nothing is read after the writes but its dtype
         "randn(4, 3)",
         """
 class SameOrCopy(Function):
