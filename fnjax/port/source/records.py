@@ -106,6 +106,7 @@ class Routine:
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
     captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
+    asked: set[int] = field(default_factory=set)  # the names in `x.dtype`, which reads no entry of x
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
@@ -124,6 +125,8 @@ class Routine:
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
+                self.asked.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
                 own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
                 given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))
