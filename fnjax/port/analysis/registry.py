@@ -41,6 +41,7 @@ ORDER = (
     "values.operators",
     "calls.containers",
     "values.conditions",
+    "control.checks",
     "control.messages",
     "memory.indexing",
     "control.control",
