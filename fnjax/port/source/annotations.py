@@ -9,7 +9,12 @@ from typing import Any
 import libcst as cst
 
 
-_SAME = {"torch.Number": "int | float | bool", "torch.SymInt": "int", "torch.SymFloat": "float", "torch.SymBool": "bool"}
+_SAME = {
+    "torch.Number": "int | float | bool",
+    "torch.SymInt": "int",
+    "torch.SymFloat": "float",
+    "torch.SymBool": "bool",
+}
 _IN_SCHEMAS = {"torch.dtype": "fnjax.dtype", "torch.device": "jax.Device"}  # what operators' schemas are read from
 
 
