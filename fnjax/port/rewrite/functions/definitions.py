@@ -415,6 +415,18 @@ def _viewed(returns: list[Value]) -> str:
     return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
 
 
+def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> Statements:
+    """A function with the lines that register it as the body of a custom operator, where it has such lines."""
+    program = walk.program
+    for cls in program.classes.values():
+        if cls.methods.get("forward") is routine.node and cls.beside:
+            program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+    behind = program.following.get(routine.node, ())
+    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    gap = [cst.EmptyLine(indent=False)] * 2
+    return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
+
+
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
@@ -432,4 +444,4 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     walk.program.inner[f"{node.name.value} at {walk.program.source.position(node)[0]}"] = routine
     name = f"file:{node.name.value} at {walk.program.source.position(node)[0]}"
     walk.bind(node.name.value, Value("object", name=name), node)
-    return [made]
+    return with_registrations(walk, routine, made)
