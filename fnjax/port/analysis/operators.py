@@ -133,9 +133,19 @@ def _text(program: Program, node: cst.BaseExpression) -> str:
     if found is MISSING and isinstance(node, cst.FormattedString):
         parts = (p.value if isinstance(p, cst.FormattedStringText) else p.expression for p in node.parts)  # type: ignore[attr-defined] # either
         return "".join(p if isinstance(p, str) else _text(program, p) for p in parts)
+    if found is MISSING and isinstance(node, cst.Name):
+        found = _held(program, node)
     if found is MISSING and not isinstance(node, cst.Call):
         found = program.evaluate(node).literal
     return found if isinstance(found, str) else ""
+
+
+def _held(program: Program, node: cst.Name) -> object:
+    """What a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
+    here = program.source.position(node)
+    values = [d.value for d in program.source.definitions.get(node.value, ())]
+    before = [v for v in values if v is not None and program.source.position(v) < here]
+    return literal(before[-1]) if before and None not in values else MISSING
 
 
 def _definitions(
