@@ -42,7 +42,8 @@ class Class:
     is_function: bool = False
     beside: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
-    left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
+    is_defined: bool = True  # False for a custom operator whose schema the file does not say
+    left_out: list[tuple[cst.CSTNode, str, str]] = field(default_factory=list)  # why, and how severe that is
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
 
