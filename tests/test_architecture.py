@@ -77,6 +77,7 @@ STRATA = [
     "triton._eager",
     "triton._choice",
     "triton._views",
+    "triton._bounds",
     "triton._memory",
     "triton._shapes",
     "triton._products",
