@@ -27,6 +27,7 @@ STRATA = [
     "_jax.batched",
     "_jax.closed",
     "_jax.wall",
+    "_jax.one_way",
     "_jax.linearity",
     "_jax.mesh",
     "_jax.derivative",

@@ -184,9 +184,39 @@ def test_a_loaded_bound_makes_up_no_more_than_a_block():
     assert max(sizes) <= len(X) + 1
 
 
-def test_reverse_mode_through_a_loaded_bound():
-    """JAX cannot; the error names the kernel and what to do, and the value is still right."""
-    run = lambda x: loaded_bound_kernel[(1,)](x, jnp.array([3]), jnp.zeros(1))[0]
-    assert float(run(jnp.asarray(X))) == 3
-    with pytest.raises(Exception, match=r"(?i)reverse-mode"):
-        jax.grad(run)(jnp.asarray(X))
+@triton.jit
+def halving_kernel(x_ptr, out_ptr):
+    x = tl.load(x_ptr)
+    while x > 1.0:
+        x = x / 2
+    tl.store(out_ptr, x)
+
+
+def sum_of(x, n):
+    return loaded_bound_kernel[(1,)](x, n, jnp.zeros(1))[0]
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
+def test_reverse_mode_through_a_loaded_bound(compiled):
+    """JAX cannot; the error names kernel, line and remedies. The value is right, and so are forward mode and vmap."""
+    x, n = jnp.asarray(X), jnp.array([3])
+    f = compiled(lambda x: sum_of(x, n))
+    assert float(f(x)) == 3
+    np.testing.assert_array_equal(jax.jacfwd(f)(x), [1, 1, 1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(jax.vmap(f)(jnp.stack([x, 2 * x])), [3, 6])
+    line = loaded_bound_kernel.source.node.body[1].lineno
+    for words in ("Reverse-mode", f"kernel loaded_bound_kernel, line {line} of", "backward", "static_argnums"):
+        with pytest.raises(triton.KernelError, match=words):
+            jax.grad(f)(x)
+
+
+def test_reverse_mode_through_a_while():
+    """The same, of a loop that a value ends; what the launch is not differentiated in does not matter."""
+    f = lambda x: halving_kernel[(1,)](x, jnp.zeros(1))[0]
+    assert float(f(jnp.array([6.0]))) == 0.75
+    assert float(jax.jvp(f, (jnp.array([6.0]),), (jnp.array([1.0]),))[1]) == 0.125
+    line = halving_kernel.source.node.body[1].lineno
+    with pytest.raises(triton.KernelError, match=rf"halving_kernel, line {line} of .*this `while`"):
+        jax.grad(f)(jnp.array([6.0]))
+    other = lambda y: y * jax.lax.stop_gradient(f(jnp.array([6.0])))
+    assert float(jax.grad(other)(2.0)) == 0.75
