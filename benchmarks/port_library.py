@@ -393,6 +393,8 @@ def _pick(folder: Path, picked: Path, packages: set[str]) -> None:
             target = picked / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(((installed if name.startswith("torch/") else folder) / name).read_bytes())
+    for place in [p for p in picked.rglob("*") if p.is_dir()]:
+        Path(place, "__init__.py").touch()  # packages, without what theirs import
 
 
 def _port(picked: Path, ports: Path) -> dict[str, str]:

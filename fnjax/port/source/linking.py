@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fnjax.port.source.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
 
 _OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
+_SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
 
 
 class Name(NamedTuple):
@@ -178,7 +179,10 @@ class _Linker:
     def _functions(self) -> list[Name]:
         """The classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
-        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
+        said = [(f, s) for f, s, text in texts if _SAID.search(text)]
+        found = [Name(f.name, n) for f, s in said for n in f.bound_by(s)]
+        read = ((f, n.id) for f, s in said if isinstance(s, ast.Expr) for n in ast.walk(s) if isinstance(n, ast.Name))
+        found += [Name(f.name, n) for f, n in read if n in f.bound]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
