@@ -164,6 +164,7 @@ STRATA = [
     "port.source.backward_calls",
     "port.source.kept_numbers",
     "port.source.launchers",
+    "port.source.registering",
     "port.source.inlined",
     "port.source.naming",
     "port.source.evidence",

@@ -160,8 +160,10 @@ class _Linker:
     def groups(self) -> list[list[str]]:
         """The files, those together that import what Function classes need from each other."""
         group = {name: [name] for name in self.files}
-        waiting = self._functions()
+        registered = self._registered()
+        waiting = [*self._functions(), *(name for _, name in registered)]
         seen = set(waiting)
+        pairs = [(file, name.file) for file, name in registered]
         while waiting:
             here = waiting.pop()
             for name in self._needs(here):
@@ -169,12 +171,19 @@ class _Linker:
                     continue
                 seen.add(name)
                 waiting.append(name)
-            for other in {n.file for n in self._needs(here)}:
-                if group[other] is not group[here.file]:
-                    joined = group[here.file] + group[other]
-                    group.update(dict.fromkeys(joined, joined))
+            pairs += [(here.file, n.file) for n in self._needs(here)]
+        for one, other in pairs:
+            if group[other] is not group[one]:
+                joined = group[one] + group[other]
+                group.update(dict.fromkeys(joined, joined))
         order = {name: i for i, name in enumerate(self.files)}
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
+
+    def _registered(self) -> list[tuple[str, Name]]:
+        """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
+        calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
+        lines = [(f, s) for f, s in calls if isinstance(s.value, ast.Call) and _OPERATOR.search(ast.unparse(s))]
+        return [(f.name, r.name) for f, s in lines for r in self._references(f, [s])]
 
     def _functions(self) -> list[Name]:
         """The classes that may be Functions, by their bases, and the custom operators."""

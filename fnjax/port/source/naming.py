@@ -15,6 +15,7 @@ from fnjax.port.source.backward_calls import without_backward_calls
 from fnjax.port.source.inlined import with_lines_of_views
 from fnjax.port.source.kept_numbers import without_kept_numbers
 from fnjax.port.source.launchers import without_launchers
+from fnjax.port.source.registering import without_registering
 from fnjax.port.torch import Operation, code, find
 from fnjax.port.tree.located import nodes, spaced
 
@@ -139,6 +140,7 @@ class Source:
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(spaced(wrapper.module, positions), positions)
+        tree = without_registering(tree, positions)
         tree = with_lines_of_views(without_kept_numbers(without_launchers(tree, positions), positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
