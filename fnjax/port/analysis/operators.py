@@ -335,7 +335,9 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
         program.lifted.add(r.node)
         return
     if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
-        message = f"the shapes that are registered for {owner.name} have sizes that only its values tell, and are dropped"
+        message = (
+            f"the shapes that are registered for {owner.name} have sizes that only its values tell, and are dropped"
+        )
         owner.left_out.append((r.top, message, "note"))
         program.lifted.add(r.node)
         return

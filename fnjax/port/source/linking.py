@@ -182,7 +182,7 @@ class _Linker:
     def _registered(self) -> list[tuple[str, Name]]:
         """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
         calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
-        lines = [(f, s) for f, s in calls if isinstance(s.value, ast.Call) and _OPERATOR.search(ast.unparse(s))]
+        lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
         return [(f.name, r.name) for f, s in lines for r in self._references(f, [s])]
 
     def _functions(self) -> list[Name]:
@@ -190,8 +190,6 @@ class _Linker:
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
         said = [(f, s) for f, s, text in texts if _SAID.search(text)]
         found = [Name(f.name, n) for f, s in said for n in f.bound_by(s)]
-        read = ((f, n.id) for f, s in said if isinstance(s, ast.Expr) for n in ast.walk(s) if isinstance(n, ast.Name))
-        found += [Name(f.name, n) for f, n in read if n in f.bound]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
