@@ -280,7 +280,7 @@ def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoRe
 # A schema that was given
 
 _TYPE = re.compile(
-    r"(?P<base>Tensor|SymInt|int|float|bool|str|ScalarType|Scalar|Device)"
+    r"(?P<base>Tensor|SymInt|int|float|bool|str|ScalarType|Scalar|Device|Any)"
     r"(?P<alias>\(\w+(?P<write>!)?( -> [\w|]+)?\))?(?P<q1>\?)?(?P<list>\[(?P<size>\d*)\])?(?P<q2>\?)?$"
 )
 _NAMED = re.compile(r"(?P<type>\S.*?) +(?P<name>[A-Za-z_]\w*) *(=(?P<default>.*))?$")
