@@ -292,7 +292,8 @@ def read_schema(text: str) -> Schema:
     Raises:
         OperatorError: the text is none.
     """
-    found = re.fullmatch(r"\s*\((?P<parameters>.*)\)\s*->\s*(?P<returns>.+?)\s*", text)
+    text = " ".join(text.split()).replace("( ", "(").replace(" )", ")")  # it may be written over several lines
+    found = re.fullmatch(r"\((?P<parameters>.*)\)\s*->\s*(?P<returns>.+?)", text)
     if found is None:
         raise unreadable_schema(text, "expected a schema of the form (...) -> ...")
     keyword_only, parameters, is_view = False, [], False

@@ -103,6 +103,10 @@ def collect(program: Program) -> None:
         _give_body(program, r, places)
     for r in (r for r in said if r.method not in {"define", "impl"}):
         _register(program, r, places)
+    for r in said:  # what is said of one operator changes nothing for the others
+        providers = program.source.providers.get(r.library, [])
+        if r.top in providers and isinstance(r.top, cst.SimpleStatementLine):
+            providers.remove(r.top)
 
 
 def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

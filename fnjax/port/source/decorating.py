@@ -3,8 +3,8 @@
 What: the decorator becomes what it does, as calls of torch.library's.
 Before: `@my_op("f", fake)` over `def f(x)`, with `def my_op(name, fake)` that returns `def decorate(fn)`
 After: `@torch.library.custom_op(f"ns::f", mutates_args=())` over it, and the line `f.register_fake(fake)` behind it
-Safety: only where the decorator hands its function straight to custom_op or triton_op; what else it does (tables that it
-fills) stays behind, as nothing that is ported reads it.
+Safety: only where the decorator hands its function straight to custom_op or triton_op; what else it does (tables that
+it fills) stays behind, as nothing that is ported reads it.
 Limits: a decorator that branches or loops stays as it is; a register_fake that is given the body itself goes, as a body
 of JAX operations has its own shapes.
 """
@@ -88,11 +88,12 @@ def _expanded(function: cst.FunctionDef, found: Mapping[str, _Maker]) -> list[cs
     behind = []
     for small in maker.lines:
         value = getattr(small, "value", None)
-        if not isinstance(value, cst.BaseExpression) or isinstance(small, cst.Return):
-            if not isinstance(small, cst.Return) or not _is_operator(value, maker.given):  # type: ignore[arg-type] # or None
-                continue
-        made = value.visit(_Filled(values))
+        if not isinstance(value, cst.BaseExpression):
+            continue
         is_operator = _is_operator(value, maker.given)
+        if isinstance(small, cst.Return) and not is_operator:
+            continue
+        made = value.visit(_Filled(values))
         if is_operator:
             decorator = made.func
         if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
