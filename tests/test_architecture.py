@@ -167,6 +167,7 @@ STRATA = [
     "port.source.kept_numbers",
     "port.source.launchers",
     "port.source.registering",
+    "port.source.decorating",
     "port.source.inlined",
     "port.source.naming",
     "port.source.evidence",
