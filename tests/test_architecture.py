@@ -233,6 +233,7 @@ STRATA = [
     "port.rewrite.control.control",
     "port.rewrite.control.attempts",
     "port.rewrite.control.matches",
+    "port.rewrite.control.checks",
     "port.rewrite.control.messages",
     "port.rewrite.statements.written_choices",
     "port.rewrite.memory.places",
