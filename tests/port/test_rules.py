@@ -95,6 +95,10 @@ REWRITES = {
         "z = x.exp() * (2 ** 31) + 2147483648 * x + x * 2 ** 30",
         "z = jnp.exp(x) * float(2 ** 31) + jnp.asarray(2147483648, x.dtype) * x + x * 2 ** 30",
     ),
+    "a power that may need more than 32 bits": (
+        "m = 2 ** n - 1\nz = x.exp() * m + (x * m).div(m) + x * 2 ** 3",
+        "m = 2 ** n - 1\nz = jnp.exp(x) * float(m) + (x * jnp.asarray(m, x.dtype)) / float(m) + x * 2 ** 3",
+    ),
     "a device that nothing reads": (
         "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\ndev = y.device\nw = x.to(dev)",
         "z = jnp.ones(2)\nw = x",

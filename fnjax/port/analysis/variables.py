@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
 from fnjax.port.known.facts import Place, State, Value, renamed
 from fnjax.port.torch import code, literal
 from fnjax.port.torch.expressions import names
@@ -90,6 +91,14 @@ class Variables:
             name = self.name_of(attribute)
             return name if name.startswith("torch.") else ""
         return ""
+
+    def callee(self, node: cst.Call) -> str:
+        """What is called: its qualified name, `ctx.name`, `*.name` of a method, or what stands for it in `registry`."""
+        func = node.func
+        if isinstance(func, cst.Attribute):
+            return self.key(func) or self.name_of(func) or f"*.{func.attr.value}"
+        other = {cst.Name: VARIABLE, cst.Subscript: ENTRY}.get(type(func), RESULT)
+        return self.name_of(func) or other
 
     def lookup(self, name: str) -> Value:
         """What a name stands for here."""

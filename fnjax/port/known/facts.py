@@ -126,6 +126,7 @@ class Value:
         guard: of a condition that Python may decide before it asks tensors, what it is then.
         optional: None on one way through the function.
         left_out: an argument that may be None, as far as is known.
+        wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
     """
 
     kind: str = "unknown"
@@ -149,6 +150,7 @@ class Value:
     guard: bool | None = None
     optional: bool = False
     left_out: bool = False
+    wide: bool = False
 
     @property
     def traced(self) -> bool:
@@ -251,6 +253,7 @@ def join_values(a: Value, b: Value) -> Value:
         guard=_guard(a, b),
         optional=a.optional or b.optional,
         left_out=a.left_out or b.left_out,
+        wide=a.wide or b.wide,
     )
 
 
