@@ -118,6 +118,37 @@ class PieceWrites(Function):
         return g * g, None
 """,
     ),
+    "EntriesCopied": (  # into other dtypes and larger shapes
+        "randn(4, 4), randn(4, 4)",
+        """
+class EntriesCopied(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.empty_like(x)
+        y.copy_(x)
+        z = x.new_empty(2, x.shape[0])
+        z.copy_(x[:, 0])
+        z[0].copy_(w[0])
+        k = torch.zeros(3, dtype=torch.long)
+        k[0].copy_(3 * x[0, 0])
+        for i in range(2):
+            y[i].copy_(w[i])
+            y[i, 1:].copy_(x[i, 0]).mul_(2)
+        y[[0, 1]].copy_(w[:2])
+        y.select(0, 1).copy_(x[0])
+        v = y[:, 0]
+        v.copy_(x[:, 1])
+        h = torch.ones_like(y, dtype=torch.float32)
+        h[0].copy_(x[0])
+        return y + z.sum() + k.sum() + h.to(y.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = torch.zeros_like(g)
+        gx[1:].copy_(g[1:])
+        return gx, g
+""",
+    ),
     "ChunkWrite": (
         "randn(4, 6)",
         """

@@ -46,6 +46,20 @@ REWRITES = {
         "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
         "z = x * 1\na, b, c = _split(z, [2, n, 3], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
     ),
+    "an array that takes another's entries": (
+        "z = torch.empty_like(x)\nz.copy_(x)\nw = z.new_empty(n, 3)\nw.copy_(x[0])\nw.copy_(torch.tensor(2.0))",
+        (
+            "z = jnp.empty_like(x)\nz = x.astype(z.dtype)\nw = jnp.empty((n, 3), dtype=z.dtype)\n"
+            "w = jnp.broadcast_to(x[0], w.shape).astype(w.dtype)\nw = jnp.full_like(w, jnp.array(2.0))"
+        ),
+    ),
+    "entries that take others": (
+        "z = torch.zeros_like(x)\nz[0].copy_(x[1])\nw = z.half()\nw[n, 1:].copy_(x[0])\nz[[0, 1]].copy_(x[:2])",
+        (
+            "z = jnp.zeros_like(x)\nz = z.at[0].set(x[1])\nw = z.astype(jnp.float16)\n"
+            "w = w.at[n, 1:].set(x[0].astype(w.dtype))\njnp.full_like(z[jnp.array([0, 1])], x[:2])"
+        ),
+    ),
     "a write to pieces in a row": (
         "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
         "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
