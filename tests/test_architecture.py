@@ -188,6 +188,7 @@ STRATA = [
     "port.rewrite.devices.groups",
     "port.rewrite.devices.shares",
     "port.rewrite.memory.sharing",
+    "port.rewrite.memory.slices",
     "port.rewrite.memory.writing",
     "port.rewrite.calls.randomness",
     "port.rewrite.values.context",

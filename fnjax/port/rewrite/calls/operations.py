@@ -97,6 +97,11 @@ class Facts(Context):
         """As the walk found."""
         return self._value(node).rank
 
+    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        mark = self._value(one).like
+        return mark != "" and mark == self._value(other).like
+
     def literal(self, node: cst.BaseExpression) -> object:
         """A literal, or what a variable surely holds."""
         found = literal(node)
