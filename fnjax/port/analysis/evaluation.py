@@ -58,6 +58,11 @@ class Evaluation(Variables):
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
 
+    def need_entries(self, *values: Value) -> None:
+        """These have to be the entries that a mask selects: all entries cannot stand for them here."""
+        if any(value.mask for value in values):
+            raise Uncompressed
+
     def differentiating(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
         return self.inside(differentiated=True)
@@ -138,7 +143,7 @@ class Evaluation(Variables):
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
         if term.value.mask == LOST:
-            raise Uncompressed
+            self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
             term = replace(term, value=self._of_numpy(node, term.value))
         self.memo[id(node)] = (node, term)

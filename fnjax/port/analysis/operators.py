@@ -126,7 +126,7 @@ def _enter(program: Program, qualname: str, statement: cst.CSTNode, body: cst.Fu
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
-    program.routines[body] = Routine(body, body.name.value, "helper")
+    program.routines[body] = Routine(body, body.name.value, "helper", heard=program.heard)
     return made
 
 
@@ -161,7 +161,7 @@ def _register(
     if method == "register_autograd":
         _register_derivative(program, owner, call, functions)
     elif function is not None:
-        program.routines.setdefault(function, Routine(function, function.name.value, "helper"))
+        program.routines.setdefault(function, Routine(function, function.name.value, "helper", heard=program.heard))
         names = program.mutating.get(owner.methods["forward"])
         if names and method in {"register_fake", "impl_abstract", "register_kernel", "impl"}:
             program.mutating[function] = names
@@ -185,7 +185,7 @@ def _register_derivative(program: Program, owner: Class, call: cst.Call, functio
         if node is not None:
             owner.methods[role] = node
             owner.beside.append(node)
-            program.routines[node] = Routine(node, f"{owner.name}.{role}", role, owner)
+            program.routines[node] = Routine(node, f"{owner.name}.{role}", role, owner, heard=program.heard)
 
 
 def named_operator(program: Program, args: Sequence[cst.Arg]) -> str:

@@ -64,6 +64,7 @@ def of_the_file(walk: Walk, node: cst.Call, name: str) -> Term | None:
 def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
     """A call of a function of the file, and what it gives and writes to."""
     taken = _told(walk, node, routine)
+    walk.program.walk_first(routine.node)
     _filled(walk, node, routine, taken)
     if routine.draws:
         made = _with_key(walk, node, made)
@@ -155,17 +156,15 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
             taken[params[i].name.value] = arg
     for key, arg in taken.items():
         value = walk.expr(arg.value).value
-        known = routine.arguments.get(key)
         fact = replace(
             value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
         )
         if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
             fact = replace(fact, name="")
-        routine.arguments[key] = fact if known is None else join_values(known, fact)
+        routine.tell(walk.program.unit, key, fact)
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
-            default, known = walk.program.evaluate(p.default), routine.arguments.get(p.name.value)
-            routine.arguments[p.name.value] = default if known is None else join_values(known, default)
+            routine.tell(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
     routine.is_called(walk.here.differentiated, walk.derived)
     return taken
 

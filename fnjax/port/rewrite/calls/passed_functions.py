@@ -18,7 +18,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.values.binding import held_by
 from fnjax.port.source.records import METHODS
@@ -160,8 +160,7 @@ def higher(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if not isinstance(found, Operation) or not found.called:
         return None
     rest = node.args[1:]
-    if any(walk.expr(a.value).value.mask for a in rest):
-        raise Uncompressed
+    walk.need_entries(*(walk.expr(a.value).value for a in rest))
     if name == "functools.partial":
         own = Shape.of([node.args[0], *rest])
         shapes = {

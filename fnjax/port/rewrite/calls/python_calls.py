@@ -17,7 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, names, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse
 from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.values.binding import entries, held_by
@@ -72,8 +72,7 @@ _STATIC_BUILTINS = frozenset(
 def values_of(walk: Walk, node: cst.Call) -> list[Value]:
     """The values of the arguments."""
     found = [walk.expr(a.value).value for a in node.args]
-    if any(v.mask for v in found):
-        raise Uncompressed
+    walk.need_entries(*found)
     return found
 
 

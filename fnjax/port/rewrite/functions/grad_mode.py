@@ -225,7 +225,5 @@ def tangent(walk: Walk, node: cst.Comparison) -> Term | None:
 def opposite(walk: Walk, node: cst.UnaryOperation) -> Term | None:
     """`not` of what the port knows."""
     term = walk.expr(node.expression) if isinstance(node.operator, cst.Not) else None
-    if term is None or term.node is node.expression or code(term.node) not in {"True", "False"}:
-        return None
-    answer = code(term.node) == "False"
-    return Term(cst.Name(str(answer)), Value("static", "bool", literal=answer))
+    known = term.answer(node.expression) if term is not None else None
+    return None if known is None else Term(cst.Name(str(not known)), Value("static", "bool", literal=not known))

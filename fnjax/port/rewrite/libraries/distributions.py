@@ -18,7 +18,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.operations import operate
 from fnjax.port.torch import TABLE, Operation, code, find, fit
@@ -52,8 +52,7 @@ def made(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if not name:
         return None
     terms = [walk.expr(v) for v in _given(walk, node, name).values()]
-    if any(t.value.mask for t in terms):
-        raise Uncompressed
+    walk.need_entries(*(t.value for t in terms))
     texts = [code(fit(t.node, 1)) for t in terms]
     parts = tuple(replace(t.value, number="") for t in terms)
     value = Value("static", name=f"{_HELD}{name}", parts=parts)

@@ -20,7 +20,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, literal
@@ -151,8 +151,7 @@ def call(walk: Walk, node: cst.Call, key: str) -> Term | None:
         made = made.with_changes(func=node.func)
     if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
         values = [walk.expr(a.value).value for a in node.args]
-        if any(v.mask for v in values):
-            raise Uncompressed
+        walk.need_entries(*values)
         starred = any(a.star for a in node.args)
         lying = [p for v in values for p in places(v)]
         one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.among(*lying) if lying else None)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import code, fit, literal
 
@@ -29,12 +29,10 @@ def item(walk: Walk, node: cst.Call, name: str) -> Term | None:
     term = walk.expr(of)
     if term.value.kind in {"static", "object"}:
         return None
-    if term.value.mask:
-        raise Uncompressed
-    if code(term.node).startswith("jnp.array(") and isinstance(term.node, cst.Call) and len(term.node.args) == 1:
-        number = term.node.args[0].value
-        if type(value := literal(number)) in {int, bool}:
-            return Term(number, Value("static", type(value).__name__, literal=value))
+    walk.need_entries(term.value)
+    number = of.args[0].value if isinstance(of, cst.Call) and len(of.args) == 1 else None
+    if number is not None and walk.name_of(of.func) == "torch.tensor" and type(known := literal(number)) in {int, bool}:
+        return Term(number, Value("static", type(known).__name__, literal=known))
     made = term.node if term.value.rank == 0 else parse(f"{code(fit(term.node))}.reshape(())")
     value = replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node))
     return Term(walk.constant(made), value)
@@ -65,8 +63,7 @@ def tolist(walk: Walk, node: cst.Call, name: str) -> Term | None:
     term = walk.expr(made)
     if term.value.kind in {"static", "object"} or walk.name_of(made):
         return None
-    if term.value.mask:
-        raise Uncompressed
+    walk.need_entries(term.value)
     constant = isinstance(term.node, cst.Call) and code(term.node.func) in _CONSTANTS
     if constant and isinstance(made, cst.Call) and all(walk.expr(a.value).value.kind == "static" for a in made.args):
         walk.sink.imports.add("np")
