@@ -37,7 +37,7 @@ class Evaluation(Variables):
         self.sink = Sink()
         self.before: Statements = []  # what goes in front of the statement that is being walked
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
-        self.large = False  # whether whole numbers of more than 32 bits stand beside arrays
+        self.large = ""  # "error" where whole numbers of more than 32 bits stand beside arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward

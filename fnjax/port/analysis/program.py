@@ -39,7 +39,10 @@ class Program:
         self.routines: dict[cst.CSTNode, Routine] = {}
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
-        self.following: dict[cst.CSTNode, str] = {}  # what registers a function, in a line behind it
+        self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
+        self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines behind it
+        self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or behind
+        self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate

@@ -48,6 +48,7 @@ ORDER = (
     "values.operators",
     "calls.containers",
     "values.conditions",
+    "control.checks",
     "control.messages",
     "memory.indexing",
     "control.control",

@@ -180,12 +180,7 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         if isinstance(statement, cst.FunctionDef):
             routine = program.routine(statement, statement.name.value)
             made, inner = definitions.port_routine(program, routine)
-            for cls in program.classes.values():
-                if cls.methods.get("forward") is statement and cls.beside:
-                    program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
-            behind = program.following.get(statement)
-            inner.sink.imports |= {"fnjax"} if behind else set()
-            return Unit(statement, [made, *([line(behind)] if behind else [])], inner.sink, inner.called)
+            return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
         result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     except Uncompressed:
         walk = Walk(program, _module(statement), _changing(program, statement), compress=False)

@@ -42,7 +42,8 @@ class Class:
     is_function: bool = False
     beside: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
-    left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
+    is_defined: bool = True  # False for a custom operator whose schema the file does not say
+    left_out: list[tuple[cst.CSTNode, str, str]] = field(default_factory=list)  # why, and how severe that is
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
 
@@ -106,6 +107,7 @@ class Routine:
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
     captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
+    asked: set[int] = field(default_factory=set)  # the names in `x.dtype`, which reads no entry of x
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
@@ -124,6 +126,8 @@ class Routine:
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
+                self.asked.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
                 own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
                 given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))

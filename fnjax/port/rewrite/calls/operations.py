@@ -161,7 +161,8 @@ def operate(
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.each:
         spread_values(walk, [a.value for a in args])
-    terms = {id(a.value): of_64_bits(walk, walk.expr(a.value), walk.expr(args[0].value)) for a in args}
+    divided = short in {"div", "divide", "true_divide"} and len(args) == 2
+    terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
@@ -202,7 +203,7 @@ def operate(
         message = (
             "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
         )
-        walk.report(node, "int64", message)
+        walk.report(node, "int64", message, walk.large)
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():

@@ -285,9 +285,9 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     if walk.traced(test.value):
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
-        made = node.with_changes(
-            test=parse(f"isinstance(check := {code(fit(test.node, 1))}, jax.core.Tracer) or check")
-        )
+        name = walk.unused("check")
+        new = parse(f"isinstance({name} := {code(fit(test.node, 1))}, jax.core.Tracer) or {name}")
+        made = node.with_changes(test=new)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
     if test.node is node.test and (message is None or message.node is node.msg):
         return [cst.SimpleStatementLine([node])]

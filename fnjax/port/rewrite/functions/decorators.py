@@ -83,7 +83,7 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         called = node.func if isinstance(node, cst.Call) else node
         name = walk.program.resolve(called) or walk.name_of(called)
         options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
-        if walk.routine.node in walk.program.following and name == "torch.library.impl":
+        if node in walk.program.lifted:
             continue
         if (made := translated(walk, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))
