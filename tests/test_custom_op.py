@@ -510,6 +510,17 @@ def test_overloads_are_found():
     np.testing.assert_allclose(fnjax.ops.tests.over.default(X), X + 1)
 
 
+def test_a_name_of_overloads_alone():
+    """A name that only an overload has finds it, and calls it."""
+    library = fnjax.Library("tests", "FRAGMENT")
+    library.define("alone.twice(Tensor x) -> Tensor")
+    library.impl("alone.twice", lambda x: x * 2)
+    np.testing.assert_allclose(fnjax.ops.tests.alone.twice(X), 2 * X)
+    np.testing.assert_allclose(fnjax.ops.tests.alone(X), 2 * X)
+    with pytest.raises(AttributeError, match="no overload name 'thrice'"):
+        fnjax.ops.tests.alone.thrice  # noqa: B018 - looked up
+
+
 def test_wrap_triton():
     """What can be launched comes back as it is; anything else is refused as in PyTorch."""
     kernel = {"grid": lambda *args: args}

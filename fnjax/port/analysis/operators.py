@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
-from fnjax.port.source.records import Class, Routine
+from fnjax.port.source.records import Class
 from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
 
@@ -103,6 +103,10 @@ def collect(program: Program) -> None:
         _give_body(program, r, places)
     for r in (r for r in said if r.method not in {"define", "impl"}):
         _register(program, r, places)
+    for r in said:  # what is said of one operator changes nothing for the others
+        providers = program.source.providers.get(r.library, [])
+        if r.top in providers and isinstance(r.top, cst.SimpleStatementLine):
+            providers.remove(r.top)
 
 
 def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -133,9 +137,19 @@ def _text(program: Program, node: cst.BaseExpression) -> str:
     if found is MISSING and isinstance(node, cst.FormattedString):
         parts = (p.value if isinstance(p, cst.FormattedStringText) else p.expression for p in node.parts)  # type: ignore[attr-defined] # either
         return "".join(p if isinstance(p, str) else _text(program, p) for p in parts)
+    if found is MISSING and isinstance(node, cst.Name):
+        found = _held(program, node)
     if found is MISSING and not isinstance(node, cst.Call):
         found = program.evaluate(node).literal
     return found if isinstance(found, str) else ""
+
+
+def _held(program: Program, node: cst.Name) -> object:
+    """What a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
+    here = program.source.position(node)
+    values = [d.value for d in program.source.definitions.get(node.value, ())]
+    before = [v for v in values if v is not None and program.source.position(v) < here]
+    return literal(before[-1]) if before and None not in values else MISSING
 
 
 def _definitions(
@@ -248,7 +262,7 @@ def _enter(
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
-    program.routines[body] = Routine(body, body.name.value, "helper")
+    program.routine(body, body.name.value)
     return made
 
 
@@ -324,6 +338,13 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
         return
+    if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
+        message = (
+            f"the shapes that are registered for {owner.name} have sizes that only its values tell, and are dropped"
+        )
+        owner.left_out.append((r.top, message, "note"))
+        program.lifted.add(r.node)
+        return
     owner.beside.append(r.top)
     if r.method == "register_autograd":
         _register_derivative(program, owner, r, places)
@@ -332,14 +353,20 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     if r.method == "register_fake":
         _stand_by(program, owner, r)
     elif r.given is not None:
-        program.routines.setdefault(r.given, Routine(r.given, r.given.name.value, "helper"))
+        program.routine(r.given, r.given.name.value)
+
+
+def _makes_sizes(function: cst.FunctionDef) -> bool:
+    """Whether it asks PyTorch for a new symbolic size."""
+    calls = (code(n.func) for n in nodes(function) if isinstance(n, cst.Call))
+    return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 
 def _stand_by(program: Program, owner: Class, r: Registration) -> None:
     """A function that returns what the body does, the new values of what is mutated with it."""
     if r.given is None:
         return
-    program.routines.setdefault(r.given, Routine(r.given, r.given.name.value, "helper"))
+    program.routine(r.given, r.given.name.value)
     if names := program.mutating.get(owner.methods["forward"]):
         program.mutating[r.given] = names
 
@@ -356,4 +383,4 @@ def _register_derivative(
         if node is not None:
             owner.methods[role] = node
             owner.beside.append(places[node])
-            program.routines[node] = Routine(node, f"{owner.name}.{role}", role, owner)
+            program.routine(node, f"{owner.name}.{role}", owner)

@@ -8,13 +8,13 @@ from typing import Any
 
 import libcst as cst
 
-# What an operator's schema is inferred from, beside arrays; any other function does without.
-_OF_SCHEMAS = {
-    "torch.dtype": "fnjax.dtype",
-    "torch.device": "jax.Device",
-    "torch.types.Number": "int | float | bool",
+_SAME = {
     "torch.Number": "int | float | bool",
+    "torch.SymInt": "int",
+    "torch.SymFloat": "float",
+    "torch.SymBool": "bool",
 }
+_IN_SCHEMAS = {"torch.dtype": "fnjax.dtype", "torch.device": "jax.Device"}  # what operators' schemas are read from
 
 
 class Annotation(cst.CSTTransformer):
@@ -55,12 +55,14 @@ class Annotation(cst.CSTTransformer):
         }:
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
-        if name in _OF_SCHEMAS and self.walk.routine.node in self.program.by_node:
-            self.walk.sink.imports.add(_OF_SCHEMAS[name].partition(".")[0])
-            return cst.parse_expression(_OF_SCHEMAS[name])
         if name == "torch.tensor":
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
+        is_operator = self.walk.routine.node in self.program.by_node
+        spelled = _SAME.get(name) or (_IN_SCHEMAS.get(name) if is_operator else None)
+        if spelled:
+            self.walk.sink.imports.update({spelled.split(".")[0]} & {"fnjax", "jax"})
+            return cst.parse_expression(spelled)
         root = name.split(".")[0]
         standard = (
             root in sys.stdlib_module_names

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fnjax.port.source.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
 
 _OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
+_SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
 
 
 class Name(NamedTuple):
@@ -181,13 +182,14 @@ class _Linker:
     def _registered(self) -> list[tuple[str, Name]]:
         """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
         calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
-        lines = [(f, s) for f, s in calls if isinstance(s.value, ast.Call) and _OPERATOR.search(ast.unparse(s))]
+        lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
         return [(f.name, r.name) for f, s in lines for r in self._references(f, [s])]
 
     def _functions(self) -> list[Name]:
         """The classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
-        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
+        said = [(f, s) for f, s, text in texts if _SAID.search(text)]
+        found = [Name(f.name, n) for f, s in said for n in f.bound_by(s)]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:

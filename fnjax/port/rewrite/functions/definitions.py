@@ -116,7 +116,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         spelled = made.visit(_Spelled(routine.context))
         assert isinstance(spelled, cst.FunctionDef)
         made = spelled
-    if routine.draws or (routine.role in METHODS and program.drawing(routine)):
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)) or _drawn_beside(program, routine):
         made = _with_key(walk, program, routine, made)
     return made, walk
 
@@ -307,6 +307,32 @@ def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
     return param.with_changes(**changes) if changes else param
 
 
+def _drawn_beside(program: Program, routine: Routine) -> bool:
+    """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
+    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
+    return routine.role == "helper" and any(b.draws for b in bodies)
+
+
+def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
+    """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
+    operator = program.by_node.get(routine.node)
+    if operator is not None and "setup_context" in operator.methods:
+        walk.report(
+            routine.node.name,
+            "random",
+            "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
+        )
+    walk.sink.imports.add("jax")
+    optional = any(p.default for p in params.params)
+    last = cst.Param(cst.Name(program.key_name))
+    last = last.with_changes(
+        annotation=cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array")),
+        default=cst.Name("None") if optional else None,
+    )
+    old = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) if p is params.params[-1] else p for p in params.params]
+    return params.with_changes(params=[*old, last])
+
+
 def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
@@ -326,6 +352,8 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
             walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
     params = made.params
+    if routine.role == "helper" and (_drawn_beside(program, routine) or routine.node in program.by_node):
+        return made.with_changes(params=_with_key_in_schema(walk, program, routine, params))
     if routine.role == "helper":
         comma = (
             cst.ParamStar()
