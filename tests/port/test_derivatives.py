@@ -332,7 +332,7 @@ SHARED = {
 
 @pytest.mark.parametrize("case", SHARED)
 def test_stages_that_share_a_computation(case):
-    """What an earlier stage has differentiated is no constant in a later one, but a finding; so is a call in an `if`."""
+    """What an earlier stage has differentiated is a finding in a later one, no constant; so is a call in an `if`."""
     parts = dict(zip(("first", "second", "then", "result"), SHARED[case], strict=True))
     (cls,) = port_source(STAGES.format(**parts)).classes
     assert {f.code for f in cls.findings} <= {"autograd", "absent"}
