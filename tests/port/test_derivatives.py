@@ -112,6 +112,19 @@ F.cross_entropy(x, torch.tensor([0, 1, -100, 2, 3, -100]), label_smoothing=0.1)
 F.hinge_embedding_loss(x, torch.ones(4))
 F.margin_ranking_loss(x, x * 0, torch.ones(6, 4))
 helper(x)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "prod")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "prod", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "prod")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "prod", include_self=False)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "amax")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "amax", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "amax")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "amax", include_self=False)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "amin")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "amin", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "amin")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "amin", include_self=False)
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "mean", include_self=False)
 """.strip().splitlines()
 
 
@@ -131,6 +144,7 @@ def gradients(tmp_path, text):
 
 @pytest.mark.parity
 @pytest.mark.parametrize("y", EXACT)
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")  # in beta
 def test_derivatives_at_ties_bounds_and_zeros(y, tmp_path):
     """A recomputed forward has PyTorch's gradient at ties, bounds and zeros too, and no note says otherwise."""
     pytest.importorskip("torch")

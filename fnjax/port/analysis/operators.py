@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
-from fnjax.port.source.records import Class, Routine
+from fnjax.port.source.records import Class
 from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
 
@@ -263,7 +263,7 @@ def _enter(
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
-    program.routines[body] = Routine(body, body.name.value, "helper")
+    program.routine(body, body.name.value)
     return made
 
 
@@ -354,7 +354,7 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     if r.method == "register_fake":
         _stand_by(program, owner, r)
     elif r.given is not None:
-        program.routines.setdefault(r.given, Routine(r.given, r.given.name.value, "helper"))
+        program.routine(r.given, r.given.name.value)
 
 
 def _makes_sizes(function: cst.FunctionDef) -> bool:
@@ -367,7 +367,7 @@ def _stand_by(program: Program, owner: Class, r: Registration) -> None:
     """A function that returns what the body does, the new values of what is mutated with it."""
     if r.given is None:
         return
-    program.routines.setdefault(r.given, Routine(r.given, r.given.name.value, "helper"))
+    program.routine(r.given, r.given.name.value)
     if names := program.mutating.get(owner.methods["forward"]):
         program.mutating[r.given] = names
 
@@ -384,4 +384,4 @@ def _register_derivative(
         if node is not None:
             owner.methods[role] = node
             owner.beside.append(places[node])
-            program.routines[node] = Routine(node, f"{owner.name}.{role}", role, owner)
+            program.routine(node, f"{owner.name}.{role}", owner)

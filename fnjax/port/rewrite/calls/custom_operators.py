@@ -13,7 +13,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.operators import FOREIGN, registration
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
 from fnjax.port.analysis.terms import Stop, Term, parse
 from fnjax.port.analysis.walk import Statements, Walk
 from fnjax.port.known.facts import TENSOR, Value
@@ -45,8 +45,8 @@ def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
 
 
-@expression(cst.Call)
-def called(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.ops.", "torch.library.", "*.impl", RESULT)
+def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of an operator by its name, or of what defines and registers operators."""
     qualname = _looked_up(walk, node.func)
     if qualname:

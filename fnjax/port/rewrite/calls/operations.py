@@ -97,6 +97,11 @@ class Facts(Context):
         """As the walk found."""
         return self._value(node).rank
 
+    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        mark = self._value(one).like
+        return mark != "" and mark == self._value(other).like
+
     def literal(self, node: cst.BaseExpression) -> object:
         """A literal, or what a variable surely holds."""
         found = literal(node)
@@ -161,7 +166,8 @@ def operate(
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.each:
         spread_values(walk, [a.value for a in args])
-    terms = {id(a.value): of_64_bits(walk, walk.expr(a.value), walk.expr(args[0].value)) for a in args}
+    divided = short in {"div", "divide", "true_divide"} and len(args) == 2
+    terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
@@ -202,7 +208,7 @@ def operate(
         message = (
             "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
         )
-        walk.report(node, "int64", message)
+        walk.report(node, "int64", message, walk.large)
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
@@ -318,10 +324,9 @@ def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: 
         or any(p.default is None or p.name in walk.taken for p in left)
     ):
         return None
-    start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables |= {p.name: STATIC for p in left}
-    term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
-    walk.state = start
+    with walk.scope() as variables:
+        variables.update({p.name: STATIC for p in left})
+        term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
     takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
     made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
     place = term.value.place

@@ -87,7 +87,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
             set_once(walk, target)
         return None
     never_owned(node, base)
-    term = of_64_bits(walk, as_number(term), base)
+    term = of_64_bits(walk, node, as_number(term), base)
     if (parted := apart(walk, target)) is not target:
         return write_into(walk, node, parted, term)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
