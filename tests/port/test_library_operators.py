@@ -19,7 +19,9 @@ from torch.types import Number
 
 
 @torch.library.custom_op("portp::typed", mutates_args=())
-def typed(x: torch.Tensor, n: Number, d: torch.dtype, s: Sequence[torch.SymInt], e: Optional[torch.dtype] = None) -> torch.Tensor:
+def typed(
+    x: torch.Tensor, n: Number, d: torch.dtype, s: Sequence[torch.SymInt], e: Optional[torch.dtype] = None
+) -> torch.Tensor:
     return (x * n).to(d)
 
 
@@ -263,7 +265,7 @@ def test_names_that_a_variable_holds(made):
 
 
 def test_shapes_with_symbolic_sizes(made):
-    """A register_fake that makes symbolic sizes is dropped with a note; operators behind a hasattr of torch.ops are found."""
+    """A register_fake that makes symbolic sizes is dropped with a note; what a hasattr of torch.ops guards is found."""
     module, ported = made(SIZES)
     assert {c.name: c.status for c in ported.classes} == {"portp::tiles": "ported", "portp::halved": "ported"}
     assert any("sizes that only its values tell" in f.message for f in ported.findings)
