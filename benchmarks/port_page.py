@@ -26,6 +26,7 @@ BESIDE = [
     "branch_values",
     "written_choices",
     "writing",
+    "slices",
     "sharing",
     "views",
     "masks",

@@ -1,5 +1,7 @@
 """Operations on each entry."""
 
+import libcst as cst
+
 from fnjax.port.torch.record import Bound, Refuse, Template
 from fnjax.port.torch.registry import lines, operation
 
@@ -116,9 +118,21 @@ torch.where | condition | jnp.nonzero(condition) | list untraced each
 ~clamp_max torch.clamp_max_ | input, max | jnp.minimum(input, max) | promoted each
 .fill_ torch.fill torch.fill_ | input, value | jnp.full_like(input, value) | same each
 .zero_ torch.zero_ | input | jnp.zeros_like(input) | same each
-.copy_ | input, src, non_blocking=False | jnp.full_like(input, src) | same each
 """)  # fmt: skip
 operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
+
+
+def _copy(call: Bound) -> str:
+    """A variable takes the other's entries in its own shape and dtype; a number, and what may be one, fills it."""
+    named = isinstance(call.context.rewritten(call.values["input"]), cst.Name)
+    if not named or call.kind("src") != "tensor" or call.rank("src") == 0:
+        return "jnp.full_like(input, src)"
+    if call.context.same_shape(call.values["input"], call.values["src"]):
+        return "src.astype(input.dtype)"
+    return "jnp.broadcast_to(src, input.shape).astype(input.dtype)"
+
+
+operation(".copy_", "input, src, non_blocking=False", _copy, each=True)
 
 
 def _masked_fill(call: Bound) -> str:

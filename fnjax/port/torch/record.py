@@ -91,6 +91,10 @@ class Context:
         """The number of dimensions of a tensor, where it is known."""
         return None
 
+    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        """Whether two tensors surely have the same shape."""
+        return False
+
     def literal(self, node: cst.BaseExpression) -> object:
         """The value of a literal, or of a name that surely stands for one; else MISSING."""
         return literal(node)
