@@ -195,6 +195,7 @@ STRATA = [
     "port.rewrite.devices.collectives",
     "port.rewrite.devices.exchanges",
     "port.rewrite.devices.parts",
+    "port.rewrite.memory.indices",
     "port.rewrite.memory.indexing",
     "port.rewrite.memory.masks",
     "port.rewrite.calls.passed_functions",
