@@ -166,6 +166,8 @@ STRATA = [
     "port.source.backward_calls",
     "port.source.kept_numbers",
     "port.source.launchers",
+    "port.source.registering",
+    "port.source.decorating",
     "port.source.inlined",
     "port.source.naming",
     "port.source.evidence",

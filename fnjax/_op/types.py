@@ -19,7 +19,7 @@ class Type(NamedTuple):
     """A type as a schema writes it: `Tensor`, `float?`, `SymInt[]`, `Tensor?[]`, `SymInt[]?`.
 
     Attributes:
-        base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType` or `Device`.
+        base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType`, `Device` or `Any`.
         listed: whether it is a list.
         optional: whether None may stand for the whole.
         holey: whether None may stand for an element of the list.
@@ -155,4 +155,5 @@ _TAKE = {
     "Scalar": _take_scalar,
     "ScalarType": _take_dtype,
     "Device": _take_device,
+    "Any": lambda value: value,
 }

@@ -324,10 +324,9 @@ def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: 
         or any(p.default is None or p.name in walk.taken for p in left)
     ):
         return None
-    start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables |= {p.name: STATIC for p in left}
-    term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
-    walk.state = start
+    with walk.scope() as variables:
+        variables.update({p.name: STATIC for p in left})
+        term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
     takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
     made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
     place = term.value.place
