@@ -197,6 +197,7 @@ STRATA = [
     "port.rewrite.devices.collectives",
     "port.rewrite.devices.exchanges",
     "port.rewrite.devices.parts",
+    "port.rewrite.memory.indices",
     "port.rewrite.memory.indexing",
     "port.rewrite.memory.masks",
     "port.rewrite.calls.passed_functions",

@@ -60,6 +60,16 @@ REWRITES = {
             "w = w.at[n, 1:].set(x[0].astype(w.dtype))\njnp.full_like(z[jnp.array([0, 1])], x[:2])"
         ),
     ),
+    "a tuple of indices": (
+        (
+            "w = torch.arange(2)\nx[tuple((w,))] = 0\nx[tuple([w, w])] += 1\nz = x[(w,)] + y[tuple((n, n))]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+        (
+            "w = jnp.arange(2)\nx = x.at[w].set(0)\nx = x.at[w, w].set(x[w, w] + 1)\nz = x[w] + y[n, n]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+    ),
     "a write to pieces in a row": (
         "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
         "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
