@@ -197,6 +197,7 @@ STRATA = [
     "port.rewrite.devices.collectives",
     "port.rewrite.devices.exchanges",
     "port.rewrite.devices.parts",
+    "port.rewrite.memory.indices",
     "port.rewrite.memory.indexing",
     "port.rewrite.memory.masks",
     "port.rewrite.calls.passed_functions",
@@ -244,7 +245,11 @@ STRATA = [
     "port.rewrite.functions.grad_mode",
     "port.rewrite.functions.recomputed",
     "port.rewrite.functions.decorators",
+<<<<<<< HEAD
     "port.rewrite.functions.host_bodies",
+=======
+    "port.rewrite.functions.buffers",
+>>>>>>> main
     "port.rewrite.functions.definitions",
     "port.rewrite.functions.class_definitions",
     "port.rewrite.calls.others",
