@@ -245,11 +245,8 @@ STRATA = [
     "port.rewrite.functions.grad_mode",
     "port.rewrite.functions.recomputed",
     "port.rewrite.functions.decorators",
-<<<<<<< HEAD
     "port.rewrite.functions.host_bodies",
-=======
     "port.rewrite.functions.buffers",
->>>>>>> main
     "port.rewrite.functions.definitions",
     "port.rewrite.functions.class_definitions",
     "port.rewrite.calls.others",
