@@ -767,3 +767,17 @@ def test_bodies_on_numpy_arrays_have_libraries_of_their_own():
         text.replace("a > 0)", "a > 0, torch.cuda.current_stream())"),
     ):
         assert {c.name: c.status for c in port_source(other).classes}["portn::label"] == "partial"
+
+
+def test_a_file_that_only_registers_says_for_what():
+    """As for an operator in C++, whose file has its derivative: there is no body to port."""
+    ported = port_source(
+        "import torch\n\n\n"
+        '@torch.library.register_fake("extension::muladd")\ndef _(a, b):\n    return torch.empty_like(a)\n\n\n'
+        'torch.library.register_autograd("extension::muladd", lambda ctx, g: (g, g))\n',
+        "ops.py",
+    )
+    assert ported.problem == (
+        "ops.py has no torch.autograd.Function class and no custom operator; it does not define extension::muladd, for "
+        "which it registers"
+    )
