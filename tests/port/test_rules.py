@@ -1241,6 +1241,13 @@ def test_forward_and_backward_draw_different_numbers():
     assert not jnp.isclose(y, pullback(x)[0]).any()
 
 
+def test_a_branch_that_cannot_be_traced_stays_one_of_pythons():
+    """jax.lax.cond traces its branches outside jit as well, where a Python `if` runs."""
+    made, findings = ported("if x.sum() > 0:\n    for k in range(int(x.max()), 0, -1):\n        x = x / k")
+    assert "cond" not in made
+    assert {f.code for f in findings} == {"untraced"}
+
+
 def test_branches_that_draw_and_return():
     """A key that a branch splits is its function's argument."""
     text = (
