@@ -286,6 +286,7 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         known = bool({r.qualname, f"{r.qualname.partition('::')[0]}::"} & program.defined.keys())
         if not known and r.given is None:
             program.lifted.add(r.node)
+            program.elsewhere.add(r.qualname)
             return
         mutated = {n for d in program.defined.get(r.qualname, ()) for n in _mutated(d)}
         body = r.given or _standing_for(program, r)
@@ -338,6 +339,7 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
+        program.elsewhere.add(r.qualname)
         return
     if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
         message = (
