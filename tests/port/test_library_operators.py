@@ -107,7 +107,7 @@ def grown_impl(x, y):
 
 
 name = "grown"
-lib.define(f"{name}(Tensor(a!) x, Tensor y) -> Tensor(a!)")
+lib.define(f"{name}(Tensor(a!) x, " "Tensor y) -> Tensor(a!)")
 lib.impl(name, grown_impl, "CompositeExplicitAutograd")
 """
 SIZES = """\
