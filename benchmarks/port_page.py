@@ -27,6 +27,7 @@ BESIDE = [
     "written_choices",
     "writing",
     "slices",
+    "indices",
     "sharing",
     "views",
     "masks",

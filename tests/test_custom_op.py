@@ -211,7 +211,9 @@ def test_fake_that_returns_nothing():
     """No callback would ever be made, and its result would be None: a `return` that was forgotten is an error."""
     cube = KINDS["by_numpy"]()
     cube.register_fake(lambda x: None)
-    with pytest.raises(fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"):
+    with pytest.raises(
+        fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"
+    ):
         jax.jit(cube)(X)
 
 
@@ -303,7 +305,7 @@ def test_no_kernel_for_the_platform():
 def test_forward_mode_names_what_operators_have():
     """No static method can be added to an operator."""
     cube = KINDS["by_jax"]()
-    with pytest.raises(NotImplementedError, match="use reverse mode: jax.grad, jax.vjp, jax.jacrev") as caught:
+    with pytest.raises(NotImplementedError, match="use reverse mode: jax") as caught:
         jax.jvp(cube, (X,), (X,))
     assert "static method" not in str(caught.value)
 

@@ -60,6 +60,16 @@ REWRITES = {
             "w = w.at[n, 1:].set(x[0].astype(w.dtype))\njnp.full_like(z[jnp.array([0, 1])], x[:2])"
         ),
     ),
+    "a tuple of indices": (
+        (
+            "w = torch.arange(2)\nx[tuple((w,))] = 0\nx[tuple([w, w])] += 1\nz = x[(w,)] + y[tuple((n, n))]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+        (
+            "w = jnp.arange(2)\nx = x.at[w].set(0)\nx = x.at[w, w].set(x[w, w] + 1)\nz = x[w] + y[n, n]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+    ),
     "a write to pieces in a row": (
         "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
         "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
@@ -1375,6 +1385,56 @@ def test_a_copy_in_backward_has_no_history():
     for copy, expected in (("torch.tensor(x)", 0), ("g.new_tensor(x)", 0), ("torch.as_tensor(x)", 1)):
         names = executed(text.format(copy))
         assert jax.grad(jax.grad(names["C"].apply))(3.0) == expected
+
+
+BUFFER = """
+import torch
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        total.add_(x.sum())
+        return x * 1
+{more}
+    @staticmethod
+    def backward(ctx, {gradients}):
+        return {gradients}, None
+"""
+JVP = "    @staticmethod\n    def jvp(ctx, t, _):\n        return t\n"
+CALLING = """
+class D(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        return C.apply(x, total) * 2
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+"""
+
+
+def test_a_buffer_that_forward_writes_to_is_returned():
+    """The port returns the buffer's new array behind its results, and says so."""
+    text = BUFFER.format(more="", gradients="g")
+    assert [(f.code, f.severity) for f in port_source(text).findings] == [("in-place", "note")]
+    (_, total), pullback = jax.vjp(executed(text)["C"].apply, jnp.arange(3.0), jnp.array(1.0))
+    assert total == 4
+    gx, gtotal = pullback((jnp.ones(3), jnp.array(5.0)))
+    assert gx.tolist() == [1, 1, 1]
+    assert gtotal == 0
+
+
+@pytest.mark.parametrize(("more", "gradients"), [(JVP, "g"), ("", "*g")])
+def test_a_buffer_that_cannot_be_returned_is_a_finding(more, gradients):
+    """Where another method, or `*gradients`, speaks of the results, they stay as they are."""
+    text = BUFFER.format(more=more, gradients=gradients)
+    assert ("in-place", "error") in {(f.code, f.severity) for f in port_source(text).findings}
+
+
+def test_a_call_of_what_returns_a_buffer_is_a_finding():
+    """Another Function of the file takes one result of it, and would get two."""
+    classes = port_source(BUFFER.format(more="", gradients="g") + CALLING).classes
+    assert {c.name: c.status for c in classes} == {"C": "ported", "D": "partial"}
 
 
 def test_a_buffer_that_backward_writes_to_is_a_finding():

@@ -22,9 +22,9 @@ from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
 from fnjax.port.rewrite.calls.called import part_of
 from fnjax.port.rewrite.memory.indexing import (
-    elements,
     hashed,
 )
+from fnjax.port.rewrite.memory.indices import elements
 from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.rewrite.values.context import hides, is_ctx, path
