@@ -9,7 +9,7 @@ import numpy as np
 from fnjax.triton import _types as types
 from fnjax.triton import _views as views
 from fnjax.triton._forms import LEAD, number
-from fnjax.triton._state import current
+from fnjax.triton._state import CutsGrid, NotAnAxis, current
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation, of_form, where
 
@@ -94,14 +94,18 @@ def _truth_of(mask, shape):
     return mask if active is None else both(mask, active)
 
 
-def _plan(pointer, truth, length):
+def _plan(kind, pointer, truth, length):
     """A view for an address and a truth, and the conditions that are left of it."""
-    form = pointer.offset.form
+    form, state = pointer.offset.form, current()
+    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
+    if form is not None:
+        conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
+    state.note(kind, pointer.buffer, form, conditions)
     if form is None:
         return None, truth
-    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
-    conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
     plan = views.plan(form, conditions, length)
+    if plan is None or (kind == "write" and plan.made_up):
+        _try_otherwise(form, state)
     if plan is None or truth is None:
         return plan, truth
     if truth.conditions is None:
@@ -110,6 +114,16 @@ def _plan(pointer, truth, length):
     if not left:
         return plan, truth.rest
     return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
+
+
+def _try_otherwise(form, state):
+    """Where an address is no view: perhaps it is one with the grid's axes cut, or of one turn of a loop."""
+    if not state.in_sequence and (digits := views.digits_of(form)):
+        cuts = state.cut(digits)
+        if cuts is not None:
+            raise CutsGrid(cuts)
+    if state.turns:
+        raise NotAnAxis
 
 
 def load(pointer, mask=None, other=None, volatile=False):
@@ -128,7 +142,7 @@ def load(pointer, mask=None, other=None, volatile=False):
     if watch is not None:
         return watch.load(pointer, shape, truth, other, volatile)
     memory = current().buffers[pointer.buffer]
-    plan, left = _plan(pointer, truth, memory.shape[0])
+    plan, left = _plan("read", pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
         data = views.to_block(views.read(memory, plan), plan, fill)
@@ -169,7 +183,7 @@ def store(pointer, value, mask=None):
         return
     memory = state.buffers[pointer.buffer]
     state.written.add(pointer.buffer)
-    plan, left = _plan(pointer, truth, memory.shape[0])
+    plan, left = _plan("write", pointer, truth, memory.shape[0])
     if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):
         return
     _scatter(memory, pointer, truth, value)
@@ -213,7 +227,7 @@ def flat_lanes(memory, pointer, truth, *values):
     rank = LEAD + len(pointer.shape)
     arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
-    wide = tuple(current().grid[d] if d < LEAD and not current().in_sequence else n for d, n in enumerate(wide))
+    wide = current().lead + wide[LEAD:]
     arrays = [jnp.broadcast_to(a, wide).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)

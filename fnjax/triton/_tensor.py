@@ -4,6 +4,7 @@ A value has size 1 along what it does not depend on. Whole numbers that are know
 arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
 """
 
+import math
 import operator
 
 import jax
@@ -152,12 +153,8 @@ def as_block(form, shape):
     return form.reshaped(shape, (0,) * missing + form.strides)
 
 
-def _size(form):
-    return form.base.size * int(np.prod([n for n, s in zip(form.shape, form.strides, strict=True) if s], dtype=int))
-
-
 def is_small(form):
-    return form.concrete and _size(form) <= KNOWN_LIMIT
+    return form.concrete and math.prod(form.spread) <= KNOWN_LIMIT
 
 
 def aligned(data, rank):
