@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
+from fnjax.triton._axes import run_side_by_side
 from fnjax.triton._carried import (
     Carried,
     advanced,
@@ -60,6 +61,8 @@ def run_for(frame, node):
         turns = range(*map(int, bounds))
         if given.unrolled or len(turns) <= 1:
             return _unrolled(frame, node, list(turns) if given.unrolled else [as_tensor(t) for t in turns])
+        if run_side_by_side(frame, node, start, step, len(turns), None):
+            return False
         return _Loop(frame, node, start, step).run(len(turns))
     if given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")
@@ -83,6 +86,8 @@ def _uneven(frame, node, start, stop, step):
     if distance.form is not None:
         most = -(-distance.form.limits()[1] // abs(stride))
         if most <= 0:
+            return False
+        if run_side_by_side(frame, node, start, step, int(most), distance):
             return False
         return loop.run(int(most), distance)
     return loop.run(None, distance)
@@ -127,6 +132,7 @@ class _Loop:
         self.fresh = [n for n in names if n not in self.names and n in later]
         self.initial = {n: self.before[n] for n in self.names}
         self.buffers, self.written, self.active = list(self.state.buffers), set(self.state.written), self.state.active
+        self.noted = len(self.state.turns[-1].accesses) if self.state.turns else 0
         self.specs: dict[str, list[Carried]] = {}
         for name in self.names:
             self.specs[name] = [self._first_guess(leaf) for leaf in leaves(self.initial[name])]
@@ -284,17 +290,21 @@ class _Loop:
         return out
 
     def _restore(self):
+        if self.state.turns:
+            del self.state.turns[-1].accesses[self.noted :]
         self.state.buffers, self.state.written = list(self.buffers), set(self.written)
         self.state.active, self.frame.names = self.active, dict(self.before)
 
     def _tried(self, attempt):
         for _ in range(24):
             self._restore()
+            self.state.traced += 1
             try:
                 result = attempt()
             except _Retry:
                 continue
             finally:
+                self.state.traced -= 1
                 self._restore_after()
             self.remembered["specs"] = {n: s for n, s in self.specs.items() if n in self.names}
             self.remembered["moved"] = set(self.moved)

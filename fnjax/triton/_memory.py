@@ -11,7 +11,8 @@ from fnjax.triton import _views as views
 from fnjax.triton._forms import LEAD, number
 from fnjax.triton._state import CutsGrid, NotAnAxis, current
 from fnjax.triton._tensor import Tensor, canonical
-from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation, of_form, where
+from fnjax.triton._values import add, as_tensor, both, broadcast, cast, holds, negation, of_form, where
+from fnjax.triton._values import truth as truth_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +89,9 @@ def _truth_of(mask, shape):
     active = current().active
     if mask is None:
         return active
-    mask = as_tensor(mask)
+    mask = truth_of(mask)
+    if holds(mask):
+        return active
     if np.broadcast_shapes(mask.shape, shape) == shape:
         mask = broadcast(mask, shape)
     return mask if active is None else both(mask, active)

@@ -90,7 +90,7 @@ class State:
             raise NotAnAxis
         lead, active, traced = self.lead, self.active, self.traced
         self.lead = tuple(count if d == place else n for d, n in enumerate(lead))
-        self.turns.append(Turns(Sym.along(place, count)))
+        self.turns.append(Turns(Sym.along(place, count), traced))
         try:
             yield self.turns[-1]
         finally:
@@ -111,8 +111,8 @@ class State:
 class Turns:
     """Turns of a loop that run side by side: the variable that counts them, and the accesses to memory in them."""
 
-    def __init__(self, count):
-        self.count = count
+    def __init__(self, count, traced):
+        self.count, self.traced = count, traced
         self.accesses: list[Access] = []
 
 
@@ -124,7 +124,7 @@ class Access(NamedTuple):
         buffer: which array.
         form: the address, where it is one.
         conditions: forms that are not negative where memory is accessed.
-        traced: whether the statement is in a loop that is traced turn by turn.
+        traced: how many loops around the statement are traced turn by turn.
     """
 
     kind: str
@@ -166,6 +166,7 @@ class Reads:
         return True
 
 
+SMALL = 1 << 16  # elements that need not be saved
 _PLAIN = (bool, int, float, complex, str, bytes)
 _LOCAL = threading.local()
 
@@ -200,6 +201,19 @@ def launching(runner):
         yield
     finally:
         _LOCAL.instead = before
+
+
+def afford(array):
+    """Refuse what turns side by side would make larger than the launch's arrays are."""
+    state = getattr(_LOCAL, "state", None)
+    if state is None or not state.turns or array.size <= SMALL or not any(_depends(array, t) for t in state.turns):
+        return
+    if array.size > 2 * sum(buffer.size for buffer in state.buffers):
+        raise NotAnAxis
+
+
+def _depends(array, turns):
+    return array.shape[turns.count.axis] > 1
 
 
 def is_running():

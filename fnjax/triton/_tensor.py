@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton._forms import LEAD
+from fnjax.triton._state import afford
 
 KNOWN_LIMIT = 1 << 16  # numbers that are not affine stay NumPy's up to this many
 
@@ -23,6 +24,8 @@ def canonical(kind):
 
 class Tensor:
     """A value of a kernel, one for each program. `shape` is the block's."""
+
+    factors = None  # of a matrix product, for loops that sum it
 
     def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
         self._data, self._type, self.shape = data, dtype, tuple(shape)
@@ -40,6 +43,7 @@ class Tensor:
     def data(self):
         """The array, grid before block; of size 1 where nothing changes."""
         if self._data is not None:
+            afford(self._data)
             return self._data
         if self.form is not None:
             xp = np if is_small(self.form) else jnp

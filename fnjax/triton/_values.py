@@ -186,6 +186,8 @@ def both(a, b):
     """The conjunction of two truths; forms are kept."""
     a, b = truth(a), truth(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
+    if holds(a) or holds(b):
+        return broadcast(b if holds(a) else a, shape)
     if a.conditions is not None or b.conditions is not None:
         conditions, rests = (), []
         for t in (a, b):
@@ -199,6 +201,11 @@ def both(a, b):
             rest = compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, *rests)
         return Tensor(None, types.int1, shape, conditions=conditions, rest=rest)
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
+
+
+def holds(value):
+    """Whether a truth is known to hold for all."""
+    return value.conditions is None and isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
 def either(a, b):
@@ -242,6 +249,8 @@ def compare(name, a, b):
             "less": lambda: (difference.negated().plus(number(-1)),),
             "equal": lambda: (difference, difference.negated()),
         }[name]()
+        if all(form.limits()[0] >= 0 for form in found):
+            return Tensor(np.ones((1,) * (LEAD + len(difference.shape)), bool), types.int1, difference.shape)
         return Tensor(None, types.int1, difference.shape, conditions=found)
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
