@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
+from fnjax.triton import _views as views
 from fnjax.triton._axes import run_side_by_side
 from fnjax.triton._carried import (
     Carried,
@@ -31,6 +32,9 @@ from fnjax.triton._state import NeedsSequence, current
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form, subtract, truth, where  # fmt: skip
 from fnjax.triton._waits import decisive, unchanged
+
+
+FEW = 4  # turns that are cheaper one after the other in the program than as a loop
 
 
 class Range:
@@ -63,6 +67,8 @@ def run_for(frame, node):
             return _unrolled(frame, node, list(turns) if given.unrolled else [as_tensor(t) for t in turns])
         if run_side_by_side(frame, node, start, step, len(turns), None):
             return False
+        if len(turns) <= FEW:
+            return _unrolled(frame, node, [as_tensor(t) for t in turns])
         return _Loop(frame, node, start, step).run(len(turns))
     if given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")
@@ -145,6 +151,7 @@ class _Loop:
                 starts = leaves(self.initial[name])
                 self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
+        self.cuts: dict = self.remembered.get("cuts", {})
         self.fresh_values: dict[str, Any] = {}
 
     def _read_later(self):
@@ -296,20 +303,38 @@ class _Loop:
         self.state.active, self.frame.names = self.active, dict(self.before)
 
     def _tried(self, attempt):
+        wanted, ready = self.state.wanted, self.state.ready
         for _ in range(24):
             self._restore()
             self.state.traced += 1
+            self.state.wanted, self.state.ready = {}, ready | self._cut()
             try:
                 result = attempt()
+                if self._lacks():
+                    continue
             except _Retry:
+                self._lacks()
                 continue
             finally:
                 self.state.traced -= 1
+                self.state.wanted, self.state.ready = wanted | self.cuts, ready
                 self._restore_after()
+            self.remembered["cuts"] = self.cuts
             self.remembered["specs"] = {n: s for n, s in self.specs.items() if n in self.names}
             self.remembered["moved"] = set(self.moved)
             return result
         raise TypeError("what a loop carries changes its type with every turn")
+
+    def _cut(self):
+        """Memory that no turn writes, cut as turns read it."""
+        here = {key: (self.buffers[key[0]], plan) for key, plan in self.cuts.items() if key[0] not in self.moved}
+        return {key: (memory, views.cut(memory, plan)) for key, (memory, plan) in here.items()}
+
+    def _lacks(self):
+        """Whether a turn would have read memory that was not cut before."""
+        found = {k: plan for k, plan in self.state.wanted.items() if k[0] not in self.moved and k not in self.cuts}
+        self.cuts = self.cuts | found
+        return bool(found)
 
     def _restore_after(self):
         self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)

@@ -119,6 +119,21 @@ def _plan(kind, pointer, truth, length):
     return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
 
 
+def _cut(state, buffer, plan):
+    """Memory as a view reads it; in loops that do not write it, as they have cut it before their first turn.
+
+    Cut in each turn it would be differentiated so: a gradient as large as memory, of each turn, to be added up.
+    """
+    memory, key = state.buffers[buffer], (buffer, plan.layout)
+    if not state.traced or not plan.moving:
+        return views.cut(memory, plan)
+    whole, found = state.ready.get(key, (None, None))
+    if whole is memory:
+        return found
+    state.wanted[key] = plan
+    return views.cut(memory, plan)
+
+
 def _try_otherwise(form, state):
     """Where an address is no view: perhaps it is one with the grid's axes cut, or of one turn of a loop."""
     if not state.in_sequence and (digits := views.digits_of(form)):
@@ -134,7 +149,7 @@ def load(pointer, mask=None, other=None, volatile=False):
     if isinstance(pointer, Choice):
         yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
         return where(pointer.truth, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
-    watch = current().watch
+    state = current()
     element = pointer.element
     shape = pointer.shape
     if mask is not None:
@@ -142,13 +157,13 @@ def load(pointer, mask=None, other=None, volatile=False):
     truth = _truth_of(mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
-    if watch is not None:
-        return watch.load(pointer, shape, truth, other, volatile)
-    memory = current().buffers[pointer.buffer]
+    if state.watch is not None:
+        return state.watch.load(pointer, shape, truth, other, volatile)
+    memory = state.buffers[pointer.buffer]
     plan, left = _plan("read", pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
-        data = views.to_block(views.read(memory, plan), plan, fill)
+        data = views.to_block(views.read(_cut(state, pointer.buffer, plan), plan), plan, fill)
         value = Tensor(data, element, pointer.shape)
         if other is not None and fill is None and plan.clipped:
             left = truth
@@ -201,7 +216,7 @@ def _write_view(memory, pointer, plan, left, value):
         choice = _over_block(broadcast(left, pointer.shape), full, truth=True)
         if choice is None:
             return False
-        old = views.read(memory, plan)
+        old = views.read(views.cut(memory, plan), plan)
         new = jnp.where(views.from_block(choice, plan), views.from_block(block, plan), old)
     else:
         new = views.from_block(block, plan)

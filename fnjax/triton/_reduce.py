@@ -1,5 +1,8 @@
 """Reductions and scans along an axis of a block; of equal elements the first counts."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -48,6 +51,28 @@ def xor_sum(input, axis=None, keep_dims=False):
     return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _extreme_float(data, axis, largest):
+    """The largest or smallest number along an axis; NaN loses, as in tl.maximum.
+
+    One pass: to clean the data before XLA's own reduction takes a copy of them.
+    """
+
+    def better(a, b):
+        return jnp.where(jnp.isnan(b) | (a >= b if largest else a <= b), a, b)
+
+    return lax.reduce(data, np.asarray(np.nan, data.dtype), better, (axis,))
+
+
+@_extreme_float.defjvp
+def _(axis, largest, primals, tangents):
+    (data,), (moved,) = primals, tangents
+    found = _extreme_float(data, axis, largest)
+    there = data == jnp.expand_dims(found, axis)
+    count = jnp.maximum(there.sum(axis), 1).astype(data.dtype)
+    return found, jnp.where(there, moved, 0).sum(axis) / count
+
+
 def _extreme(largest):
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
@@ -61,14 +86,9 @@ def _extreme(largest):
     def extreme(input, axis, keep_dims):
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
-        if input.dtype.kind == "f":  # NaN loses, as in tl.maximum
-            worst = jnp.asarray(-np.inf if largest else np.inf, data.dtype)
-            clean = jnp.where(jnp.isnan(data), worst, data)
-            found = (jnp.max if largest else jnp.min)(clean, LEAD + axis)
-            found = jnp.where(jnp.isnan(data).all(LEAD + axis), jnp.nan, found)
-        else:
-            found = (jnp.max if largest else jnp.min)(data, LEAD + axis)
-        return _result(found, input.dtype, shape)
+        if input.dtype.kind == "f":
+            return _result(_extreme_float(data, LEAD + axis, largest), input.dtype, shape)
+        return _result((jnp.max if largest else jnp.min)(data, LEAD + axis), input.dtype, shape)
 
     operate.__name__ = "max" if largest else "min"
     return operate

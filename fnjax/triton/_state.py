@@ -47,6 +47,8 @@ class State:
         self.lead = (*lead, *(1,) * (LEAD - len(lead)))
         self.turns: list[Turns] = []
         self.traced = 0  # how many loops are being traced turn by turn
+        self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
+        self.wanted: dict = {}  # plans of what they should have cut
         self.buffers = []
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all

@@ -55,6 +55,16 @@ class Plan:
         return any(level.low > 0 or level.high < level.size for level in self.levels)
 
     @property
+    def moving(self) -> bool:
+        """Whether it begins where a loop says."""
+        return any(level.syms for level in self.levels)
+
+    @property
+    def layout(self) -> tuple:
+        """What `cut` makes of it."""
+        return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
+
+    @property
     def made_up(self) -> bool:
         """Whether rows are read that are not there (they are masked)."""
         return any(level.before or level.after for level in self.levels)
@@ -209,58 +219,48 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
     return None
 
 
-def _start(level):
-    total: Any = level.start + level.low + level.before
-    for sym, coefficient in level.syms:
-        total = total + sym.value * coefficient
-    return total
-
-
-def _cut(rows, level):
-    """(…, length) as (…, count, stride), made up with zeros where the last row is not whole."""
-    missing = level.count * level.stride - rows.shape[-1]
-    if missing:
-        rows = jnp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
-    return rows.reshape(*rows.shape[:-1], level.count, level.stride)
-
-
-def read(memory, plan):
-    """What the view holds, one axis for each level: the indices from low to high of each."""
+def cut(memory, plan):
+    """Memory with an axis for each level, made up with zeros where the last row of one is not whole."""
     out = memory
     for level in plan.levels:
-        out = _cut(out, level)
-        axis = out.ndim - 2
+        missing = level.count * level.stride - out.shape[-1]
+        if missing:
+            out = jnp.pad(out, [(0, 0)] * (out.ndim - 1) + [(0, missing)])
+        out = out.reshape(*out.shape[:-1], level.count, level.stride)
         if level.before or level.after:
-            out = jnp.pad(out, [(level.before, level.after) if d == axis else (0, 0) for d in range(out.ndim)])
-        start = _start(level)
-        if level.syms:
-            start = jnp.clip(start, 0, out.shape[axis] - level.size) if level.before or level.after else start
-            out = lax.dynamic_slice_in_dim(out, start, level.size, axis)
-        else:
-            out = lax.slice_in_dim(out, start, start + level.high - level.low, axis=axis)
+            out = jnp.pad(out, [(0, 0)] * (out.ndim - 2) + [(level.before, level.after), (0, 0)])
     return out.reshape(out.shape[:-1])
+
+
+def _starts(plan):
+    """Where each level begins."""
+    starts: list[Any] = []
+    for level in plan.levels:
+        start: Any = level.start + level.low + level.before
+        for sym, coefficient in level.syms:
+            start = start + sym.value * coefficient
+        if level.before or level.after:
+            start = jnp.clip(start, 0, level.before + level.count + level.after - level.size)
+        starts.append(start)
+    return starts
+
+
+def read(rows, plan):
+    """What the view holds of memory as `cut` gives it: the indices from low to high of each level."""
+    sizes = [level.high - level.low for level in plan.levels]
+    if plan.moving:
+        return lax.dynamic_slice(rows, _starts(plan), sizes)
+    return lax.slice(rows, _starts(plan), [start + size for start, size in zip(_starts(plan), sizes, strict=True)])
 
 
 def write(memory, plan, value):
     """Memory with the view's elements replaced; `value` as `read` gives it."""
-    return _write(memory, plan.levels, value, 0)
-
-
-def _write(rows, levels, value, depth):
-    level = levels[0]
-    cut = _cut(rows, level)
-    axis = cut.ndim - 2
-    taken = level.high - level.low
-    whole = not level.syms and taken == level.count
-    if len(levels) == 1:
-        new = value[..., None]
-    else:
-        old = cut if whole else lax.dynamic_slice_in_dim(cut, _start(level), taken, axis)
-        new = _write(old, levels[1:], value, depth + 1)
-    if not whole:
-        new = lax.dynamic_update_slice_in_dim(cut, new, _start(level), axis)
-    new = new.reshape(*rows.shape[:-1], level.count * level.stride)
-    return new[..., : rows.shape[-1]]
+    rows = cut(memory, plan)
+    new = value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
+    lengths = [memory.shape[0], *(level.stride for level in plan.levels)]
+    for depth in reversed(range(len(plan.levels))):
+        new = new.reshape(*new.shape[:depth], -1)[..., : lengths[depth]]
+    return new
 
 
 def to_block(data, plan, fill=None):
