@@ -90,6 +90,7 @@ STRATA = [
     "triton._liveness",
     "triton._independence",
     "triton._axes",
+    "triton._turns",
     "triton._loops",
     "triton.language.__init__",
     "triton._libdevice",

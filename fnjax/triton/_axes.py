@@ -1,4 +1,4 @@
-"""The turns of a loop side by side, as one more leading axis: for loops whose turns need nothing of each other but sums.
+"""The turns of a loop side by side, as one more leading axis, where they need nothing of each other but sums.
 
 The body is run once. What it carries may move evenly (pointers), which is a form along the new axis, or be added to,
 which becomes a sum over the axis, and of a matrix product one more axis of its contraction. All else says NotAnAxis,
@@ -20,7 +20,7 @@ from fnjax.triton._products import product
 from fnjax.triton._run import Undefined, block
 from fnjax.triton._state import NotAnAxis, current
 from fnjax.triton._tensor import Tensor
-from fnjax.triton._values import add, as_tensor, both, cast, meet, of_data, of_form, subtract, where
+from fnjax.triton._values import add, as_tensor, both, cast, holds, meet, of_data, of_form, subtract, where
 
 
 class Sum(Tensor):
@@ -122,14 +122,17 @@ class _SideBySide:
         if self.start.form is None:
             raise NotAnAxis
         names = self._untouched()
-        for name in self.exposed & self.before.keys():
+        for name in (self.exposed & self.before.keys()) - names.keys():
             names[name] = rebuilt(self.before[name], iter(self._as_given(name)))
         kind = types.promote(self.start.dtype, self.step.dtype)
         names[self.node.target.id] = of_form(self.start.form.plus(of_sym(self.count, self.step.uniform())), kind)
         self.going, alive = None, self.state.active
         if self.distance is not None:
             self.going = self.distance > of_form(of_sym(self.count, abs(self.step.uniform())), types.int32)
-            alive = self.going if alive is None else both(alive, self.going)
+            if holds(self.going):
+                self.going = None
+            else:
+                alive = self.going if alive is None else both(alive, self.going)
         self.frame.names = names
         with self.state.only(alive):
             block(self.frame, self.node.body)
@@ -138,7 +141,7 @@ class _SideBySide:
 
     def _untouched(self):
         mine = {*assigned(self.node.body), self.node.target.id}
-        return {name: value for name, value in self.before.items() if name not in mine}
+        return {n: v for n, v in self.before.items() if n not in mine or isinstance(v, Undefined)}
 
     def _as_given(self, name):
         """The parts of a name's value as turns find them."""
@@ -178,9 +181,8 @@ class _SideBySide:
             if after.origin != key:
                 raise NotAnAxis
             for sign, term in after.terms:
-                if self.going is not None:
-                    term = where(self.going, term, as_tensor(0, term.dtype))
-                before = (add if sign > 0 else subtract)(before, _sum_of_turns(term, self.count))
+                own = term if self.going is None else where(self.going, term, as_tensor(0, term.dtype))
+                before = (add if sign > 0 else subtract)(before, _sum_of_turns(own, self.count))
             return before
         if self.going is not None:
             raise NotAnAxis  # programs have last turns of their own

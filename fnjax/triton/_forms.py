@@ -92,6 +92,11 @@ class Form:
         """The loop variables that are known by their range only."""
         return tuple((sym, c) for sym, c in self.syms if sym.axis is None)
 
+    def untraced(self) -> "Form":
+        """The same with nothing of what is being traced: what moves keeps its range."""
+        held = ((s if s.axis is not None else Sym(None, s.low, s.high), c) for s, c in self.syms)
+        return dataclasses.replace(self, syms=tuple(held))
+
     @property
     def spread(self) -> tuple[int, ...]:
         """The shape of the array of its numbers; of size 1 along what it does not depend on."""

@@ -12,8 +12,8 @@ def carried(function, loop):
     """
     after: dict = {}
     _before(function.body, frozenset(), after)
-    live = after[loop]
-    return _before(loop.body, live, {}) & _set_in(loop.body), live & (_set_in(loop.body) | _set_in([loop.target]))
+    live = after[loop] | (_read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
+    return _before(loop.body, live, {}) & _set_in(loop.body), live & _set_in([loop])
 
 
 def _before(statements, live, after):

@@ -126,12 +126,12 @@ def _cut(state, buffer, plan):
     """
     memory, key = state.buffers[buffer], (buffer, plan.layout)
     if not state.traced or not plan.moving:
-        return views.cut(memory, plan)
+        return views.cut(memory, plan.layout)
     whole, found = state.ready.get(key, (None, None))
     if whole is memory:
         return found
-    state.wanted[key] = plan
-    return views.cut(memory, plan)
+    state.wanted.add(key)
+    return views.cut(memory, plan.layout)
 
 
 def _try_otherwise(form, state):
@@ -216,7 +216,7 @@ def _write_view(memory, pointer, plan, left, value):
         choice = _over_block(broadcast(left, pointer.shape), full, truth=True)
         if choice is None:
             return False
-        old = views.read(views.cut(memory, plan), plan)
+        old = views.read(views.cut(memory, plan.layout), plan)
         new = jnp.where(views.from_block(choice, plan), views.from_block(block, plan), old)
     else:
         new = views.from_block(block, plan)

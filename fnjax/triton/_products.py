@@ -53,13 +53,16 @@ def product(x, y, kind, over=None):
     both = [d for d in of_x if d in of_y and d != over]
     summed = [d for d in of_x if d in of_y and d == over]
     rows, columns = ([d for d in one if d not in other] for one, other in ((of_x, of_y), (of_y, of_x)))
-    x, y = x.reshape([*(x.shape[d] for d in of_x), *x.shape[-2:]]), y.reshape([*(y.shape[d] for d in of_y), *y.shape[-2:]])
+    x, y = (
+        x.reshape([*(x.shape[d] for d in of_x), *x.shape[-2:]]),
+        y.reshape([*(y.shape[d] for d in of_y), *y.shape[-2:]]),
+    )
     contract = ([*map(of_x.index, summed), len(of_x) + 1], [*map(of_y.index, summed), len(of_y)])
     batch = (list(map(of_x.index, both)), list(map(of_y.index, both)))
     found = lax.dot_general(x, y, (contract, batch), precision="highest", preferred_element_type=kind)
-    axes = [*both, *rows, rank - 2, *columns, rank - 1]
-    found = found.transpose(sorted(range(len(axes)), key=axes.__getitem__))
-    sizes = dict(zip(sorted(axes), found.shape, strict=True))
+    order = [*both, *rows, rank - 2, *columns, rank - 1]
+    found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
+    sizes = dict(zip(sorted(order), found.shape, strict=True))
     return found.reshape([sizes.get(d, 1) for d in range(rank)])
 
 

@@ -48,7 +48,7 @@ class State:
         self.turns: list[Turns] = []
         self.traced = 0  # how many loops are being traced turn by turn
         self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
-        self.wanted: dict = {}  # plans of what they should have cut
+        self.wanted: set = set()  # what they should have cut
         self.buffers = []
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all
@@ -82,7 +82,8 @@ class State:
     def note(self, kind, buffer, form, conditions):
         """An access to memory, for loops whose turns run side by side."""
         if self.turns:
-            self.turns[-1].accesses.append(Access(kind, buffer, form, tuple(conditions), self.traced))
+            forms = [f if f is None else f.untraced() for f in (form, *conditions)]
+            self.turns[-1].accesses.append(Access(kind, buffer, forms[0], tuple(forms[1:]), self.traced))
 
     @contextlib.contextmanager
     def side_by_side(self, count):

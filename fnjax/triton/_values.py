@@ -310,6 +310,8 @@ def where(condition, a, b):
     condition = truth(condition)
     a, b, kind = meet(a, b)
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    if holds(condition):
+        return broadcast(a, shape)
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
 

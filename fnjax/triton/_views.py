@@ -60,8 +60,8 @@ class Plan:
         return any(level.syms for level in self.levels)
 
     @property
-    def layout(self) -> tuple:
-        """What `cut` makes of it."""
+    def layout(self) -> tuple[tuple[int, int, int, int], ...]:
+        """How memory is cut: of each level stride, count, and the rows that are made up."""
         return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
 
     @property
@@ -122,7 +122,7 @@ def digits_of(form: Form) -> dict[int, list[int]] | None:
     `pid // 8` runs evenly along both axes of a grid of (n // 8, 8), as `pid % 8` does.
     """
     found = {}
-    for d, size in enumerate(form.base.shape):
+    for d in range(LEAD):
         sizes = _digits(form.base[tuple(slice(None) if e == d else 0 for e in range(LEAD))])
         if sizes is None:
             return None
@@ -219,16 +219,16 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
     return None
 
 
-def cut(memory, plan):
+def cut(memory, layout):
     """Memory with an axis for each level, made up with zeros where the last row of one is not whole."""
     out = memory
-    for level in plan.levels:
-        missing = level.count * level.stride - out.shape[-1]
+    for stride, count, before, after in layout:
+        missing = count * stride - out.shape[-1]
         if missing:
             out = jnp.pad(out, [(0, 0)] * (out.ndim - 1) + [(0, missing)])
-        out = out.reshape(*out.shape[:-1], level.count, level.stride)
-        if level.before or level.after:
-            out = jnp.pad(out, [(0, 0)] * (out.ndim - 2) + [(level.before, level.after), (0, 0)])
+        out = out.reshape(*out.shape[:-1], count, stride)
+        if before or after:
+            out = jnp.pad(out, [(0, 0)] * (out.ndim - 2) + [(before, after), (0, 0)])
     return out.reshape(out.shape[:-1])
 
 
@@ -255,8 +255,10 @@ def read(rows, plan):
 
 def write(memory, plan, value):
     """Memory with the view's elements replaced; `value` as `read` gives it."""
-    rows = cut(memory, plan)
-    new = value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
+    rows = cut(memory, plan.layout)
+    new = (
+        value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
+    )
     lengths = [memory.shape[0], *(level.stride for level in plan.levels)]
     for depth in reversed(range(len(plan.levels))):
         new = new.reshape(*new.shape[:depth], -1)[..., : lengths[depth]]
