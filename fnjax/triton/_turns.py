@@ -4,6 +4,7 @@ import ast
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -273,7 +274,11 @@ class Loop:
 
             carry = (self._first_arrays(), self._first_buffers())
             if turns is not None:
-                return lax.fori_loop(0, turns, turn, carry), turns
+                # Differentiated, a turn is run again from what it was given, so that its scores are not kept. Where it
+                # writes, what it was given is all of memory: then it keeps what it needs.
+                outermost = self.state.traced == 1 and not self.moved
+                body = jax.checkpoint(turn, prevent_cse=False) if outermost else turn
+                return lax.fori_loop(0, turns, body, carry), turns
 
             def more(carried):
                 alive = truth(distance > counted(Sym(carried[0], 0, 2**31 - 1), stride))

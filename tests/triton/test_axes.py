@@ -21,7 +21,7 @@ from fnjax.triton._programs import Run
 from fnjax.triton._state import Access, State, Turns, launching
 from tests.triton.test_goldens import FIRST
 from tests.triton.test_goldens import launch as launched
-from tests.triton.twins import forms_of
+from tests.triton.twins import forms_of, gradient_of
 
 
 class Nobody:
@@ -258,7 +258,15 @@ def test_a_derivative_adds_up_slices_not_memory():
     inside = [i for e in scans for i in _equations(e.params["jaxpr"].jaxpr)]
     large = {i.primitive.name for i in inside if math.prod(i.outvars[0].aval.shape) >= x.size}
     assert scans
-    assert large <= {"broadcast_in_dim", "dynamic_update_slice", "add_any"}
+    assert large <= {"broadcast_in_dim", "dynamic_update_slice", "add_any", "remat2", "checkpoint"}
+
+
+def test_a_derivative_keeps_no_scores():
+    """Of flash attention: what backward needs of a turn is made again from what the turn was given."""
+    forms, inputs = forms_of("attention-full", launches.attention(False, 2, 256, 16, 16))
+    slopes = {form: gradient_of(f, "attention-full", inputs) for form, f in forms.items()}
+    bytes_ = {f: jax.jit(g).lower(*inputs).compile().memory_analysis().temp_size_in_bytes for f, g in slopes.items()}
+    assert bytes_["fnjax"] < bytes_["twin"]
 
 
 @triton.jit
