@@ -55,8 +55,8 @@ def xor_sum(input, axis=None, keep_dims=False):
 def _extreme_float(data, axis, largest):
     """The largest or smallest number along an axis; NaN loses, as in tl.maximum.
 
-    JAX's own reduction lets NaN win: where it did not, that is the answer. To clean the data first takes a copy of them.
-    (A reduction that passes over NaN would do it in one pass: XLA for the CPU of JAX 0.10 crashes on some of these.)
+    Data are cleaned, which takes a copy of them, only if there is NaN: their sum would be NaN too. XLA for the CPU loses
+    NaN in a maximum now and then, and crashes on some reductions that are told to pass over it.
     """
     best = jnp.max if largest else jnp.min
 
@@ -65,8 +65,7 @@ def _extreme_float(data, axis, largest):
         found = best(jnp.where(empty, -jnp.inf if largest else jnp.inf, data), axis)
         return jnp.where(empty.all(axis), jnp.nan, found)
 
-    found = best(data, axis)
-    return lax.cond(jnp.isnan(found).any(), cleaned, lambda _: found, data)
+    return lax.cond(jnp.isnan(data.sum(axis)).any(), cleaned, lambda data: best(data, axis), data)
 
 
 @_extreme_float.defjvp

@@ -9,9 +9,9 @@ from fnjax.triton._reduce import _extreme_float as extreme
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+@pytest.mark.parametrize("size", [1, 7, 64, 300])
 def test_nan_loses_at_every_place(size, largest):
-    """A row for each place of one NaN, a row without and one of nothing else; along both axes, in fused programs too."""
+    """A row for each place of one NaN, one without, one of nothing else; along both axes, in fused programs too."""
     data = np.random.default_rng(size).normal(size=size).astype(np.float32)
     rows = np.tile(data, (size + 2, 1))
     rows[np.arange(size), np.arange(size)] = np.nan
