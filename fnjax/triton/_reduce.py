@@ -1,8 +1,5 @@
 """Reductions and scans along an axis of a block; of equal elements the first counts."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -31,9 +28,9 @@ def _result(data, kind, shape):
 
 
 def _widened(input):
-    """Small whole numbers are summed in 32 bits."""
-    if input.dtype.kind in "iub" and input.dtype.primitive_bitwidth < 32:
-        return values.cast(input, types.int32 if input.dtype.kind != "u" else types.uint32)
+    """Small whole numbers are summed in 32 bits; truths are unsigned, as in Triton."""
+    if input.dtype.is_int() and input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.int32 if input.dtype.is_int_signed() else types.uint32)
     return input
 
 
@@ -51,37 +48,23 @@ def xor_sum(input, axis=None, keep_dims=False):
     return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _extreme_float(data, axis, largest):
-    """The largest or smallest number along an axis; NaN loses, as in tl.maximum.
-
-    Data are cleaned, which takes a copy of them, only if there is NaN: their sum would be NaN too. XLA for the CPU loses
-    NaN in a maximum now and then, and crashes on some reductions that are told to pass over it.
-    """
-    best = jnp.max if largest else jnp.min
-
-    def cleaned(data):
-        empty = jnp.isnan(data)
-        found = best(jnp.where(empty, -jnp.inf if largest else jnp.inf, data), axis)
-        return jnp.where(empty.all(axis), jnp.nan, found)
-
-    return lax.cond(jnp.isnan(data.sum(axis)).any(), cleaned, lambda data: best(data, axis), data)
+def reduce_or(input, axis, keep_dims=False):
+    """The or of all elements along an axis."""
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.bitwise_or.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
-@_extreme_float.defjvp
-def _(axis, largest, primals, tangents):
-    (data,), (moved,) = primals, tangents
-    found = _extreme_float(data, axis, largest)
-    there = data == jnp.expand_dims(found, axis)
-    count = jnp.maximum(there.sum(axis), 1).astype(data.dtype)
-    return found, jnp.where(there, moved, 0).sum(axis) / count
+def _extended(input):
+    """Extremes are found in 32 bits."""
+    if input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.float32 if input.dtype.is_floating() else types.int32)
+    return input
 
 
 def _extreme(largest):
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
-        if input.dtype.primitive_bitwidth < 32 and (not return_indices or input.dtype is types.bfloat16):
-            input = values.cast(input, types.float32 if input.dtype.kind == "f" else types.int32)
+        input = values.without_bfloat16(input) if return_indices else _extended(input)
         if return_indices:
             where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
             return extreme(input, axis, keep_dims), where
@@ -90,9 +73,14 @@ def _extreme(largest):
     def extreme(input, axis, keep_dims):
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
-        if input.dtype.kind == "f":
-            return _result(_extreme_float(data, LEAD + axis, largest), input.dtype, shape)
-        return _result((jnp.max if largest else jnp.min)(data, LEAD + axis), input.dtype, shape)
+        if input.dtype.kind == "f":  # NaN loses, as in tl.maximum
+            worst = jnp.asarray(-np.inf if largest else np.inf, data.dtype)
+            clean = jnp.where(jnp.isnan(data), worst, data)
+            found = (jnp.max if largest else jnp.min)(clean, LEAD + axis)
+            found = jnp.where(jnp.isnan(data).all(LEAD + axis), jnp.nan, found)
+        else:
+            found = (jnp.max if largest else jnp.min)(data, LEAD + axis)
+        return _result(found, input.dtype, shape)
 
     operate.__name__ = "max" if largest else "min"
     return operate
@@ -113,18 +101,22 @@ max, min = _extreme(True), _extreme(False)
 argmax, argmin = _position(True), _position(False)
 
 
-def _scan(function):
-    def operate(input, axis=0, reverse=False, dtype=None):
-        input = as_tensor(input)
-        input = _widened(input) if dtype is None else values.cast(input, dtype)
-        axis = axis % input.ndim
-        return Tensor(function(filled(input), LEAD + axis, reverse=bool(reverse)), input.dtype, input.shape)
-
-    return operate
+def cumsum(input, axis=0, reverse=False, dtype=None):
+    """Sums of the elements up to each, or from each on."""
+    input = values.without_bfloat16(input)
+    return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
 
 
-cumsum, cumprod = _scan(lax.cumsum), _scan(lax.cumprod)
-cumsum.__name__, cumprod.__name__ = "cumsum", "cumprod"
+def cumprod(input, axis=0, reverse=False):
+    """Products of the elements up to each, or from each on; in the type of the elements."""
+    return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
+
+
+def _scanned(function, input, axis, reverse):
+    if input.dtype.is_bool():
+        raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
+    data = function(filled(input), LEAD + axis % input.ndim, reverse=bool(reverse))
+    return Tensor(data, input.dtype, input.shape)
 
 
 def _combined(combine_fn, kinds, shape):
@@ -200,5 +192,7 @@ def sort(x, dim=None, descending=False):
 
 def topk(x, k, dim=None):
     """The k largest along the last axis, largest first."""
+    if k < x.shape[-1]:
+        x = _extended(x)
     data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
     return Tensor(data, x.dtype, (*x.shape[:-1], k))
