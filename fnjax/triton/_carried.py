@@ -3,12 +3,15 @@
 import ast
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._jax.one_way import one_way
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._state import KernelError
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, of_form
 
@@ -125,3 +128,17 @@ def full_shape(leaf):
     if leaf.form is not None:
         return leaf.form.spread
     return tuple(leaf.data.shape)
+
+
+def forward_only(carry, source, node):
+    """What a loop of unknown length leaves; reverse mode through it is an error that names it."""
+    word, remedy = "while", ""
+    if isinstance(node, ast.For):
+        word, remedy = "for", ", or give the bound as a number of Python's (under jax.jit: static_argnums)"
+    text = (
+        f"kernel {source.name}, line {node.lineno} of {source.file}: Reverse-mode differentiation does not work "
+        f"through this `{word}`: how often it turns is known when it runs only. Launch the kernel in the forward of a "
+        f"fnjax.Function that has a backward{remedy}. jax.jvp works."
+    )
+    arrays, structure = jax.tree.flatten(carry)
+    return jax.tree.unflatten(structure, one_way(arrays, KernelError, text))

@@ -8,11 +8,11 @@ import numpy as np
 
 from fnjax.triton import _types as types
 from fnjax.triton import _views as views
+from fnjax.triton._bounds import refuse_outside
 from fnjax.triton._forms import LEAD, number
 from fnjax.triton._state import CutsGrid, NotAnAxis, current
 from fnjax.triton._tensor import Tensor, canonical
-from fnjax.triton._values import add, as_tensor, both, broadcast, cast, holds, negation, of_form, where
-from fnjax.triton._values import truth as truth_of
+from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation, of_form, where
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,9 +89,7 @@ def _truth_of(mask, shape):
     active = current().active
     if mask is None:
         return active
-    mask = truth_of(mask)
-    if holds(mask):
-        return active
+    mask = as_tensor(mask)
     if np.broadcast_shapes(mask.shape, shape) == shape:
         mask = broadcast(mask, shape)
     return mask if active is None else both(mask, active)
@@ -160,6 +158,7 @@ def load(pointer, mask=None, other=None, volatile=False):
     if state.watch is not None:
         return state.watch.load(pointer, shape, truth, other, volatile)
     memory = state.buffers[pointer.buffer]
+    refuse_outside("reads", pointer, truth, memory.shape[0])
     plan, left = _plan("read", pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
@@ -200,6 +199,7 @@ def store(pointer, value, mask=None):
         state.watch.store(pointer, truth, value)
         return
     memory = state.buffers[pointer.buffer]
+    refuse_outside("writes", pointer, truth, memory.shape[0])
     state.written.add(pointer.buffer)
     plan, left = _plan("write", pointer, truth, memory.shape[0])
     if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):

@@ -49,10 +49,10 @@ class Tensor:
             xp = np if is_small(self.form) else jnp
             found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
-            found = None if self.rest is None else self.rest.data
+            found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
             for form in self.conditions:
                 met = form.array(np if is_small(form) else jnp) >= 0
-                found = met if found is None else pair(operator.and_, found, met)
+                found = pair(operator.and_, found, met)
         if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
             self._data = found
         return found

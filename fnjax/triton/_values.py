@@ -45,7 +45,8 @@ def as_tensor(value, kind=None):
             kind = kind or own
             if kind.kind in "iu":
                 return of_form(number(int(value)), kind)
-        return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
+        with np.errstate(over="ignore"):  # -1e9 is no number of float16's, but its infinity
+            return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
@@ -104,6 +105,11 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
+
+
+def without_bfloat16(x):
+    """float32 for bfloat16, which Triton neither compares nor scans."""
+    return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
 
 
 def true_divide(a, b):
@@ -205,7 +211,9 @@ def both(a, b):
 
 def holds(value):
     """Whether a truth is known to hold for all."""
-    return value.conditions is None and isinstance(value._data, np.ndarray) and bool(value._data.all())
+    if value.conditions is not None:
+        return not value.conditions and value.rest is None
+    return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
 def either(a, b):
@@ -249,9 +257,8 @@ def compare(name, a, b):
             "less": lambda: (difference.negated().plus(number(-1)),),
             "equal": lambda: (difference, difference.negated()),
         }[name]()
-        if all(form.limits()[0] >= 0 for form in found):
-            return Tensor(np.ones((1,) * (LEAD + len(difference.shape)), bool), types.int1, difference.shape)
-        return Tensor(None, types.int1, difference.shape, conditions=found)
+        doubtful = tuple(form for form in found if form.limits()[0] < 0)
+        return Tensor(None, types.int1, difference.shape, conditions=doubtful)
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
 
