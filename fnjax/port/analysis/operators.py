@@ -11,7 +11,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Program
 from fnjax.port.source.records import Class, Routine
-from fnjax.port.torch import code, literal
+from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
 
 # The platforms of torch's that JAX has no word for, or whose kernels do what the body does.
@@ -33,9 +33,9 @@ def collect(program: Program) -> None:
     for statement in program.source.tree.body:
         for name, call in _assigned(statement):
             if program.resolve(call.func) == "torch.library.Library" and call.args:
-                libraries[name] = str(literal(call.args[0].value))
+                libraries[name] = str(_word(program, call.args[0].value))
         for name, call, body in _definitions(program, statement, functions):
-            qualname = literal(call.args[0].value) if call.args else None
+            qualname = _word(program, call.args[0].value) if call.args else None
             if isinstance(qualname, str) and body is not None:
                 known[name] = _enter(program, qualname, statement, body, _mutated(call))
         for call, function in _calls(statement):
@@ -103,7 +103,7 @@ def _owner(
         owner, method = call.func.value.value, call.func.attr.value
         if owner in known:
             return known[owner], method
-        first_literal = literal(call.args[0].value) if call.args else None
+        first_literal = _word(program, call.args[0].value) if call.args else None
         if owner in libraries and isinstance(first_literal, str):
             qualname = f"{libraries[owner]}::{first_literal.partition('(')[0]}"
             return program.classes.get(qualname) or qualname, method
@@ -191,7 +191,30 @@ def _register_derivative(program: Program, owner: Class, call: cst.Call, functio
 def named_operator(program: Program, args: Sequence[cst.Arg]) -> str:
     """The qualified name of the operator that the first arguments of a function of torch.library's name, or none."""
     first = args[0].value if args else cst.Name("None")
-    qualname: Any = literal(first)
+    qualname: Any = literal(first) if code(first) in program.libraries else _word(program, first)
     if code(first) in program.libraries and len(args) > 1:
-        qualname = f"{program.libraries[code(first)]}::{literal(args[1].value)}"
+        qualname = f"{program.libraries[code(first)]}::{_word(program, args[1].value)}"
     return qualname.partition("(")[0] if isinstance(qualname, str) and "::" in qualname else ""
+
+
+def _word(program: Program, node: cst.BaseExpression) -> object:
+    """The string that an expression surely is: a literal, or made of the file's own, `f"{NAMESPACE}::scale"`."""
+    if isinstance(node, cst.FormattedString) or _is_sum(node):
+        split = node.parts if isinstance(node, cst.FormattedString) else (node.left, node.right)  # type: ignore[attr-defined] # a sum
+        parts = [_part(program, p) for p in split]
+        return "".join(p for p in parts if isinstance(p, str)) if all(isinstance(p, str) for p in parts) else MISSING
+    found = literal(node)
+    return program.evaluate(node).literal if found is MISSING else found
+
+
+def _is_sum(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add)
+
+
+def _part(program: Program, part: cst.CSTNode) -> object:
+    if isinstance(part, cst.FormattedStringText):
+        return part.value
+    if isinstance(part, cst.FormattedStringExpression):
+        plain = part.conversion is None and part.format_spec is None
+        return _word(program, part.expression) if plain else MISSING
+    return _word(program, part) if isinstance(part, cst.BaseExpression) else MISSING

@@ -18,7 +18,7 @@ from fnjax.port.analysis.terms import Stop, Term, parse
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.rewrite.calls.own_functions import call_routine
-from fnjax.port.torch import MISSING, Operation, find, literal
+from fnjax.port.torch import Operation, code, find, literal
 
 _SAME = {
     "torch.library.custom_op": "fnjax.custom_op",
@@ -94,7 +94,9 @@ def translated(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | Non
     if method not in _REGISTERING:
         return None
     rest = [
-        a for a in args[2 if literal(args[0].value) is MISSING else 1 :] if not (a.keyword and a.keyword.value == "lib")
+        a
+        for a in args[2 if code(args[0].value) in walk.program.libraries else 1 :]
+        if not (a.keyword and a.keyword.value == "lib")
     ]
     method = _REGISTERING[method]
     if method == "register_kernel":
