@@ -243,6 +243,8 @@ STRATA = [
     "port.rewrite.calls.others",
     "port.engine.assembly",
     "port.source.top_level",
+    "port.source.operator_names",
+    "port.source.edits",
     "port.source.linking",
     "port.engine.imported",
     "port.engine.units",
