@@ -10,6 +10,10 @@ Limits: sizes of memory, and names of devices, are findings.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import libcst as cst
 
 from fnjax.port.analysis.guards import is_guard_context
@@ -17,7 +21,9 @@ from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.source.naming import is_provided
 from fnjax.port.torch import MISSING, code, literal
+from fnjax.port.tree.located import nodes
 
 CAPABILITY = (8, 0)
 _ANSWERS: dict[str, object] = {
@@ -61,6 +67,8 @@ def answered(walk: Walk, node: cst.BaseExpression) -> object:
         if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "torch":
             part = literal(node.args[1].value)
             return False if f"torch.{part}" in _OTHERS else True if part == "cuda" else MISSING
+        if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "fnjax.triton":
+            return is_provided(f"fnjax.triton.{literal(node.args[1].value)}")
         return _ANSWERS.get(name, MISSING)
     if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and properties(walk, node.value):
         return _ATTRIBUTES[node.attr.value]
@@ -73,6 +81,66 @@ def properties(walk: Walk, node: cst.BaseExpression) -> bool:
         return walk.name_of(node.func) in _PROPERTIES
     given = walk.routine.given.get(code(node), []) if isinstance(node, cst.Name) else []
     return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
+
+
+_COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+}
+
+
+@expression(cst.Comparison)
+def compared(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`torch.cuda.get_device_capability()[0] >= 9`."""
+    target = node.comparisons[0]
+    compare, wanted = _COMPARED.get(type(target.operator)), literal(target.comparator)
+    if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
+        return None
+    found = _part_of_answer(walk, node.left)
+    if found is MISSING or type(found) is not type(wanted):
+        return None
+    answer = compare(found, wanted)
+    return Term(parse(str(answer)), _known(answer))
+
+
+def _part_of_answer(walk: Walk, node: cst.BaseExpression) -> object:
+    """What the port's GPU answers, or one of the numbers of that."""
+    if not isinstance(node, cst.Subscript):
+        return answered(walk, node)
+    whole = answered(walk, node.value)
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    place = literal(index.value) if isinstance(index, cst.Index) else MISSING
+    return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING  # type: ignore[index] # a number
+
+
+@expression(cst.Call)
+def asked_of_own_function(walk: Walk, node: cst.Call) -> Term | None:
+    """`supports_tma()` of the file, which asks the GPU and gives one answer whatever it is given."""
+    name = walk.name_of(node.func)
+    routine = walk.program.called(name) if walk.program.kernels and name.startswith("file:") else None
+    if routine is None or routine.owner is not None or not _asks_device(walk, routine.node, frozenset()):
+        return None
+    walk.called.add(name)
+    answer = routine.result.literal if routine.result is not None else MISSING
+    if not isinstance(answer, bool) or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
+        return None
+    return Term(parse(str(answer)), _known(answer))
+
+
+def _asks_device(walk: Walk, function: cst.FunctionDef, seen: frozenset[str]) -> bool:
+    """Whether a function of the file asks for a device, itself or through another function of the file."""
+    for call in (n for n in nodes(function.body) if isinstance(n, cst.Call)):
+        name = walk.program.resolve(call.func)
+        if name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available")):
+            return True
+        inner = walk.program.called(name) if name.startswith("file:") and name not in seen else None
+        if inner is not None and _asks_device(walk, inner.node, seen | {name}):
+            return True
+    return False
 
 
 @expression(cst.Call, cst.Attribute)

@@ -23,7 +23,7 @@ from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chose
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rewrite.control.loops import ONLY
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
-from fnjax.port.rewrite.values.conditions import blocked, split, split_expression, split_return, without_continue
+from fnjax.port.rewrite.values.conditions import answer_of, blocked, split, split_expression, split_return, without_continue
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import nodes
 
@@ -40,8 +40,8 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if test.node is not node.test and code(test.node) in {"True", "False"}:
-        return walk.expr(node.body if code(test.node) == "True" else node.orelse)
+    if test.node is not node.test and (answer := answer_of(test)) is not None:
+        return walk.expr(node.body if answer else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
         body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
@@ -114,8 +114,8 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if test.node is not node.test and code(test.node) in {"True", "False"}:
-        return _decided(walk, node, code(test.node) == "True")
+    if test.node is not node.test and (answer := answer_of(test)) is not None:
+        return _decided(walk, node, answer)
     if test.value.mask:
         raise Uncompressed
     if walk.traced(test.value):

@@ -46,6 +46,19 @@ def asks(value: Value) -> str:
     return "array" if value.traced else "either" if open_ else "python"
 
 
+def answer_of(term: Term) -> bool | None:
+    """The answer of a condition that the port knows: `True`, or `flag and False`, which asks Python only."""
+    node = term.node
+    if code(node) in {"True", "False"}:
+        return code(node) == "True"
+    if not isinstance(node, cst.BooleanOperation):
+        return None
+    deciding, last = isinstance(node.operator, cst.Or), operands(node)[-1]
+    acts = any(isinstance(n, (cst.Call, cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
+    plain = asks(term.value) == "python" and not acts and not term.value.mixed
+    return deciding if plain and code(last) == str(deciding) else None
+
+
 def operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
     """The operands of `a and b and c`."""
     found: list[cst.BaseExpression] = []
@@ -277,8 +290,10 @@ def _undecided(terms: list[Term], either: bool) -> list[Term]:
     left: list[Term] = []
     for i, term in enumerate(terms):
         known = term.value.literal if code(term.node) in {"True", "False"} else None
-        if known is either:  # it decides: what follows is never asked
-            return [*left, term]
+        if known is either:  # it decides: what follows is never asked, and what only reads is not missed
+            named = all(isinstance(t.node, (cst.Name, cst.Attribute)) for t in left)
+            flags = named and all(t.value.kind == "static" and t.value.dtype == "bool" for t in left)
+            return [term] if flags else [*left, term]
         if known is None or i == len(terms) - 1:
             left.append(term)
     if len(left) > 1 and code(left[-1].node) == str(not either) and all(t.value.dtype == "bool" for t in left):
