@@ -11,8 +11,6 @@ Limits: sizes of memory, and names of devices, are findings.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
 
 import libcst as cst
 
@@ -21,6 +19,7 @@ from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.rewrite.calls.versions import QUESTIONS
 from fnjax.port.source.naming import is_provided
 from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
@@ -42,6 +41,11 @@ _ATTRIBUTES: dict[str, object] = {
     "gcnArchName": "",
     "backend": "cuda",
     "arch": 80,
+}
+_SETTINGS: dict[str, object] = {
+    "torch.version.hip": None,
+    "torch.version.xpu": None,
+    "torch.backends.cuda.matmul.allow_tf32": False,  # as PyTorch has it
 }
 _OF_TENSORS: dict[str, object] = {"is_cuda": True, "is_cpu": False, "device": "cuda"}
 _OTHERS = ("torch.xpu", "torch.npu", "torch.mps", "torch.mlu", "torch.musa", "torch.hpu", "torch.mtia", "torch.maia")
@@ -69,7 +73,11 @@ def answered(walk: Walk, node: cst.BaseExpression) -> object:
             return False if f"torch.{part}" in _OTHERS else True if part == "cuda" else MISSING
         if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "fnjax.triton":
             return is_provided(f"fnjax.triton.{literal(node.args[1].value)}")
+        if name == "builtins.getattr" and len(node.args) == 3 and walk.name_of(node.args[0].value) == "torch.version":
+            return _SETTINGS.get(f"torch.version.{literal(node.args[1].value)}", MISSING)
         return _ANSWERS.get(name, MISSING)
+    if isinstance(node, cst.Attribute) and (name := walk.name_of(node)) in _SETTINGS:
+        return _SETTINGS[name]
     if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and properties(walk, node.value):
         return _ATTRIBUTES[node.attr.value]
     return MISSING
@@ -83,14 +91,7 @@ def properties(walk: Walk, node: cst.BaseExpression) -> bool:
     return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
 
 
-_COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
-    cst.LessThan: operator.lt,
-    cst.LessThanEqual: operator.le,
-    cst.GreaterThan: operator.gt,
-    cst.GreaterThanEqual: operator.ge,
-    cst.Equal: operator.eq,
-    cst.NotEqual: operator.ne,
-}
+_COMPARED = {**QUESTIONS, cst.Is: operator.is_, cst.IsNot: operator.is_not}
 
 
 @expression(cst.Comparison)
@@ -101,7 +102,7 @@ def compared(walk: Walk, node: cst.Comparison) -> Term | None:
     if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
     found = _part_of_answer(walk, node.left)
-    if found is MISSING or type(found) is not type(wanted):
+    if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None
     answer = compare(found, wanted)
     return Term(parse(str(answer)), _known(answer))
@@ -134,6 +135,8 @@ def asked_of_own_function(walk: Walk, node: cst.Call) -> Term | None:
 def _asks_device(walk: Walk, function: cst.FunctionDef, seen: frozenset[str]) -> bool:
     """Whether a function of the file asks for a device, itself or through another function of the file."""
     for call in (n for n in nodes(function.body) if isinstance(n, cst.Call)):
+        if "torch.version" in code(call):
+            return True
         name = walk.program.resolve(call.func)
         if name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available")):
             return True
