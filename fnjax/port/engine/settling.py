@@ -70,7 +70,8 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
         units = translate_units(program, functions, part)
         for name in sorted({n for u in units.values() for n in u.called}):
             called = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if called is not None and called.result is None and called.node not in units:
+            asked = called is not None and (called.result is None or (called.hands and not called.gives))
+            if called is not None and asked and called.node not in units:
                 definitions.port_routine(program, called)
         program.values.clear()
         routines = [program.routines[n] for n in inside if n in program.routines]

@@ -94,7 +94,8 @@ class Routine:
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
-        gives: those of them that the port returns, where the source returns nothing.
+        gives: those of them that the port returns, where the source returns nothing, or behind its results.
+        hands: whether a caller reads what it writes to beside what it returns.
     """
 
     node: cst.FunctionDef
@@ -119,6 +120,7 @@ class Routine:
     draws_often = Told(False)
     writes = Told[frozenset[str]](frozenset())
     gives = Told[tuple[str, ...]](())
+    hands = Told(False)
     differentiated = Told(False)  # called by code that jax.vjp differentiates
     concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
     derived = Told(False)  # called by code that JAX may differentiate, as a backward

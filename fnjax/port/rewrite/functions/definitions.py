@@ -20,13 +20,13 @@ from fnjax.port.analysis.program import Program, Routine, nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.starts import begin
 from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
+from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, leaves, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
 from fnjax.port.source.records import METHODS
-from fnjax.port.torch import code
+from fnjax.port.torch import code, fit
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -92,13 +92,15 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
     if params is not node.params:
         changes["params"] = params
-    if routine.role == "helper" and routine.writes and not any(_ends(n) for n in nodes(node.body)):
+    ends = any(_ends(n) for n in nodes(node.body))
+    if routine.role == "helper" and routine.writes and (not ends or _may_hand(routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
-            body = _giving(routine, lines_of(walk.body(node.body)))
+            body = (_handing if ends else _giving)(routine, lines_of(walk.body(node.body)))
+            changes["returns"] = None
     if body is not node.body:
         changes["body"] = _without_devices(walk, body)
-    if node.returns is not None:
+    if node.returns is not None and "returns" not in changes:
         annotation = program.annotation(node.returns.annotation, walk)
         if annotation is None:
             changes["returns"] = None
@@ -145,9 +147,9 @@ def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.Functi
 class _Mutating(cst.CSTTransformer):
     """`return y` with variables behind what is returned."""
 
-    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+    def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
         super().__init__()
-        self.names, self.several, self.depth = names, several, 0
+        self.names, self.several, self.depth = names, several, int(several is None)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         """Functions inside return what they did."""
@@ -166,6 +168,9 @@ class _Mutating(cst.CSTTransformer):
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
         """One return."""
         value = updated_node.value
+        if self.several is None:
+            made = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
+            return cst.ensure_type(made.body[0], cst.Return)
         own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
         if isinstance(value, cst.Tuple):
             own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
@@ -181,6 +186,20 @@ def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     back = line(f"return {', '.join(routine.gives)}")
     early = matchers.Return(value=None)
     return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
+
+
+def _may_hand(routine: Routine) -> bool:
+    """Whether a function that returns something is to return what it writes to as well."""
+    inside = list(nodes(routine.node.body))
+    plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
+    return routine.hands and plain
+
+
+def _handing(routine: Routine, body: list[Any]) -> cst.BaseSuite:
+    """A body that returns its result, and behind it what the function writes to."""
+    made = cst.IndentedBlock(body).visit(_Mutating(routine.gives, None))
+    assert isinstance(made, cst.IndentedBlock)
+    return made if leaves(made) else made.with_changes(body=[*made.body, line(f"return None, {', '.join(routine.gives)}")])
 
 
 def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
