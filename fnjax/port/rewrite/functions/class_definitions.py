@@ -19,7 +19,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk, line
+from fnjax.port.analysis.walk import Statements, Stop, Walk, line, placed
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.definitions import port_routine
@@ -160,13 +160,22 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         if is_text or not bound & _read_of(program, cls):
             return [node] if is_text else []
     inner_walk = Walk(program, walk.routine, scope)
-    lines: list[Any] = list(inner_walk.statement(node))
+    lines: list[Any] = list(inner_walk.statement(_field(walk, node)))
     scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
     if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
         bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
         lines = [line(f"{name} = None") for name in sorted(bound)]
     walk.take(inner_walk)
     return lines
+
+
+def _field(walk: Walk, node: Any) -> Any:
+    """`dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    if not isinstance(small, cst.AnnAssign) or walk.program.annotation(small.annotation.annotation, walk) is not None:
+        return node
+    plain = small.with_changes(annotation=cst.Annotation(cst.Name("object")))
+    return placed(walk, node.with_changes(body=[plain]), node)
 
 
 def _read_of(program: Program, cls: Class) -> set[str]:
