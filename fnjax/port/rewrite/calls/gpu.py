@@ -123,7 +123,7 @@ def asked_of_own_function(walk: Walk, node: cst.Call) -> Term | None:
     """`supports_tma()` of the file, which asks the GPU and gives one answer whatever it is given."""
     name = walk.name_of(node.func)
     routine = walk.program.called(name) if walk.program.kernels and name.startswith("file:") else None
-    if routine is None or routine.owner is not None or not _asks_device(walk, routine.node, frozenset()):
+    if routine is None or routine.owner is not None or not _asks_device(walk, routine.node):
         return None
     walk.called.add(name)
     answer = routine.result.literal if routine.result is not None else MISSING
@@ -132,18 +132,22 @@ def asked_of_own_function(walk: Walk, node: cst.Call) -> Term | None:
     return Term(parse(str(answer)), _known(answer))
 
 
-def _asks_device(walk: Walk, function: cst.FunctionDef, seen: frozenset[str]) -> bool:
+def _asks_device(walk: Walk, function: cst.FunctionDef) -> bool:
     """Whether a function of the file asks for a device, itself or through another function of the file."""
-    for call in (n for n in nodes(function.body) if isinstance(n, cst.Call)):
-        if "torch.version" in code(call):
-            return True
-        name = walk.program.resolve(call.func)
-        if name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available")):
-            return True
-        inner = walk.program.called(name) if name.startswith("file:") and name not in seen else None
-        if inner is not None and _asks_device(walk, inner.node, seen | {name}):
-            return True
-    return False
+    known = walk.program.asking
+    if function not in known:
+        known[function] = False  # where it calls itself
+        names = {code(n.func): n.func for n in nodes(function.body) if isinstance(n, cst.Call)}
+        known[function] = "torch.version" in code(function) or any(_of_device(walk, n) for n in names.values())
+    return known[function]
+
+
+def _of_device(walk: Walk, function: cst.BaseExpression) -> bool:
+    name = walk.program.resolve(function)
+    if name.startswith("file:"):
+        inner = walk.program.called(name)
+        return inner is not None and _asks_device(walk, inner.node)
+    return name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available"))
 
 
 @expression(cst.Call, cst.Attribute)
