@@ -323,9 +323,11 @@ def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Ar
         elif known:
             place = Place.among(*known)
         else:  # parts that share memory in the function share it here
-            storage = frozenset(s for own in sorted(place.storage) for s in walk.fresh(node, f" {own}").storage)
+            here = next(iter(walk.fresh(node, " ").storage))
+            again = {s for s in place.storage if here in s}  # of a function that calls itself: one name for all depths
+            storage = frozenset(s if s in again else here + s for s in sorted(place.storage))
             steps = place.steps if not any(s.reads for s in place.steps) else ()
-            place = Place(storage, steps, place.certain and steps == place.steps)
+            place = Place(storage, steps, place.certain and steps == place.steps and not again)
     like = walk.mark(node, part) if value.is_tensor else ""
     return replace(value, place=place, parts=parts, element=element, number="", like=like, mask="")
 
