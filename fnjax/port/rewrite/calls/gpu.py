@@ -43,6 +43,7 @@ _ATTRIBUTES: dict[str, object] = {
     "arch": 80,
 }
 _SETTINGS: dict[str, object] = {
+    "torch.version.cuda": "12.8",
     "torch.version.hip": None,
     "torch.version.xpu": None,
     "torch.backends.cuda.matmul.allow_tf32": False,  # as PyTorch has it
@@ -101,6 +102,8 @@ def compared(walk: Walk, node: cst.Comparison) -> Term | None:
     compare, wanted = _COMPARED.get(type(target.operator)), literal(target.comparator)
     if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
+    if wanted is None and isinstance(node.left, cst.Call) and walk.name_of(node.left.func) in _PROPERTIES:
+        return Term(parse(str(compare(CAPABILITY, None))), Value("static", "bool", literal=compare(CAPABILITY, None)))
     found = _part_of_answer(walk, node.left)
     if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None

@@ -29,6 +29,9 @@ from fnjax.port.source.records import decorators
 from fnjax.port.torch import code
 
 
+_CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
+
+
 @statement(cst.ClassDef)
 def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
     """A class inside a function, or at the top level."""
@@ -85,6 +88,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             if name.startswith("file:"):
                 walk.called.add(name)
             bases.append(arg)
+        elif name in _CONTEXTS:  # of a class that says what is kept on ctx, for annotations
+            continue
         elif not container:
             walk.report(
                 arg,
