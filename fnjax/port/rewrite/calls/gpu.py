@@ -11,6 +11,8 @@ Limits: sizes of memory, and names of devices, are findings.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import libcst as cst
 
@@ -71,7 +73,9 @@ def answered(walk: Walk, node: cst.BaseExpression) -> object:
             return False
         if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "torch":
             part = literal(node.args[1].value)
-            return False if f"torch.{part}" in _OTHERS else True if part == "cuda" else MISSING
+            return False if f"torch.{part}" in _OTHERS else True if part in {"cuda", "_C"} else MISSING
+        if name == "builtins.hasattr" and code(node) == 'hasattr(torch._C, "_functorch")':
+            return True
         if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "fnjax.triton":
             return is_provided(f"fnjax.triton.{literal(node.args[1].value)}")
         if name == "builtins.getattr" and len(node.args) == 3 and walk.name_of(node.args[0].value) == "torch.version":
@@ -92,7 +96,11 @@ def properties(walk: Walk, node: cst.BaseExpression) -> bool:
     return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
 
 
-_COMPARED = {**QUESTIONS, cst.Is: operator.is_, cst.IsNot: operator.is_not}
+_COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
+    **QUESTIONS,  # type: ignore[dict-item] # of numbers and strings here
+    cst.Is: operator.is_,
+    cst.IsNot: operator.is_not,
+}
 
 
 @expression(cst.Comparison)
@@ -103,7 +111,7 @@ def compared(walk: Walk, node: cst.Comparison) -> Term | None:
     if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
     if wanted is None and isinstance(node.left, cst.Call) and walk.name_of(node.left.func) in _PROPERTIES:
-        return Term(parse(str(compare(CAPABILITY, None))), Value("static", "bool", literal=compare(CAPABILITY, None)))
+        return Term(parse(str(compare(CAPABILITY, None))), _known(compare(CAPABILITY, None)))
     found = _part_of_answer(walk, node.left)
     if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None
@@ -118,7 +126,7 @@ def _part_of_answer(walk: Walk, node: cst.BaseExpression) -> object:
     whole = answered(walk, node.value)
     index = node.slice[0].slice if len(node.slice) == 1 else None
     place = literal(index.value) if isinstance(index, cst.Index) else MISSING
-    return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING  # type: ignore[index] # a number
+    return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING
 
 
 @expression(cst.Call)
@@ -129,8 +137,8 @@ def asked_of_own_function(walk: Walk, node: cst.Call) -> Term | None:
     if routine is None or routine.owner is not None or not _asks_device(walk, routine.node):
         return None
     walk.called.add(name)
-    answer = routine.result.literal if routine.result is not None else MISSING
-    if not isinstance(answer, bool) or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
+    answer = routine.answer
+    if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
         return None
     return Term(parse(str(answer)), _known(answer))
 

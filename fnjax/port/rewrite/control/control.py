@@ -23,7 +23,14 @@ from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chose
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rewrite.control.loops import ONLY
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
-from fnjax.port.rewrite.values.conditions import answer_of, blocked, split, split_expression, split_return, without_continue
+from fnjax.port.rewrite.values.conditions import (
+    answer_of,
+    blocked,
+    split,
+    split_expression,
+    split_return,
+    without_continue,
+)
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import nodes
 

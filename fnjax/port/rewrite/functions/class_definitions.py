@@ -28,7 +28,6 @@ from fnjax.port.source.naming import read_names
 from fnjax.port.source.records import decorators
 from fnjax.port.torch import code
 
-
 _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
 
@@ -62,6 +61,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
     for i in range(len(node.body.body)):
         body += made[i]
+    if cls.is_function and cls.containers:
+        body.insert(len(made[0]) if node.get_docstring() is not None else 0, line("pytree = True"))
     if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []

@@ -58,6 +58,9 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.called |= outer.called
     for value in walk.returns:
         routine.returns(value)
+    answers = [v.literal for v in walk.returns if isinstance(v.literal, bool)]
+    one = len(answers) == len(walk.returns) and len(set(answers)) == 1 and leaves(body)
+    routine.answer = answers[0] if one else None
     if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
         routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
@@ -66,7 +69,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         routine.owner.keep(routine.role, dict(walk.kept))
     if routine.role in {"forward", "helper"}:
         _written_inputs(walk, routine)
-    if routine.role == "forward" and any(map(_nested, walk.returns)):
+    traversed = routine.owner is not None and routine.owner.containers
+    if routine.role == "forward" and any(map(_nested, walk.returns)) and not traversed:
         message = "an output that holds arrays in a list or a dictionary: return them one by one, or set pytree = True"
         walk.report(node.name, "output", message)
     wrapping = [d for d in kept if outer.name_of(d.decorator).startswith("file:")]
@@ -93,11 +97,11 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if params is not node.params:
         changes["params"] = params
     ends = any(_ends(n) for n in nodes(node.body))
-    if routine.role == "helper" and routine.writes and (not ends or _may_hand(routine)):
+    if routine.role == "helper" and routine.writes and (not ends or _may_hand(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
             body = (_handing if ends else _giving)(routine, lines_of(walk.body(node.body)))
-            changes["returns"] = None
+            changes |= {"returns": None} if ends else {}
     if body is not node.body:
         changes["body"] = _without_devices(walk, body)
     if node.returns is not None and "returns" not in changes:
@@ -169,8 +173,8 @@ class _Mutating(cst.CSTTransformer):
         """One return."""
         value = updated_node.value
         if self.several is None:
-            made = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
-            return cst.ensure_type(made.body[0], cst.Return)
+            both = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
+            return cst.ensure_type(both.body[0], cst.Return)
         own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
         if isinstance(value, cst.Tuple):
             own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
@@ -188,18 +192,19 @@ def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
 
 
-def _may_hand(routine: Routine) -> bool:
+def _may_hand(program: Program, routine: Routine) -> bool:
     """Whether a function that returns something is to return what it writes to as well."""
     inside = list(nodes(routine.node.body))
     plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
-    return routine.hands and plain
+    return routine.hands and plain and routine.node not in program.by_node  # nor an operator
 
 
 def _handing(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     """A body that returns its result, and behind it what the function writes to."""
     made = cst.IndentedBlock(body).visit(_Mutating(routine.gives, None))
     assert isinstance(made, cst.IndentedBlock)
-    return made if leaves(made) else made.with_changes(body=[*made.body, line(f"return None, {', '.join(routine.gives)}")])
+    back = line(f"return None, {', '.join(routine.gives)}")
+    return made if leaves(made) else made.with_changes(body=[*made.body, back])
 
 
 def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:

@@ -47,16 +47,16 @@ def asks(value: Value) -> str:
 
 
 def answer_of(term: Term) -> bool | None:
-    """The answer of a condition that the port knows: `True`, or `flag and False`, which asks Python only."""
+    """The answer of a condition that the port knows: `True`, or `flag and False`, where nothing acts."""
     node = term.node
     if code(node) in {"True", "False"}:
         return code(node) == "True"
     if not isinstance(node, cst.BooleanOperation):
         return None
     deciding, last = isinstance(node.operator, cst.Or), operands(node)[-1]
-    acts = any(isinstance(n, (cst.Call, cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
-    plain = asks(term.value) == "python" and not acts and not term.value.mixed
-    return deciding if plain and code(last) == str(deciding) else None
+    acts = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
+    acts |= any(isinstance(n, cst.Call) and code(n.func) not in {"isinstance", "hasattr"} for n in nodes(node))
+    return deciding if not acts and code(last) == str(deciding) else None
 
 
 def operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
