@@ -287,4 +287,20 @@ class Likelihood(Function):
         return g * ctx.d.log_prob(x).exp() + h * density, (h * ctx.d.cdf(x)).sum(0), g * ctx.d.variance, None
 """,
     ),
+    "Levels": (
+        "randn(4, 3), 32",
+        """
+class Levels(Function):
+    @staticmethod
+    def forward(ctx, x, k: int):
+        n = 2 ** k - 1
+        ctx.n = (1 << k) - 1
+        y = torch.clamp(x.sigmoid() * n, -n, n)
+        return torch.round(x * n) / n + y / n + (x.tanh() > -n)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.n, None
+""",
+    ),
 }

@@ -9,6 +9,7 @@ import pytest
 
 import fnjax
 from fnjax.port import port_source
+from fnjax.port.engine.folder import port_files
 
 DECORATED = """\
 import numpy as np
@@ -189,6 +190,105 @@ def _(x, out):
     return x.new_empty(())
 """
 
+FORMS = """\
+import torch
+from torch.library import Library, define, impl, infer_schema
+
+NS = "portf"
+lib = Library(NS, "FRAGMENT")
+
+
+@torch.library.define(lib, "decorated(Tensor x) -> Tensor")
+def decorated(x):
+    return x.cos()
+
+
+@define(lib, "again(Tensor x, float a=2.0) -> Tensor", alias_analysis="")
+def again(x, a=2.0):
+    return x * a
+
+
+def tripled(x):
+    return x * 3
+
+
+lib.define("implicit(Tensor x) -> Tensor")
+impl(lib, "implicit", "CompositeImplicitAutograd")(tripled)
+
+
+@impl(lib, "without_key")
+def without_key(x):
+    return x * 5
+
+
+lib.define("without_key(Tensor x) -> Tensor")
+
+
+def cubed(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+torch.library.define("portf::inferred", infer_schema(cubed, mutates_args=()))
+torch.library.impl("portf::inferred", "CompositeImplicitAutograd", cubed)
+
+
+@torch.library.custom_op(f"{NS}::formatted", mutates_args=())
+def formatted(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.portf.again(x, 3.0) + 1
+
+
+torch.library.register_autograd(formatted, lambda ctx, g: g * 3)
+
+
+@torch.library.register_fake(torch.ops.portf.formatted.default)
+def _(x):
+    return torch.empty_like(x)
+"""
+
+BRANCHES = """\
+import torch
+
+try:
+    import math
+    HAS_MATH = True
+except ImportError:
+    HAS_MATH = False
+
+if HAS_MATH:
+
+    @torch.library.custom_op("porth::wave", mutates_args=())
+    def wave(x: torch.Tensor, k: float) -> torch.Tensor:
+        return torch.sin(x * k) * math.pi
+
+    @wave.register_fake
+    def _(x, k):
+        return torch.empty_like(x)
+
+    def _setup(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.k = inputs[1]
+
+    def _backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k * math.pi * torch.cos(x * ctx.k), None
+
+    wave.register_autograd(_backward, setup_context=_setup)
+
+try:
+
+    @torch.library.custom_op("porth::shift", mutates_args=())
+    def shift(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @torch.library.register_fake("porth::shift")
+    def shift_fake(x):
+        return torch.empty_like(x)
+
+    torch.library.register_autograd("porth::shift", lambda ctx, g: g * 1)
+except AttributeError:
+    shift = None
+"""
+
 
 def module(path, name, text):
     (path / f"{name}.py").write_text(text)
@@ -211,7 +311,7 @@ def both(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("text", [DECORATED, LIBRARY, CALLED, MUTATING])
+@pytest.mark.parametrize("text", [DECORATED, LIBRARY, CALLED, MUTATING, FORMS, BRANCHES])
 def test_ported_whole(text):
     """All forms of definition and registration are ported, no name of torch is left, a second port changes nothing."""
     ported = port_source(text)
@@ -338,6 +438,145 @@ def test_without_shapes_such_a_body_is_a_finding():
     assert "untraced" in {f.code for f in cls.findings}
 
 
+FORM_NAMES = ("decorated", "again", "implicit", "without_key", "inferred", "formatted")
+
+
+@pytest.mark.parity
+def test_numbers_of_every_form(both):
+    """A body that define decorates, impl's curried form, no dispatch key, names that are put together, operators."""
+    import torch
+
+    both(FORMS)
+    x = np.linspace(-1, 2, 4, dtype=np.float32)
+    for name in FORM_NAMES:
+        theirs, ours = getattr(torch.ops.portf, name), getattr(fnjax.ops.portf, name)
+        tx = torch.tensor(x, requires_grad=True)
+        theirs(tx).sin().sum().backward()
+        np.testing.assert_allclose(jax.jit(ours)(x), theirs(tx).detach().numpy(), rtol=1e-6)
+        gradient = jax.jit(jax.grad(lambda x: jnp.sin(ours(x)).sum()))(x)  # noqa: B023 - called here
+        np.testing.assert_allclose(gradient, tx.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+BODIES = """\
+import torch
+import elsewhere as _C
+
+lib = torch.library.Library("portb", "FRAGMENT")
+lib.define("first(Tensor x) -> Tensor")
+lib.define("squared(Tensor x) -> Tensor")
+lib.define("sine(Tensor x) -> Tensor")
+lib.impl("squared", lambda x: x * x, "CPU")
+lib.impl("sine", torch.sin, "CUDA")
+
+
+@torch.library.impl(lib, "first", "CUDA")
+def first_cuda(x):
+    return _C.first(x)
+
+
+@torch.library.impl(lib, "first", "Meta")
+def first_meta(x):
+    return torch.empty_like(x)
+
+
+@torch.library.impl(lib, "first", "CPU")
+def first_cpu(x):
+    return x**3
+"""
+
+
+def test_the_body_is_one_that_can_be_ported(tmp_path):
+    """That of the CPU comes before a kernel of CUDA wherever it stands, and a body may be a lambda or torch's."""
+    ported = port_source(BODIES)
+    assert {c.name: c.status for c in ported.classes} == dict.fromkeys(
+        ("portb::first", "portb::squared", "portb::sine"), "ported"
+    )
+    assert [f.message for f in ported.findings] == [
+        "the kernel for CUDA is dropped: the body of portb::first runs there too"
+    ]
+    module(tmp_path, "ported_bodies", ported.code)
+    x = np.arange(3, dtype=np.float32)
+    for name, f in (("first", lambda x: x**3), ("squared", np.square), ("sine", np.sin)):
+        np.testing.assert_allclose(jax.jit(getattr(fnjax.ops.portb, name))(x), f(x), rtol=1e-6)
+
+
+def test_a_lambda_that_mutates_is_a_finding():
+    """Nothing returns the new value."""
+    text = BODIES.replace("squared(Tensor x)", "squared(Tensor(a!) x)")
+    found = {c.name: c for c in port_source(text).classes}["portb::squared"]
+    assert found.status == "partial"
+    assert "portb::squared mutates x: let a function of the file return its new value" in found.findings[0].message
+
+
+UNDEFINED = """\
+import torch
+
+
+@torch.library.impl("portu::f", "CPU")
+def f(x):
+    return x.cos()
+
+
+def g(x):
+    return x * 2
+
+
+lib = torch.library.Library("portu", "IMPL")
+torch.library.impl(lib, "g", "CPU")(g)
+lib.impl("h", g, "CPU")
+
+
+@torch.library.register_fake("portu::f")
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("portu::whole", mutates_args=())
+def whole(x: torch.Tensor) -> torch.Tensor:
+    return f(g(x))
+
+
+@torch.library.custom_op("portu::calls", mutates_args=())
+def calls(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.portu.f(x)
+"""
+
+
+def test_what_the_file_does_not_define_is_a_finding(tmp_path):
+    """Bodies for operators of elsewhere are functions of the port, which can be imported; their use raises."""
+    ported = port_source(UNDEFINED)
+    found = {c.name: c for c in ported.classes}
+    assert {name: c.status for name, c in found.items()} == {
+        "portu::f": "partial",
+        "portu::g": "partial",
+        "portu::h": "partial",
+        "portu::whole": "ported",
+        "portu::calls": "partial",
+    }
+    message = found["portu::f"].findings[0].message
+    assert "the file does not define portu::f" in message
+    assert 'fnjax.custom_op("portu::f", f, mutates_args=())' in message
+    made = module(tmp_path, "ported_undefined", ported.code)
+    np.testing.assert_allclose(made.whole(np.ones(2, np.float32)), np.full(2, np.cos(2)), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="does not define the operator portu::f"):
+        made.calls(np.ones(2, np.float32))
+
+
+@pytest.mark.parity
+def test_numbers_of_operators_in_branches(both):
+    """Operators that stand in an `if` or a `try`, decorated, with all that is registered for them."""
+    import torch
+
+    original, ported = both(BRANCHES)
+    x = np.linspace(-1, 2, 4, dtype=np.float32)
+    tx = torch.tensor(x, requires_grad=True)
+    y = original.shift(original.wave(tx, 2.0))
+    (y**2).sum().backward()
+    np.testing.assert_allclose(jax.jit(ported.wave, static_argnums=1)(x, 2.0) + 1, y.detach().numpy(), rtol=1e-5)
+    gradient = jax.jit(jax.grad(lambda x: (ported.shift(ported.wave(x, 2.0)) ** 2).sum()))(x)
+    np.testing.assert_allclose(gradient, tx.grad.numpy(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parity
 def test_numbers_of_called_operators(both):
     """An operator made by a call, with a batching rule."""
@@ -365,3 +604,102 @@ def test_numbers_of_mutating_operators(both):
     np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[0], s.numpy())
     np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[1], into.numpy())
     np.testing.assert_array_equal(ported.add_(x, x), 2 * x)
+
+
+SHARED = """\
+import torch
+from portr.utils import direct_register_custom_op
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def doubled_fake(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+direct_register_custom_op(op_name="doubled", op_func=doubled, mutates_args=[], fake_impl=doubled_fake)
+
+
+def scale_into(out: torch.Tensor, x: torch.Tensor, s: float) -> None:
+    out.copy_(torch.ops.portr.doubled(x) * s)
+
+
+def scale_into_fake(out: torch.Tensor, x: torch.Tensor, s: float) -> None:
+    return
+
+
+if torch.cuda.is_available() or True:
+    direct_register_custom_op("scale_into", scale_into, ["out"], scale_into_fake, dispatch_key="CUDA")
+"""
+SHARING = """\
+import torch
+
+lib = torch.library.Library("portr_own", "FRAGMENT")
+
+
+def register(op_name, op_func, mutates_args, fake_impl=None, target_lib=None, dispatch_key="CUDA"):
+    schema = torch.library.infer_schema(op_func, mutates_args=mutates_args)
+    my_lib = target_lib or lib
+    my_lib.define(op_name + schema)
+    my_lib.impl(op_name, op_func, dispatch_key=dispatch_key)
+    if fake_impl is not None:
+        my_lib._register_fake(op_name, fake_impl)
+"""
+
+
+def test_functions_that_register_what_they_are_given(tmp_path):
+    """What serving packages share, imported, has its package's namespace; a file's own has that of its Library."""
+    ported = port_source(SHARED)
+    assert {c.name: c.status for c in ported.classes} == {"portr::doubled": "ported", "portr::scale_into": "ported"}
+    module(tmp_path, "ported_shared", ported.code)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(jax.jit(fnjax.ops.portr.scale_into)(jnp.zeros(3), x, 3.0), 6 * x)
+    own = SHARING + SHARED.partition("direct_register_custom_op\n")[2].replace("direct_register_custom_op", "register")
+    ported = port_source(own.replace("ops.portr.", "ops.portr_own."))
+    assert {c.name: c.status for c in ported.classes} == {
+        "portr_own::doubled": "ported",
+        "portr_own::scale_into": "ported",
+    }
+    assert "def register" not in ported.code
+
+
+def test_a_function_of_a_folder_registers_what_it_is_given():
+    """It stands in another file, which names the Library."""
+    first = SHARED.replace("from portr.utils", "from .utils").replace("ops.portr.", "ops.portr_own.")
+    second = SHARING.replace("def register", "def direct_register_custom_op")
+    files = {"folder/layer.py": first, "folder/utils.py": second}
+    ported = port_files(files, dict.fromkeys(files, "folder"))["folder/layer.py"]
+    assert [(c.name, c.status) for c in ported.classes] == [
+        ("portr_own::doubled", "ported"),
+        ("portr_own::scale_into", "ported"),
+    ]
+
+
+TYPES = """\
+import torch
+from torch import Tensor
+from torch.types import Number
+from typing import List, Optional
+
+
+@torch.library.custom_op("portt::factory", mutates_args=())
+def factory(shape: List[int], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(shape, device=device, dtype=dtype)
+
+
+@torch.library.custom_op("portt::cast", mutates_args=())
+def cast(x: Tensor, s: Number, dtype: Optional[torch.dtype] = None) -> Tensor:
+    y = x * s
+    return y if dtype is None else y.to(dtype)
+"""
+
+
+def test_types_that_a_schema_is_inferred_from(tmp_path):
+    """Annotations by dtypes, devices and numbers stay, as the types that fnjax.custom_op knows."""
+    made = module(tmp_path, "ported_types", port_source(TYPES).code)
+    assert fnjax.ops.portt.factory.schema == "(SymInt[] shape, Device device, ScalarType dtype=float32) -> Tensor"
+    assert fnjax.ops.portt.cast.schema == "(Tensor x, Scalar s, ScalarType? dtype=None) -> Tensor"
+    assert made.factory([2], jax.devices()[0]).tolist() == [1.0, 1.0]
+    assert made.cast(jnp.ones(2), 2.5, jnp.int32).dtype == jnp.int32

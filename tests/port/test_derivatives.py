@@ -112,6 +112,19 @@ F.cross_entropy(x, torch.tensor([0, 1, -100, 2, 3, -100]), label_smoothing=0.1)
 F.hinge_embedding_loss(x, torch.ones(4))
 F.margin_ranking_loss(x, x * 0, torch.ones(6, 4))
 helper(x)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "prod")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "prod", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "prod")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "prod", include_self=False)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "amax")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "amax", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "amax")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "amax", include_self=False)
+x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "amin")
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "amin", include_self=False)
+torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "amin")
+x.index_reduce(1, torch.tensor([0, 0, 3]), x[:, :3], "amin", include_self=False)
+x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "mean", include_self=False)
 """.strip().splitlines()
 
 
@@ -131,6 +144,7 @@ def gradients(tmp_path, text):
 
 @pytest.mark.parity
 @pytest.mark.parametrize("y", EXACT)
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")  # in beta
 def test_derivatives_at_ties_bounds_and_zeros(y, tmp_path):
     """A recomputed forward has PyTorch's gradient at ties, bounds and zeros too, and no note says otherwise."""
     pytest.importorskip("torch")
@@ -278,3 +292,58 @@ def test_a_variable_made_of_what_is_differentiated():
     """A variable that is cut off from what another gives is a finding, no zero gradient."""
     (cls,) = port_source(TWO.format(w="h")).classes
     assert [f.code for f in cls.findings] == ["autograd"]
+
+
+STAGES = """
+import torch
+
+
+class R(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, flag: bool):
+        ctx.save_for_backward(x)
+        ctx.flag = flag
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            h = x.tanh()
+            y = h.sin()
+        {first}
+        with torch.enable_grad():
+            z = {second}
+        {then}
+        return {result}, None
+"""
+SHARED = {
+    "gradients": (
+        "a, = torch.autograd.grad(y, x, g, retain_graph=True)",
+        "h * x",
+        "b, = torch.autograd.grad(z, x, g)",
+        "a + b",
+    ),
+    "calls of backward": ("y.backward(g, retain_graph=True)", "h * x", "z.backward(g)", "x.grad"),
+    "a call that may be": ("y.backward(g)", "x.cos()", "if ctx.flag:\n            z.backward(g)", "x.grad"),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_stages_that_share_a_computation(case):
+    """What an earlier stage has differentiated is a finding in a later one, no constant; so is a call in an `if`."""
+    parts = dict(zip(("first", "second", "then", "result"), SHARED[case], strict=True))
+    (cls,) = port_source(STAGES.format(**parts)).classes
+    assert {f.code for f in cls.findings} <= {"autograd", "absent"}
+    assert cls.status == "partial"
+
+
+@pytest.mark.parity
+def test_stages_add_up(tmp_path):
+    """Two calls of backward give one tensor the sum of its gradients."""
+    pytest.importorskip("torch")
+    text = STAGES.format(first="y.backward(g)", second="x ** 2 * 3", then="z.backward(g)", result="x.grad")
+    text = text.replace(", flag: bool", "").replace("        ctx.flag = flag\n", "").replace("x.grad, None", "x.grad")
+    want, got = gradients(tmp_path, text)
+    np.testing.assert_allclose(got, want, rtol=1e-5)

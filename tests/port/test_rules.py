@@ -42,6 +42,60 @@ def executed(text):
 
 
 REWRITES = {
+    "a view of a piece that is written to": (
+        "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
+        "z = x * 1\na, b, c = _split(z, [2, n, 3], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
+    ),
+    "an array that takes another's entries": (
+        "z = torch.empty_like(x)\nz.copy_(x)\nw = z.new_empty(n, 3)\nw.copy_(x[0])\nw.copy_(torch.tensor(2.0))",
+        (
+            "z = jnp.empty_like(x)\nz = x.astype(z.dtype)\nw = jnp.empty((n, 3), dtype=z.dtype)\n"
+            "w = jnp.broadcast_to(x[0], w.shape).astype(w.dtype)\nw = jnp.full_like(w, jnp.array(2.0))"
+        ),
+    ),
+    "entries that take others": (
+        "z = torch.zeros_like(x)\nz[0].copy_(x[1])\nw = z.half()\nw[n, 1:].copy_(x[0])\nz[[0, 1]].copy_(x[:2])",
+        (
+            "z = jnp.zeros_like(x)\nz = z.at[0].set(x[1])\nw = z.astype(jnp.float16)\n"
+            "w = w.at[n, 1:].set(x[0].astype(w.dtype))\njnp.full_like(z[jnp.array([0, 1])], x[:2])"
+        ),
+    ),
+    "a tuple of indices": (
+        (
+            "w = torch.arange(2)\nx[tuple((w,))] = 0\nx[tuple([w, w])] += 1\nz = x[(w,)] + y[tuple((n, n))]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+        (
+            "w = jnp.arange(2)\nx = x.at[w].set(0)\nx = x.at[w, w].set(x[w, w] + 1)\nz = x[w] + y[n, n]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+    ),
+    "a write to pieces in a row": (
+        "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
+        "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
+    ),
+    "a write to pieces whose size may be a list": (
+        "z = x * 1\nfor v in z.split(flag):\n    v.mul_(2)",
+        (
+            "z = x * 1\nfor i, v in enumerate(_split(z, flag)):\n    v = v * 2\n"
+            "    z = _write(z, lambda a: _split(a, flag)[i], v)"
+        ),
+    ),
+    "a write that the next of a chain reads": (
+        "z = x * 1\na, b = z.chunk(2, -2)\nb.mul_(2).add_(z.sum())\nctx.z = z",
+        (
+            "z = x * 1\na, b = _chunk(z, 2, axis=-2)\nb = b * 2\nz = z.at[..., -b.shape[-2]:, :].set(b)\n"
+            "b = b + jnp.sum(z)\nz = z.at[..., -b.shape[-2]:, :].set(b)\nctx.z = z"
+        ),
+    ),
+    "a start that may be negative": (
+        "z = x * 1\nz.narrow(1, n, 2).zero_()\nz.narrow(1, 3, 2).zero_()",
+        (
+            "z = x * 1\nz = _write(z, lambda a: jax.lax.dynamic_slice_in_dim(a, n, 2, axis=1), "
+            "jnp.zeros_like(jax.lax.dynamic_slice_in_dim(z, n, 2, axis=1)))\n"
+            "z = z.at[:, 3:5].set(jnp.zeros_like(jax.lax.dynamic_slice_in_dim(z, 3, 2, axis=1)))"
+        ),
+    ),
     "a number that widens nothing": ("z = torch.tensor(1e-5).float()", "z = jnp.array(1e-5)"),
     "a whole number": ("z = torch.tensor(2).float()", "z = jnp.array(2).astype(jnp.float32)"),
     "a method": ("z = x.exp()", "z = jnp.exp(x)"),
@@ -64,6 +118,10 @@ REWRITES = {
     "a whole number of more than 32 bits": (
         "z = x.exp() * (2 ** 31) + 2147483648 * x + x * 2 ** 30",
         "z = jnp.exp(x) * float(2 ** 31) + jnp.asarray(2147483648, x.dtype) * x + x * 2 ** 30",
+    ),
+    "a power that may need more than 32 bits": (
+        "m = 2 ** n - 1\nz = x.exp() * m + (x * m).div(m) + x * 2 ** 3",
+        "m = 2 ** n - 1\nz = jnp.exp(x) * float(m) + (x * jnp.asarray(m, x.dtype)) / float(m) + x * 2 ** 3",
     ),
     "a device that nothing reads": (
         "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\ndev = y.device\nw = x.to(dev)",
@@ -135,7 +193,7 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     "an entry": ("x[0, 1:] = y[0, 1:]", "x = x.at[0, 1:].set(y[0, 1:])"),
     "an entry, augmented": ("x[n] += 2", "x = x.at[n].add(2)"),
     "an in-place method": ("x.mul_(2)", "x = x * 2"),
-    "a chain of in-place methods": ("x.mul_(2).add_(1)", "x = x * 2\nx = x + 1"),
+    "a chain of in-place methods": ("x.mul_(2).add_(1)", "x = x * 2 + 1"),
     "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
     "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
     "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),
@@ -1112,6 +1170,43 @@ def test_what_was_computed_before_is_a_finding(between, inputs):
     assert [f.code for f in cls.findings if f.severity == "error"] == ["autograd"]
 
 
+@pytest.mark.parametrize(
+    ("before", "reads", "inputs", "found"),
+    [
+        ("pass", "x @ w", "(x, w)", []),
+        ("args = [x, w]", "x @ w", "args", []),
+        ("args = [x, w]", "args[0] @ args[1]", "args", []),
+        ("args = [x, w]", "x @ args[1]", "args", ["autograd"]),
+        ("args = [x, w]", "x @ args[1]", "(x, w)", ["autograd"]),
+        ("args = x, w; v, w = args", "v @ w", "args", ["autograd"]),
+        ("args = [x.requires_grad_(), w.requires_grad_()]", "x @ args[1]", "args", ["autograd"]),
+        ("args = x, w; v = args[1]", "x @ v", "(x, w)", ["autograd"]),
+        ("args = [x, w]; w = w * 2", "x @ w", "args", ["autograd"]),
+        ("v = w", "x @ v", "(x, w)", ["autograd"]),
+        ("v = w; w = w * 2", "x @ v @ w", "(x, w)", []),
+        ("v = x[0]", "x @ w * v.sum()", "(x, w)", []),
+    ],
+)
+def test_an_input_that_is_read_under_another_name(before, reads, inputs, found):
+    """jax.vjp would take what the second name holds for a constant."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, w):\n"
+        "        ctx.save_for_backward(x, w)\n        return x @ w\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        x, w = [t.detach().requires_grad_() for t in ctx.saved_tensors]\n        {before}\n"
+        f"        with torch.enable_grad():\n            y = {reads}\n"
+        f"        gx, gw = torch.autograd.grad(y, {inputs}, g)\n        return gx, gw\n"
+    )
+    result = port_source(text)
+    assert [f.code for f in result.findings] == found
+    if not found and "x[" not in before and "* 2" not in before:
+        names = {}
+        exec(result.code, names)
+        x, w = jnp.ones((2, 3)), jnp.ones((3, 2))
+        grads = jax.grad(lambda *a: names["C"].apply(*a).sum(), (0, 1))(x, w)
+        assert (grads[0] == 2).all()
+        assert (grads[1] == 2).all()
+
+
 def test_a_sparse_matrix_is_a_finding():
     """SciPy's sparse matrices do not take JAX's arrays under jit."""
     result = port_source(
@@ -1291,6 +1386,56 @@ def test_a_copy_in_backward_has_no_history():
     for copy, expected in (("torch.tensor(x)", 0), ("g.new_tensor(x)", 0), ("torch.as_tensor(x)", 1)):
         names = executed(text.format(copy))
         assert jax.grad(jax.grad(names["C"].apply))(3.0) == expected
+
+
+BUFFER = """
+import torch
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        total.add_(x.sum())
+        return x * 1
+{more}
+    @staticmethod
+    def backward(ctx, {gradients}):
+        return {gradients}, None
+"""
+JVP = "    @staticmethod\n    def jvp(ctx, t, _):\n        return t\n"
+CALLING = """
+class D(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        return C.apply(x, total) * 2
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+"""
+
+
+def test_a_buffer_that_forward_writes_to_is_returned():
+    """The port returns the buffer's new array behind its results, and says so."""
+    text = BUFFER.format(more="", gradients="g")
+    assert [(f.code, f.severity) for f in port_source(text).findings] == [("in-place", "note")]
+    (_, total), pullback = jax.vjp(executed(text)["C"].apply, jnp.arange(3.0), jnp.array(1.0))
+    assert total == 4
+    gx, gtotal = pullback((jnp.ones(3), jnp.array(5.0)))
+    assert gx.tolist() == [1, 1, 1]
+    assert gtotal == 0
+
+
+@pytest.mark.parametrize(("more", "gradients"), [(JVP, "g"), ("", "*g")])
+def test_a_buffer_that_cannot_be_returned_is_a_finding(more, gradients):
+    """Where another method, or `*gradients`, speaks of the results, they stay as they are."""
+    text = BUFFER.format(more=more, gradients=gradients)
+    assert ("in-place", "error") in {(f.code, f.severity) for f in port_source(text).findings}
+
+
+def test_a_call_of_what_returns_a_buffer_is_a_finding():
+    """Another Function of the file takes one result of it, and would get two."""
+    classes = port_source(BUFFER.format(more="", gradients="g") + CALLING).classes
+    assert {c.name: c.status for c in classes} == {"C": "ported", "D": "partial"}
 
 
 def test_a_buffer_that_backward_writes_to_is_a_finding():
@@ -1541,6 +1686,34 @@ def test_memory_that_may_be_shared_is_a_finding(helper, body):
         f"        {body}\n"
     )
     assert [f.code for f in port_source(text).findings if f.severity == "error"] == ["alias"]
+
+
+@pytest.mark.parametrize(
+    ("made", "read", "expected"),
+    [
+        ("g.contiguous()", "h", ""),
+        ("g if k else g.contiguous()", "h", ""),
+        ("g.half()", "h.to(g.dtype)", ""),
+        (
+            "g.contiguous()",
+            "h + g",
+            "'g', which is read afterwards, cannot be told: contiguous() gives the same memory",
+        ),
+        ("g.t().to(g.dtype)", "h + g", "'g', which is read afterwards, cannot be told: to() gives the same memory"),
+        ("g if k else g.contiguous()", "h + g", "whether this write changes 'g' cannot be told"),
+    ],
+)
+@pytest.mark.parametrize("written", ["h[:, 0].neg_()", "v = h[:, 0]\n        v.neg_()", "h[:, 0] = 0", "h[:, 0] *= 2"])
+def test_a_write_to_what_may_be_a_copy(made, read, expected, written):
+    """What is the same memory or a copy is written to; only what else is read of that memory is a doubt."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k: bool):\n"
+        f"        ctx.k = k\n        return x * 2\n    @staticmethod\n    def backward(ctx, g):\n        k = ctx.k\n"
+        f"        h = {made}\n        {written}\n        return {read}, None\n"
+    )
+    messages = [f.message for f in port_source(text).findings]
+    assert len(messages) == bool(expected)
+    assert all(expected in m for m in messages)
 
 
 KEPT = {

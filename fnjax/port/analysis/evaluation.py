@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import EXPRESSIONS
+from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
 from fnjax.port.analysis.terms import Sink, Statements, Term, Uncompressed, parse
 from fnjax.port.analysis.traces import Made, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
@@ -37,7 +37,7 @@ class Evaluation(Variables):
         self.sink = Sink()
         self.before: Statements = []  # what goes in front of the statement that is being walked
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
-        self.large = False  # whether whole numbers of more than 32 bits stand beside arrays
+        self.large = ""  # "error" where whole numbers of more than 32 bits stand beside arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
@@ -57,6 +57,11 @@ class Evaluation(Variables):
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
+
+    def need_entries(self, *values: Value) -> None:
+        """These have to be the entries that a mask selects: all entries cannot stand for them here."""
+        if any(value.mask for value in values):
+            raise Uncompressed
 
     def differentiating(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
@@ -87,15 +92,24 @@ class Evaluation(Variables):
             self.sink, self.before = sink, before
 
     @contextlib.contextmanager
+    def scope(self) -> Iterator[dict[str, Value]]:
+        """The variables of what is walked here, of which nothing is known behind it."""
+        outer, self.state = self.state, self.state.copy()
+        try:
+            yield self.state.variables
+        finally:
+            self.state = outer
+
+    @contextlib.contextmanager
     def supposing(self) -> Iterator[Sink]:
         """What is walked here leaves no trace at all, but in the sink that one gets."""
-        state, memo, returned = self.state, self.memo, len(self.returns)
-        self.state, self.memo = state.copy(), {}
+        memo, returned = self.memo, len(self.returns)
+        self.memo = {}
         try:
-            with self.rehearsal() as sink:
+            with self.scope(), self.rehearsal() as sink:
                 yield sink
         finally:
-            self.state, self.memo = state, memo
+            self.memo = memo
             del self.returns[returned:]
 
     def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
@@ -128,8 +142,9 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        for rule in EXPRESSIONS.get(type(node), ()):
-            term: Term | None = rule(self, node)
+        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
+        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+            term: Term | None = rule(self, node, *told)
             if term is not None:
                 break
         else:
@@ -137,7 +152,7 @@ class Evaluation(Variables):
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
         if term.value.mask == LOST:
-            raise Uncompressed
+            self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
             term = replace(term, value=self._of_numpy(node, term.value))
         self.memo[id(node)] = (node, term)

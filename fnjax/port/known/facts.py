@@ -16,6 +16,7 @@ SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if
 LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
+COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -43,8 +44,8 @@ class Place:
         storage: the memory that it may be.
         steps: the views, one of the other.
         certain: whether it surely is that view of that memory.
-        choice: where a branch has decided which of several it is, that branch: two places of one choice are views of
-            the same memory.
+        choice: where a branch, or a call that copies if it must, has decided which of several it is, that branch or
+            call: two places of one choice are views of the same memory.
         whole: whether none of what it may be is a view.
     """
 
@@ -125,6 +126,8 @@ class Value:
         guard: of a condition that Python may decide before it asks tensors, what it is then.
         optional: None on one way through the function.
         left_out: an argument that may be None, as far as is known.
+        wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
+        recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
     """
 
     kind: str = "unknown"
@@ -148,6 +151,8 @@ class Value:
     guard: bool | None = None
     optional: bool = False
     left_out: bool = False
+    wide: bool = False
+    recorded: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def traced(self) -> bool:
@@ -250,6 +255,8 @@ def join_values(a: Value, b: Value) -> Value:
         guard=_guard(a, b),
         optional=a.optional or b.optional,
         left_out=a.left_out or b.left_out,
+        wide=a.wide or b.wide,
+        recorded=a.recorded | b.recorded,
     )
 
 

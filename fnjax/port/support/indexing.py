@@ -85,6 +85,55 @@ def _index_reduce(x, index, source, axis, how, include_self=True):
     return jnp.moveaxis(moved, 0, axis).reshape(x.shape)
 
 
+def _scatter_joined(x, index, source, axis, how, include_self=True):
+    """Entries joined to those at indices along an axis: multiply, max or min."""
+    index = jnp.atleast_1d(index)
+    source = jnp.atleast_1d(source)[tuple(slice(n) for n in index.shape)]
+    joined = _accumulated(jnp.atleast_1d(x), _grid(index.shape, axis, index), source, how, include_self)
+    return joined.reshape(x.shape)
+
+
+def _index_joined(x, index, source, axis, how, include_self=True):
+    """Slices joined to those at indices along an axis: multiply, max or min."""
+    moved, source = (jnp.moveaxis(jnp.atleast_1d(a), axis, 0) for a in (x, source))
+    return jnp.moveaxis(_accumulated(moved, jnp.ravel(index), source, how, include_self), 0, axis).reshape(x.shape)
+
+
+def _accumulated(x, place, source, how, include_self):
+    """Entries joined to what stands at a place or, without that, among themselves; equal extremes share the derivative.
+
+    PyTorch counts what stands there among them, joined or not.
+    """
+    start = x if include_self else x.at[place].set({"multiply": 1, "max": -jnp.inf, "min": jnp.inf}[how])
+    if how == "multiply":
+        return start * _products(x, place, source)
+    best = jax.lax.stop_gradient(getattr(start.at[place], how)(source))
+    theirs = source == best[place]
+    count = (x == best).astype(x.dtype).at[place].add(theirs)
+
+    def nothing(a, taken):
+        return jnp.where(taken & jnp.isfinite(a), a - jax.lax.stop_gradient(a), 0)
+
+    return best + nothing(start, start == best).at[place].add(nothing(source, theirs)) / jnp.maximum(count, 1)
+
+
+def _products(x, place, source):
+    """The products of what comes to each entry of x, from sorted places: JAX cannot differentiate `x.at[i].multiply`."""
+    if not source.size:
+        return jnp.ones_like(x)
+    at = jnp.arange(x.size).reshape(x.shape)[place].ravel()
+    order = jnp.argsort(at)
+    at, entries = at[order], source.ravel()[order]
+    starts = jnp.append(True, at[1:] != at[:-1])
+
+    def join(before, here):
+        return before[0] | here[0], jnp.where(here[0], 1, before[1]) * here[1]
+
+    _, products = jax.lax.associative_scan(join, (starts, entries))
+    ends = jnp.where(jnp.append(starts[1:], True), at, x.size)
+    return jnp.ones(x.size, x.dtype).at[ends].set(products, mode="drop").reshape(x.shape)
+
+
 def _masked_scatter(x, mask, source):
     """The entries of source, one after another, where the mask is true."""
     mask = jnp.broadcast_to(mask, x.shape)

@@ -109,6 +109,14 @@ def _conv_weight_grad(x, shape, grad, rank=2, stride=1, padding=0, dilation=1, g
     return pullback(grad)[0]
 
 
+def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """A convolution, or a transposed one, over as many axes as the weight says."""
+    rank = weight.ndim - 2
+    if transposed:
+        return _conv_transpose(x, weight, bias, rank, stride, padding, output_padding, groups, dilation)
+    return _conv(x, weight, bias, rank, stride, padding, dilation, groups)
+
+
 def _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode):
     """Window, strides and paddings over all axes; with ceil_mode the last window may reach over the end."""
     size = _each(size, rank)
@@ -268,8 +276,10 @@ def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
     return x / (k + alpha * mean) ** beta
 
 
-def _attention(query, key, value, mask=None, is_causal=False, scale=None, enable_gqa=False):
+def _attention(query, key, value, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """Scaled dot-product attention over the last two axes; heads are the axis before them."""
+    if dropout_p:
+        raise NotImplementedError("scaled_dot_product_attention: dropout_p draws random numbers, and has no key here")
     if enable_gqa:
         key = jnp.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
         value = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)

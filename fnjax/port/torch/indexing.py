@@ -80,7 +80,7 @@ operation("~scatter", "input, dim, index, src, *, reduce=None", _scatter("src"))
 operation("~scatter", "input, dim, index, value, *, reduce=None", _scatter("value"))
 
 
-def _reduced(write: str, reduction: str, source: str) -> Template:
+def _reduced(write: str, reduction: str, joined: str, source: str) -> Template:
     """scatter_reduce and index_reduce."""
 
     def build(call: Bound) -> str:
@@ -88,6 +88,8 @@ def _reduced(write: str, reduction: str, source: str) -> Template:
         if reduce not in _REDUCTIONS:
             raise Refuse("reduce must be a literal: 'sum', 'prod', 'mean', 'amax' or 'amin'")
         how = _REDUCTIONS[reduce]
+        if call.context.differentiated and how in {"multiply", "max", "min"}:  # which JAX does not differentiate
+            return f'{joined}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
         if how != "mean" and call.literal("include_self") is True:
             return f'{write}(input, index, {source}, axis=dim, how="{how}")'
         return f'{reduction}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
@@ -98,12 +100,12 @@ def _reduced(write: str, reduction: str, source: str) -> Template:
 operation(
     "~scatter_reduce",
     "input, dim, index, src, reduce, *, include_self=True",
-    _reduced("_scatter", "_scatter_reduce", "src"),
+    _reduced("_scatter", "_scatter_reduce", "_scatter_joined", "src"),
 )
 operation(
     "~index_reduce",
     "input, dim, index, source, reduce, *, include_self=True",
-    _reduced("_index_write", "_index_reduce", "source"),
+    _reduced("_index_write", "_index_reduce", "_index_joined", "source"),
 )
 
 

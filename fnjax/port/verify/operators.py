@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 
 import fnjax
 from fnjax.port.compare.values import flat
 from fnjax.port.verify import taking
+from fnjax.port.verify.names import SHARED
 
 _DEFINING = frozenset({"custom_op", "triton_op"})
-_BODIES = _DEFINING | {"impl"}
+_BODIES = _DEFINING | {"impl", SHARED}
 
 
 @dataclass
@@ -65,6 +72,7 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
 
     def apply(*args: Any) -> Any:
         found = overload(*args)
+        _refuse_what_the_fake_refuses(overload, args)
         return (*flat(found), *(args[i] for i in written)) if written else found
 
     typed = [ast.arg(a.name, ast.Name(str(a.type))) for a in arguments]
@@ -77,11 +85,38 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
     methods += [_renamed(parts["backward"], "backward")] if "backward" in parts else []
     codes = {k: _function(node, str(path.absolute())) for k, node in parts.items()}
     codes.setdefault("forward", _function(shown, "<schema>"))
-    made = Operator(
-        name, apply, () if written else None, **codes, methods=[ast.fix_missing_locations(m) for m in methods]
-    )
+    # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
+    keys = ("Autograd", "CompositeImplicitAutograd")
+    derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
+    argnums = () if written or not derived else None
+    made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
     made.forward.__signature__ = _signature([a.name for a in arguments])  # type: ignore[attr-defined] # of functions
     return made
+
+
+def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:
+    """A body may run on what its register_fake asserts not to get: no call that the operator is there for.
+
+    Raises:
+        ValueError: the fake raises.
+    """
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "Meta"):
+        return
+    each = torch.utils._pytree.tree_map_only
+    plain = each(torch.Tensor, torch.Tensor.detach, args)
+    try:
+        overload(*each(torch.Tensor, lambda x: x.to("meta"), plain))
+        return
+    except Exception as e:  # noqa: BLE001 - whatever it raises; tensors of the device take a thousand times as long
+        if "no fake impl registered" in str(e):
+            return
+    try:
+        with FakeTensorMode() as mode:
+            overload(*each(torch.Tensor, mode.from_tensor, plain))
+    except (UnsupportedOperatorException, DataDependentOutputException, DynamicOutputShapeException):
+        return
+    except Exception as e:
+        raise ValueError(f"register_fake does not take this call: {type(e).__name__}: {e}") from e
 
 
 def ported_operator(name: str) -> Operator:
@@ -106,7 +141,7 @@ def _parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]
         ours = any(isinstance(a, ast.Constant) and str(a.value).partition("(")[0] in spelled for a in given)
         if last in _DEFINING and ours and decorated is not None:
             known.add(decorated.name)
-        named = [functions[a.id] for a in call.args if isinstance(a, ast.Name) and a.id in functions]
+        named = [functions[a.id] for a in given if isinstance(a, ast.Name) and a.id in functions]
         first = decorated or next(iter(named), None)
         if last in _BODIES and ours and first is not None:
             yield "forward", first

@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Uncompressed, Walk, leaves, lines_of, parse, placed
+from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, leaves, lines_of, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, decided, join_values
 from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
@@ -47,13 +47,12 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if test.node is not node.test and (answer := answer_of(test)) is not None:
-        return walk.expr(node.body if answer else node.orelse)
+    if (known := answer_of(test, node.test)) is not None:
+        return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
         body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
-    if test.value.mask or body.value.mask or orelse.value.mask:
-        raise Uncompressed
+    walk.need_entries(test.value, body.value, orelse.value)
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
     walk.state.decide_anew(branch)
     if walk.traced(test.value):
@@ -107,11 +106,9 @@ def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: in
     value = None if narrowed is None else walk.lookup(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
         return walk.expr(node)
-    start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables[narrowed[0]] = narrowed[1][side]
-    found = walk.expr(node)
-    walk.state = start
-    return found
+    with walk.scope() as variables:
+        variables[narrowed[0]] = narrowed[1][side]
+        return walk.expr(node)
 
 
 @statement(cst.If)
@@ -121,10 +118,9 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if test.node is not node.test and (answer := answer_of(test)) is not None:
-        return _decided(walk, node, answer)
-    if test.value.mask:
-        raise Uncompressed
+    if (known := answer_of(test, node.test)) is not None:
+        return _decided(walk, node, known)
+    walk.need_entries(test.value)
     if walk.traced(test.value):
         node = blocked(walk, node)
         made = _keeping(walk, node, test)
@@ -294,9 +290,9 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     if walk.traced(test.value):
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
-        made = node.with_changes(
-            test=parse(f"isinstance(check := {code(fit(test.node, 1))}, jax.core.Tracer) or check")
-        )
+        name = walk.unused("check")
+        new = parse(f"isinstance({name} := {code(fit(test.node, 1))}, jax.core.Tracer) or {name}")
+        made = node.with_changes(test=new)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
     if test.node is node.test and (message is None or message.node is node.msg):
         return [cst.SimpleStatementLine([node])]

@@ -23,10 +23,11 @@ from fnjax.port.analysis.terms import EQUAL
 from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, leaves, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
+from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
 from fnjax.port.source.records import METHODS
-from fnjax.port.torch import code, fit
+from fnjax.port.torch import code
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -68,6 +69,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.owner is not None and walk.kept:
         routine.owner.keep(routine.role, dict(walk.kept))
     if routine.role in {"forward", "helper"}:
+        if routine.role == "forward" and (routine.writes or routine.gives):
+            routine.gives = find_buffers(walk, routine)
         _written_inputs(walk, routine)
     traversed = routine.owner is not None and routine.owner.containers
     if routine.role == "forward" and any(map(_nested, walk.returns)) and not traversed:
@@ -112,6 +115,11 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
     made = _mutating(walk, routine, made)
+    if routine.role == "forward" and routine.gives and made is not node:
+        made = return_buffers(walk, made, routine.gives)
+    forward = program.method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
+    if forward is not None and forward.gives:
+        made = take_gradients(made, forward.gives)
     if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
         for name in _made_numbers(routine):
             walk.sink.imports.add("jax")
@@ -122,7 +130,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         spelled = made.visit(_Spelled(routine.context))
         assert isinstance(spelled, cst.FunctionDef)
         made = spelled
-    if routine.draws or (routine.role in METHODS and program.drawing(routine)):
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)) or _drawn_beside(program, routine):
         made = _with_key(walk, program, routine, made)
     return made, walk
 
@@ -138,7 +146,7 @@ def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.Functi
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
         walk.report(routine.node.name, "alias", message)
     several = any(v.parts is not None for v in walk.returns)
-    changed = made.visit(_Mutating(names, several))
+    changed = made.visit(Returning(names, several))
     assert isinstance(changed, cst.FunctionDef)
     body = lines_of(changed.body)
     last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
@@ -146,41 +154,6 @@ def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.Functi
         body = [*body, line(f"return {', '.join(names)}")]
     block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
     return changed.with_changes(body=block.with_changes(body=body))
-
-
-class _Mutating(cst.CSTTransformer):
-    """`return y` with variables behind what is returned."""
-
-    def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
-        super().__init__()
-        self.names, self.several, self.depth = names, several, int(several is None)
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Functions inside return what they did."""
-        self.depth += 1
-        return self.depth == 1
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Out again."""
-        self.depth -= 1
-        return updated_node
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        """A lambda has no return."""
-        return False
-
-    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
-        """One return."""
-        value = updated_node.value
-        if self.several is None:
-            both = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
-            return cst.ensure_type(both.body[0], cst.Return)
-        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
-        if isinstance(value, cst.Tuple):
-            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
-        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
-        assert isinstance(made, cst.SimpleStatementLine)
-        return cst.ensure_type(made.body[0], cst.Return)
 
 
 def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
@@ -201,7 +174,7 @@ def _may_hand(program: Program, routine: Routine) -> bool:
 
 def _handing(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     """A body that returns its result, and behind it what the function writes to."""
-    made = cst.IndentedBlock(body).visit(_Mutating(routine.gives, None))
+    made = cst.IndentedBlock(body).visit(Returning(routine.gives, None))
     assert isinstance(made, cst.IndentedBlock)
     back = line(f"return None, {', '.join(routine.gives)}")
     return made if leaves(made) else made.with_changes(body=[*made.body, back])
@@ -275,6 +248,9 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
                 "stays as it was",
             )
+        elif name in routine.gives:
+            message = f"forward writes to its input {name!r}: apply returns the new array behind its results"
+            walk.note(param, "in-place", message)
         elif any(v.literal is not None for v in walk.returns) and (
             routine.parameters.index(param) - routine.first in walk.program.differentiated(routine)
         ):
@@ -331,6 +307,32 @@ def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
     return param.with_changes(**changes) if changes else param
 
 
+def _drawn_beside(program: Program, routine: Routine) -> bool:
+    """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
+    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
+    return routine.role == "helper" and any(b.draws for b in bodies)
+
+
+def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
+    """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
+    operator = program.by_node.get(routine.node)
+    if operator is not None and "setup_context" in operator.methods:
+        walk.report(
+            routine.node.name,
+            "random",
+            "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
+        )
+    walk.sink.imports.add("jax")
+    optional = any(p.default for p in params.params)
+    last = cst.Param(cst.Name(program.key_name))
+    last = last.with_changes(
+        annotation=cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array")),
+        default=cst.Name("None") if optional else None,
+    )
+    old = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) if p is params.params[-1] else p for p in params.params]
+    return params.with_changes(params=[*old, last])
+
+
 def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
@@ -350,6 +352,8 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
             walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
     params = made.params
+    if routine.role == "helper" and (_drawn_beside(program, routine) or routine.node in program.by_node):
+        return made.with_changes(params=_with_key_in_schema(walk, program, routine, params))
     if routine.role == "helper":
         comma = (
             cst.ParamStar()
@@ -411,6 +415,18 @@ def _viewed(returns: list[Value]) -> str:
     return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
 
 
+def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> Statements:
+    """A function with the lines that register it as the body of a custom operator, where it has such lines."""
+    program = walk.program
+    for cls in program.classes.values():
+        if cls.methods.get("forward") is routine.node and cls.beside:
+            program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+    behind = program.following.get(routine.node, ())
+    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    gap = [cst.EmptyLine(indent=False)] * 2
+    return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
+
+
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
@@ -428,4 +444,4 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     walk.program.inner[f"{node.name.value} at {walk.program.source.position(node)[0]}"] = routine
     name = f"file:{node.name.value} at {walk.program.source.position(node)[0]}"
     walk.bind(node.name.value, Value("object", name=name), node)
-    return [made]
+    return with_registrations(walk, routine, made)

@@ -23,6 +23,7 @@ from fnjax.port.rewrite.control.carried_loops import define
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
+from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.tree.located import nodes
 
@@ -52,7 +53,44 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     call = _grad_call(walk, grad)
     assert call is not None
     made = _pullback(walk, first, steps, grad, call, between)
-    return None if made is None else ([*made, *walk.block(rest)], used)
+    return None if made is None else ([*made, *_followed(walk, first, steps, rest, inside=found is not None)], used)
+
+
+def _followed(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
+    """What stands behind a call of torch.autograd.grad in one block; there may be another one."""
+    if not inside or not any(_grad_call(walk, part) for s in rest for part in _taken_out(walk, s)):
+        made = walk.block(rest)
+        _record(walk, rest if inside else [], _history(walk, rest))
+        return made
+    block = head.with_changes(body=cst.IndentedBlock(rest), leading_lines=[])
+    positions = walk.program.source.positions
+    positions[block] = positions[rest[0]]
+    return walk.block([block])
+
+
+def _history(walk: Walk, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()) -> frozenset[tuple[str, int]]:
+    """The variables for which gradients were taken before, of what statements read beside these."""
+    read = (walk.state.variables.get(n, UNKNOWN).recorded for n in _read_first(walk, steps) - {*leaves})
+    return frozenset().union(*read)
+
+
+def _record(walk: Walk, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
+    """What statements have computed from something recorded is recorded."""
+    for name in walk.program.bound_in(cst.IndentedBlock(steps)) if history else ():
+        if name in walk.state.variables:
+            value = walk.state.variables[name]
+            walk.state.variables[name] = replace(value, recorded=value.recorded | history)
+
+
+def _read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]:
+    """The variables that statements read before they give them a value."""
+    bound: set[str] = set()
+    found: set[str] = set()
+    for step in steps:
+        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
+            found |= names(s.value if isinstance(s, cst.Assign) else s) - bound
+            bound |= walk.program.bound_in(s)
+    return found
 
 
 def _nested(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
@@ -86,12 +124,8 @@ def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements
     computed = {n for s in steps if "requires_grad" not in code(s) for n in walk.program.bound_in(s)}
     if any(id(n) not in inside for name in computed for n in walk.routine.reads.get(name, ())):
         return None
-    bound: set[str] = set()
-    for step in steps:
-        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
-            if names(s.value if isinstance(s, cst.Assign) else s) & (computed - bound):
-                return None
-            bound |= walk.program.bound_in(s)
+    if _read_first(walk, steps) & computed:
+        return None
     call = _grad_call(walk, grad)
     assert call is not None
     made = _pullback(walk, body[0], steps, grad, call)
@@ -143,19 +177,20 @@ def _pullback(
     outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
     if outputs is None or inputs is None:
         return None
-    listed = walk.routine.given.get(code(inputs), ())
-    if len(listed) == 1 and isinstance(listed[0], (cst.Tuple, cst.List)) and names(listed[0]) <= _tensors(walk):
-        inputs = listed[0]
+    read = frozenset().union(*(names(n) for n in (*steps, outputs)))
+    if isinstance(inputs, cst.Name) and (inputs := _read_as(walk, inputs, read, head, steps)) is None:
+        return None
     made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
     if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
         whole = _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
-        return whole and [*whole[:-1], *walk.block(between), whole[-1]]
+        if whole is not None or isinstance(inputs, cst.Attribute):
+            return whole and [*whole[:-1], *walk.block(between), whole[-1]]
     given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
     wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
     if len(wanted) != len(given_inputs):
         return None
     outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    parted = _parted(walk, steps, wanted)
+    parted = None if _under_other_names(walk, wanted, read, steps) else _parted(walk, steps, wanted)
     if parted is None:
         return None
     opening, computing = parted
@@ -165,25 +200,31 @@ def _pullback(
     made = walk.block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None
+    taken = frozenset((w, walk.state.version(w)) for w in wanted)
+    history = _history(walk, computing, wanted)
+    if history & taken:
+        return None  # part of how it was computed was differentiated before, and is out of sight
     held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
     container = held.kind == "static"
     shapes = _of_shapes(walk, computing)
     made += walk.block(shapes)
     computing = [s for s in computing if s not in shapes]
-    outer = walk.state.copy()
-    for w in wanted if not container else ():
-        walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
-    with walk.differentiating():
+    with walk.scope(), walk.differentiating():
+        for w in wanted if not container else ():
+            walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
         block = walk.block(computing)
         terms = [walk.expr(o) for o in outs]
-    inside, walk.state = walk.state.variables, outer
+        inside = walk.state.variables
+        for name in (code(o) for o in outs if isinstance(o, cst.Name)):
+            if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
+                inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
     given = arguments.get("grad_outputs")
     computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
     needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
     for name in sorted(needed):
-        walk.bind(name, inside.get(name, UNKNOWN), head)
+        walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
     followed = walk.block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]
@@ -224,6 +265,74 @@ def _pullback(
     return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
 
 
+def _read_as(
+    walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
+) -> cst.BaseExpression | None:
+    """What stands for the inputs of a computation: their container, or the variables that its entries have.
+
+    The function that is differentiated gets either. None where the computation reads both, since a gradient through the
+    other would be lost, or where it cannot be told which variables the entries are.
+
+    Args:
+        walk: the walk.
+        container: the variable of the container.
+        read: the names that the computation reads.
+        head: its first statement.
+        steps: its statements.
+    """
+    position, found = walk.program.source.position, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    for n in (n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)):
+        for target in (t.target for t in n.targets if not (walk.routine.nodes_in(t) & inside)):
+            if code(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
+                found.append((n, [_marked(e.value) for e in n.value.elements]))
+            elif code(n.value) == container.value and isinstance(target, cst.Tuple):
+                found.append((n, [e.value for e in target.elements]))
+            elif isinstance(n.value, cst.Subscript) and code(n.value.value) == container.value:
+                found.append((n, [target, cst.Ellipsis()]))  # one of its entries
+    used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
+    if not used:
+        whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
+        listed = len(whole) == 1 and container.value not in read and {code(e) for e in whole[0]} <= _tensors(walk)
+        return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
+    (made, entries), *others = used
+    variables = {e.value for e in entries if isinstance(e, cst.Name)}
+    if others or container.value in read or len(variables) < len(entries) or not variables <= _tensors(walk):
+        return None
+    again = (n for n in nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
+    if any(variables & walk.program.bound_in(n) for n in again if position(made) < position(n) < position(head)):
+        return None
+    return cst.Tuple([cst.Element(e) for e in entries])
+
+
+def _under_other_names(walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]) -> bool:
+    """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
+    position = walk.program.source.position
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    assigned = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)]
+    same = set(wanted)  # the inputs, and what is made of them as they are
+    for n in (n for n in assigned if not walk.routine.nodes_in(n) & inside):
+        value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
+        parts = [_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
+        sources = {e.value for e in parts if isinstance(e, cst.Name)}
+        given = {name for t in n.targets for name in targets(t.target)}
+        entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
+        if entry:  # that of a tensor is a new one
+            sources -= {s for s in sources if walk.lookup(s).is_tensor}
+        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.bound_in(m)}
+        if (given - anew) & set(wanted) and sources & read - set(wanted):
+            return True
+        same |= given if sources & same - anew else set()
+    return bool(same & read - set(wanted))
+
+
+def _marked(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`x` of `x.requires_grad_()`, which is x."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return node
+    return _marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
+
+
 def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
     """A function of a block, with a key of its own where the block splits its key."""
     before, keys = own_key(walk, block)
@@ -261,13 +370,11 @@ def _of_container(
     name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
     element = walk.expr(inputs).value.element or TENSOR
     cotangent = code(fit(walk.expr(given).node, 1))
-    outer = walk.state.copy()
-    walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
     renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
-    with walk.differentiating():
+    with walk.scope(), walk.differentiating():
+        walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
         block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
         term = walk.expr(outputs)
-    walk.state = outer
     result = code(fit(term.node, 1))
     if term.value.is_tensor:
         result = f"({result},)"

@@ -2,8 +2,8 @@
 
 What: in-place methods, alone, in chains and inside expressions; `out=`, `inplace=True`; every variable that shares the
 memory (a view, another name, a saved tensor) takes its new value too.
-Before: `d = A.diagonal(); d.mul_(2)` with A read afterwards
-After: `d = d * 2` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
+Before: `d = A.diagonal(); d.mul_(2).add_(1)` with A read afterwards
+After: `d = d * 2 + 1` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
 Safety: PyTorch's views are known from the table of operations; flatten and reshape of a tensor that the function makes
 are views if it is contiguous, and a note says where that depends on the inputs. Where it cannot be told
 whether two variables share memory, and the answer matters, that is a finding.
@@ -18,10 +18,11 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names, parse
-from fnjax.port.known.facts import HOLE, LIST, SAVED, Place, Step, Value, places
+from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, places, widens
 from fnjax.port.rewrite.memory.sharing import containers_of, holding, left_behind, made_of_new, read_before
+from fnjax.port.rewrite.memory.slices import index_of
 from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.torch import MISSING, Operation, code, find, fit
 from fnjax.port.torch.expressions import Fill
 from fnjax.port.tree.located import nodes
 
@@ -64,6 +65,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         return _entry(walk, node, target, new, value)
     if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
         return Term(new, replace(value, place=walk.fresh(node)))
+    if (place.certain or place.choice) and _written_again(walk, node, target, holders):
+        return Term(new, value)
     read_before(walk, node, holders)
     if walk.here.conditional:
         raise Stop(
@@ -71,22 +74,19 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "alias",
             "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
         )
-    own = _known_as(walk, target.node)
-    if (
-        isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node)
-    ):  # written to, so it is a view whatever the index is
-        owner = walk.state.variables.get(_known_as(walk, target.node.value))
-        if owner and owner.place and owner.place.certain:
-            place = replace(place, certain=True)
+    own, owner = _known_as(walk, target.node), ""
+    if isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node):
+        owner = _known_as(walk, target.node.value)  # of which this is a view whatever the index is: it is written to
+    held_by = holders.get(owner)
+    if held_by and (held_by.certain or held_by.choice):
+        place = replace(place, certain=held_by.certain, choice=held_by.choice)
     if not (place.certain or place.choice) and own not in holders:
-        live = [n for n in holders if walk.live(n, node)]
+        live = [n for n in holders if n != owner and walk.live(n, node)]
         if live:
-            raise Stop(
-                node,
-                "alias",
-                f"whether this write changes {live[0]!r} cannot be told (the one may be a view of the other)",
-            )
-        return Term(new, value)
+            raise Stop(node, "alias", _doubt(place, holders[live[0]], live[0]))
+        if owner not in holders:
+            return Term(new, value)
+        own = owner
     holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
     inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
     if place.choice:
@@ -111,6 +111,20 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+def _written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
+    """Whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
+    for outer in nodes(walk.current):
+        if not isinstance(outer, cst.Call) or not isinstance(outer.func, cst.Attribute) or outer.func.value is not node:
+            continue
+        operation = find(f"torch.Tensor.{outer.func.attr.value}")
+        if not isinstance(operation, Operation) or operation.inplace is None or not operation.each:
+            return False
+        seen = holders.keys() | {walk.routine.context for name in holders if name.startswith("ctx.")}
+        given = [a.value for a in outer.args]
+        return not any(seen & names(v) or widens(target.value, walk.expr(v).value) for v in given)
+    return False
 
 
 def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
@@ -265,13 +279,12 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
     """A doubt that matters is a finding: whether the write is seen through another variable."""
     kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
     read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
-    doubtful = [n for n in read if not holders[n].tells_of(place)]
+    data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
+    doubtful = [
+        n for n in read if not holders[n].tells_of(place) and (data or n in kept or walk.live(n, node, entries=True))
+    ]
     if doubtful:
-        raise Stop(
-            node,
-            "alias",
-            f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
-        )
+        raise Stop(node, "alias", _doubt(place, holders[doubtful[0]], doubtful[0]))
     containers = [
         n
         for n in containers_of(walk, node, place)
@@ -285,6 +298,17 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         )
 
 
+def _doubt(place: Place, other: Place, name: str) -> str:
+    copied = next((p.choice for p in (place, other) if p.choice.startswith(COPIED)), "")
+    if not copied:
+        return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
+    call = copied.rpartition(" ")[2].rstrip("'")
+    return (
+        f"whether this write also changes {name!r}, which is read afterwards, cannot be told: {call} gives the same "
+        "memory or a copy; take .clone() instead"
+    )
+
+
 def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
     """The new value of a variable of which a view takes new entries."""
     if not steps:
@@ -293,9 +317,8 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
         _still_there(walk, step)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
         return parse(f"{code(new)}.reshape({name}.shape)")
-    if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
-        index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
-        return parse(f"{code(index)}.set({code(fit(new, 1))})")
+    if (index := index_of(walk, steps, new)) is not None:
+        return parse(f"{name}.at[{index}].set({code(fit(new, 1))})")
     part = steps[0].text.removeprefix(HOLE)
     if len(steps) == 1 and part in {".real", ".imag"}:
         other = f"{name}.imag" if part == ".real" else f"{name}.real"
@@ -339,6 +362,7 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     done = {first: source}
     saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
     read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
+    read = [n for n in read if holders[n].tells_of(source) or walk.live(n, node, entries=True)]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(

@@ -19,8 +19,6 @@ from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk,
 from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.rewrite.calls.operations import kept_dtype
 from fnjax.port.rewrite.memory.indexing import (
-    apart,
-    elements,
     index_number,
     mask_among,
     mask_of,
@@ -29,6 +27,7 @@ from fnjax.port.rewrite.memory.indexing import (
     subscript,
     whole_write,
 )
+from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write, spread_value, without_poles
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.statements.entries import is_data, untraced_mask, updated
@@ -74,7 +73,7 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     if is_data(walk, target):
         assert isinstance(target, cst.Attribute)
         held = walk.expr(target.value)
-    term = of_64_bits(walk, term, held)
+    term = of_64_bits(walk, node, term, held, symbol == "/")
     same = _with(node, term)
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
     widening = widens(held.value, term.value)
@@ -93,7 +92,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         if value.kind == "static":
             kinds = {held.value.dtype, value.dtype}
             real = symbol == "/" or ("float" in kinds and kinds <= {"float", "int", "bool"})
-            value = Value("static", "float" if real else value.dtype if len(kinds) == 1 else "unknown")
+            wide = held.value.wide and not real
+            value = Value("static", "float" if real else value.dtype if len(kinds) == 1 else "unknown", wide=wide)
         if held.value.parts is not None or held.value.element is not None:
             listed = held.value.name == LIST or isinstance(node.value, (cst.List, cst.ListComp))
             element = element_of(walk, target, term.value) if term.value.kind == "static" else UNKNOWN
@@ -141,7 +141,7 @@ def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
 def _augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
 ) -> Statements:
-    term = of_64_bits(walk, walk.expr(node.value), base)
+    term = of_64_bits(walk, node, walk.expr(node.value), base)
     never_owned(node, base)
     if (parted := apart(walk, target)) is not target:
         return _augmented_entries(walk, node, parted, walk.expr(parted.value), operator, symbol)
@@ -171,8 +171,7 @@ def _augmented_entries(
         )
         write(walk, node, base, updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
         return []
-    if term.value.mask:
-        raise Uncompressed
+    walk.need_entries(term.value)
     indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
     place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
     walk.expr(target) if mask is not None else untraced_mask(walk, target)  # each with its finding

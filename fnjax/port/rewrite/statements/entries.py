@@ -17,8 +17,6 @@ import libcst as cst
 from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
 from fnjax.port.known.facts import Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
-    apart,
-    elements,
     index_number,
     is_mask,
     mask_among,
@@ -28,6 +26,7 @@ from fnjax.port.rewrite.memory.indexing import (
     trimmed,
     whole_write,
 )
+from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.binding import outliving, set_once
@@ -87,7 +86,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
             set_once(walk, target)
         return None
     never_owned(node, base)
-    term = of_64_bits(walk, as_number(term), base)
+    term = of_64_bits(walk, node, as_number(term), base)
     if (parted := apart(walk, target)) is not target:
         return write_into(walk, node, parted, term)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, names, parse, placed
 from fnjax.port.known.facts import (
     LIST,
     NUMBER,
@@ -84,16 +84,47 @@ def as_number(term: Term) -> Term:
 _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
 
 
-def of_64_bits(walk: Walk, term: Term, other: Term) -> Term:
-    """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only."""
+def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: bool = False) -> Term:
+    """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only.
+
+    Args:
+        walk: the walk.
+        node: what both are operands of.
+        term: the number, if it is one: written out, or a power that may be as large.
+        other: the array.
+        divided: one is divided by the other, so that whole numbers become floats.
+    """
     number = whole_number(term.node) if term.value.kind == "static" else None
-    if number is None or -(2**31) <= number < 2**31 or not other.value.is_tensor:
+    large = number is not None and not -(2**31) <= number < 2**31
+    if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
-    walk.large = True
-    if other.value.dtype in {"float", "complex"}:
+    floats = divided or other.value.dtype in {"float", "complex"}
+    fits = floats or (other.value.dtype == "unknown" and isinstance(other.node, (cst.Name, cst.Attribute)))
+    if not large and not (term.value.kind == "static" and other.value.is_tensor and fits):
+        message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
+        walk.note(node, "int64", message)
+        return term
+    if not other.value.is_tensor:
+        return term
+    walk.large = "error" if large else walk.large or "note"
+    if floats:
         return replace(term, node=parse(f"float({code(bare(term.node))})"))
     walk.sink.imports.add("jnp")
     return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
+
+
+def grows(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
+    """Whether this is a whole number of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
+
+    The number of a loop's round is no such exponent: as many rounds nobody makes.
+    """
+    if isinstance(node.operator, (cst.Power, cst.LeftShift)):
+        counting = [loop.target for loop in walk.here.loops if isinstance(loop, cst.For)]
+        small = isinstance(node.right, cst.UnaryOperation) or any(names(t) & names(node.right) for t in counting)
+        known = small or right.literal is not MISSING or right.is_tensor or right.dtype == "float"
+        return type(left.literal) is int and left.literal > 0 and not known
+    kept = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)) and "float" not in {left.dtype, right.dtype}
+    return kept and ((left.wide and right.kind == "static") or (right.wide and left.kind == "static"))
 
 
 def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> None:
@@ -143,7 +174,8 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     if not left.value.kind == right.value.kind == "static":
         left, right = as_number(left), as_number(right)
         if isinstance(node.operator, _ARITHMETIC):
-            left, right = of_64_bits(walk, left, right), of_64_bits(walk, right, left)
+            divided = isinstance(node.operator, cst.Divide)
+            left, right = (of_64_bits(walk, node, *p, divided) for p in ((left, right), (right, left)))
         _hashed(walk, node, left, right)
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
@@ -171,13 +203,15 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         known_as = combined(walk, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        return Term(made, Value("static", known_as, name=name, literal=found))
+        wide = grows(walk, node, left.value, right.value)
+        return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
-        if left.value.mask or right.value.mask:
-            raise Uncompressed
+        walk.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
         return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
     value = combined(walk, node, [left, right], dtype)
+    if value.kind == "unknown" and grows(walk, node, left.value, right.value):
+        value = replace(value, wide=True)
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
         made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
         value = replace(value, dtype="float")
@@ -235,6 +269,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
             literal=literal(made),
             place=walk.fresh(node) if term.value.kind == "unknown" else None,
             mixed=term.value.mixed,
+            wide=term.value.wide and isinstance(node.operator, cst.Minus),
         )
         return Term(made, value)
     return Term(
@@ -276,7 +311,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     sides = [node.left, *(t.comparator for t in node.comparisons)]
     operands = [walk.expr(n) for n in sides]
     if len(operands) == 2:
-        operands = [of_64_bits(walk, *operands), of_64_bits(walk, *reversed(operands))]
+        left, right = operands
+        operands = [of_64_bits(walk, node, left, right), of_64_bits(walk, node, right, left)]
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
     made = walk.rebuilt(node)
     if any(is_dtype(o.value) for o in operands):
