@@ -13,7 +13,7 @@ from fnjax._messages.operators import (
     unreadable_schema,
 )
 from fnjax._op.operator import CustomOpDef, Devices
-from fnjax._op.registry import OPERATORS, ops
+from fnjax._op.registry import OPERATORS, WAITING
 from fnjax._op.schema import Schema, infer, read_schema
 
 Method = Callable[..., Any]
@@ -155,7 +155,7 @@ def wrap_triton(triton_kernel: Any, /) -> Any:
     return triton_kernel
 
 
-_KEYS = {"CPU": "cpu", "CUDA": "cuda", "XLA": "tpu", "CompositeExplicitAutograd": None, "": None}
+_KEYS = {"CPU": "cpu", "CUDA": "cuda", "XLA": "tpu", "CompositeExplicitAutograd": None}
 
 
 class Library:
@@ -203,39 +203,49 @@ class Library:
         for part in (self.ns, *name.split(".", 1)):
             if not re.fullmatch(r"[A-Za-z_]\w*", part):
                 raise bad_name(f"{self.ns}::{name}", part)
-        CustomOpDef(f"{self.ns}::{name}", read, None)
+        operator = CustomOpDef(f"{self.ns}::{name}", read, None)
+        for give_body in WAITING.pop(f"{self.ns}::{name}", ()):
+            give_body(operator)
         return name
 
     def impl(self, op_name: Any, fn: Method, dispatch_key: str = "") -> None:
-        """Give an operator its body.
+        """Give an operator its body; one that is defined later gets it then.
 
         Args:
             op_name: its name, with or without the namespace, or the operator.
             fn: the body.
             dispatch_key: "CPU", "CUDA", "XLA" (a TPU), "CompositeExplicitAutograd" (all); "Meta" for what
-                `register_fake` takes; "CompositeImplicitAutograd" or "Autograd" for a body that is differentiated.
+                `register_fake` takes; "CompositeImplicitAutograd" (so, too, without one) or "Autograd" for a body
+                that is differentiated.
 
         Raises:
             OperatorError: (a RuntimeError) an unknown dispatch key.
-            UnknownOperatorError: the operator is not defined.
+            TypeError: the body is no function.
         """
-        if isinstance(op_name, CustomOpDef):
-            operator = op_name
-        else:
-            operator = getattr(getattr(ops, self.ns), str(op_name).rpartition("::")[2])
-        key = dispatch_key or self.dispatch_key
-        if key == "Meta":
-            operator.register_fake(fn)
-        elif key.startswith(("CompositeImplicitAutograd", "Autograd")):
-            operator._register_composite(fn)
-        elif key in _KEYS:
-            operator.register_kernel(_KEYS[key], fn)
-        else:
+        if not callable(fn):
+            raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
+        key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
+        if key != "Meta" and key not in _KEYS and not key.startswith(("CompositeImplicitAutograd", "Autograd")):
             raise unreadable_schema(key, f"could not parse dispatch key: {key}")
+
+        def give_body(operator: CustomOpDef) -> None:
+            if key == "Meta":
+                operator.register_fake(fn)
+            elif key in _KEYS:
+                operator.register_kernel(_KEYS[key], fn)
+            else:
+                operator._register_differentiated(fn, composite=key.startswith("Composite"))
+
+        qualname = f"{self.ns}::{str(op_name).rpartition('::')[2]}"
+        operator = op_name if isinstance(op_name, CustomOpDef) else OPERATORS.get(qualname)
+        if operator is None:
+            WAITING.setdefault(qualname, []).append(give_body)
+        else:
+            give_body(operator)
 
     def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
         """What `torch.library.register_fake(..., lib=...)` calls; serving packages call it themselves."""
-        getattr(getattr(ops, self.ns), op_name.rpartition("::")[2]).register_fake(fn)
+        self.impl(op_name, fn, "Meta")
 
 
 Library.__module__ = "fnjax"

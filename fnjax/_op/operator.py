@@ -44,6 +44,7 @@ class CustomOpDef:
         self._setup_context: Method | None = None
         self._vmap: Method | None = None
         self._composite: Method | None = None
+        self._autograd: Method | None = None
         self._function: type[Function] | None = None
         self._is_staged = False
         self.__name__ = qualname.partition("::")[2]
@@ -69,7 +70,12 @@ class CustomOpDef:
     @property
     def is_differentiable(self) -> bool:
         """Whether it has a derivative: register_autograd was called, or its body is differentiated."""
-        return self._backward is not None or self._composite is not None
+        return self._backward is not None or self._differentiated is not None
+
+    @property
+    def _differentiated(self) -> Method | None:
+        """The body that is differentiated by what it computes; one for all platforms gives way to any other."""
+        return self._autograd or (None if self._kernels else self._composite)
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
@@ -96,9 +102,9 @@ class CustomOpDef:
         schema, qualname = self._schema_read, self._qualname
         given, keywords = bind(schema, qualname, args, kwargs)
         self._is_staged = self._is_staged or is_transformed()
-        if self._composite is not None:
-            returned = self._composite(*given, **keywords)
-            return take_results(schema, qualname, self._composite, given, returned, who="register_fake")
+        if (body := self._differentiated) is not None:
+            returned = body(*given, **keywords)
+            return take_results(schema, qualname, body, given, returned, who="register_fake")
         if self._function is None:
             self._function = make_function(self._implementation(), self._backward, self._setup_context, self._vmap)
         return self._function.apply(*given, keywords)
@@ -107,6 +113,8 @@ class CustomOpDef:
         kernels = {k: v for k, v in self._kernels.items() if k not in self._disabled}
         if self._disabled and self._init_fn is not None:
             kernels.setdefault(None, self._init_fn)
+        if self._composite is not None:
+            kernels.setdefault(None, self._composite)
         if not kernels:
             raise no_kernel(self._qualname, jax.default_backend(), [])
         fake = self._fake
@@ -156,7 +164,7 @@ class CustomOpDef:
         if self._schema_read.mutated:
             raise no_functional_schema(self, self._qualname + self.schema)
         self._change()
-        self._backward, self._setup_context = backward, setup_context
+        self._backward, self._setup_context, self._autograd = backward, setup_context, None
 
     def register_kernel(self, device_types: Devices, fn: Method | None = None, /) -> Any:
         """Register a body for a platform, chosen when the program is lowered (outside of jit: where the arrays are).
@@ -205,10 +213,13 @@ class CustomOpDef:
             self._disabled = before
             self._forget()
 
-    def _register_composite(self, fn: Method) -> None:
-        """The operator is what `fn` computes, derivative and all: PyTorch's CompositeImplicitAutograd."""
+    def _register_differentiated(self, fn: Method, *, composite: bool) -> None:
+        """The operator is what `fn` computes, derivative and all: under CompositeImplicitAutograd, or Autograd."""
         self._change()
-        self._composite = fn
+        if composite:
+            self._composite = fn
+        else:
+            self._autograd = fn
 
 
 def _mutated(schema: Schema, *args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from fnjax._messages.operators import unknown_operator
 
 OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which stands above this file
+WAITING: dict[str, list[Any]] = {}  # name → bodies that a Library was given before the definition, each a function
 
 
 class _Namespace:

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax.triton._bounds import refuse_outside
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import Choice, _truth_of, flat_lanes
 from fnjax.triton._state import NeedsSequence, current
@@ -49,6 +50,7 @@ def update(name, pointer, value, mask, sem=None):
     if not alone and name == "xchg":
         raise NeedsSequence
     state.written.add(pointer.buffer)
+    refuse_outside("updates", pointer, truth, memory.shape[0])
     index, data = flat_lanes(memory, pointer, truth, value)
     data = data.astype(canonical(pointer.element))
     if not alone:
@@ -107,6 +109,7 @@ def compare_and_swap(pointer, expected, value, sem=None):
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
         raise NeedsSequence
     memory = state.buffers[pointer.buffer]
+    refuse_outside("updates", pointer, truth, memory.shape[0])
     index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)
     state.written.add(pointer.buffer)
     packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)

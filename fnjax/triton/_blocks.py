@@ -20,7 +20,7 @@ class BlockPointer:
     strides: tuple
     offsets: tuple
     block_shape: tuple
-    checked: bool = False  # a descriptor checks all edges
+    padding: str = "zero"  # what a descriptor finds outside
 
     dtype = property(lambda self: types.pointer_type(self.base.element))
     type = dtype
@@ -44,8 +44,8 @@ class BlockPointer:
         return advance(self, offsets)
 
     def load(self, offsets):
-        """Of a descriptor: the block at these offsets; zero outside."""
-        return load_block(self.replaced([self.base, *map(_whole, offsets)]), range(len(self.block_shape)), "zero")
+        """Of a descriptor: the block at these offsets; zero or NaN outside."""
+        return load_block(self.replaced([self.base, *map(_whole, offsets)]), range(len(self.block_shape)), self.padding)
 
     def store(self, offsets, value):
         """Of a descriptor: write the block at these offsets; nothing outside."""
@@ -69,7 +69,18 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
 
 def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
     """A descriptor of an array that is loaded from and stored to in blocks."""
-    return make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
+    block = make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
+    return dataclasses.replace(block, padding=getattr(padding_option, "value", padding_option))
+
+
+def load_tensor_descriptor(desc, offsets):
+    """The block of a descriptor at these offsets."""
+    return desc.load(offsets)
+
+
+def store_tensor_descriptor(desc, offsets, value):
+    """Write the block of a descriptor at these offsets."""
+    desc.store(offsets, value)
 
 
 def advance(base, offsets):

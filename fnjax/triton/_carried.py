@@ -3,12 +3,15 @@
 import ast
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._jax.one_way import one_way
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._state import KernelError
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, of_form
 
@@ -126,3 +129,17 @@ def full_shape(leaf):
         form = leaf.form
         return form.base.shape + tuple(n if s else 1 for n, s in zip(form.shape, form.strides, strict=True))
     return tuple(leaf.data.shape)
+
+
+def forward_only(carry, source, node):
+    """What a loop of unknown length leaves; reverse mode through it is an error that names it."""
+    word, remedy = "while", ""
+    if isinstance(node, ast.For):
+        word, remedy = "for", ", or give the bound as a number of Python's (under jax.jit: static_argnums)"
+    text = (
+        f"kernel {source.name}, line {node.lineno} of {source.file}: Reverse-mode differentiation does not work "
+        f"through this `{word}`: how often it turns is known when it runs only. Launch the kernel in the forward of a "
+        f"fnjax.Function that has a backward{remedy}. jax.jvp works."
+    )
+    arrays, structure = jax.tree.flatten(carry)
+    return jax.tree.unflatten(structure, one_way(arrays, KernelError, text))

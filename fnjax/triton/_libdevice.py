@@ -7,8 +7,8 @@ from jax import lax
 
 from fnjax.triton import _values as values
 from fnjax.triton import language as _language
-from fnjax.triton._tensor import Tensor
-from fnjax.triton._types import float32, int32
+from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._types import float32, int1, int32
 from fnjax.triton._values import as_tensor
 
 _ONE = {
@@ -49,10 +49,10 @@ def _two(function):
     return operate
 
 
-def _truth_of(function):
+def _truth_of(function, kind=int1):
     def operate(x):
         x = _floats(x)
-        return Tensor(function(x.array()).astype(jnp.int32), int32, x.shape)
+        return Tensor(function(x.array()).astype(canonical(kind)), kind, x.shape)
 
     return operate
 
@@ -63,8 +63,10 @@ def __getattr__(name):
         return _one(_ONE[name])
     if name in _TWO:
         return _two(_TWO[name])
-    if name in ("isnan", "isinf", "isfinited", "finitef", "signbit"):
-        return _truth_of(getattr(jnp, {"isfinited": "isfinite", "finitef": "isfinite"}.get(name, name)))
+    if name in ("isnan", "isinf", "isfinited", "finitef"):
+        return _truth_of(getattr(jnp, name if name.startswith("isn") or name == "isinf" else "isfinite"))
+    if name == "signbit":
+        return _truth_of(jnp.signbit, int32)
     if name in ("fabs", "fabsf"):
         return _language.abs
     if name in ("max", "min"):

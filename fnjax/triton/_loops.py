@@ -15,6 +15,7 @@ from fnjax.triton._carried import (
     assigned,
     counted,
     equal,
+    forward_only,
     full_shape,
     leaves,
     of_sym,
@@ -337,7 +338,7 @@ class _Loop:
                 return jnp.any(alive.array())
 
             k, *carry = lax.while_loop(more, lambda c: (c[0] + 1, *turn(c[0], tuple(c[1:]))), (jnp.int32(0), *carry))
-            return carry, k
+            return forward_only(carry, self.frame.source, self.node), k
 
         (arrays, buffers), last = self._tried(attempt)
         if distance is None:
@@ -397,7 +398,8 @@ class _Loop:
             going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
             alive = jnp.broadcast_to(alive.array(), going["shape"])
             carry = (self._first_arrays(), self._first_buffers(), alive, jnp.asarray(False))
-            return lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
+            carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
+            return forward_only(carry, self.frame.source, self.node)
 
         arrays, buffers, _, stuck = self._tried(attempt)
         self._finish(arrays, buffers, None, always=False)

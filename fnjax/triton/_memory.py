@@ -8,6 +8,7 @@ import numpy as np
 
 from fnjax.triton import _types as types
 from fnjax.triton import _views as views
+from fnjax.triton._bounds import refuse_outside
 from fnjax.triton._forms import LEAD, number
 from fnjax.triton._state import current
 from fnjax.triton._tensor import Tensor, canonical
@@ -128,6 +129,7 @@ def load(pointer, mask=None, other=None, volatile=False):
     if watch is not None:
         return watch.load(pointer, shape, truth, other, volatile)
     memory = current().buffers[pointer.buffer]
+    refuse_outside("reads", pointer, truth, memory.shape[0])
     plan, left = _plan(pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
@@ -168,6 +170,7 @@ def store(pointer, value, mask=None):
         state.watch.store(pointer, truth, value)
         return
     memory = state.buffers[pointer.buffer]
+    refuse_outside("writes", pointer, truth, memory.shape[0])
     state.written.add(pointer.buffer)
     plan, left = _plan(pointer, truth, memory.shape[0])
     if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):

@@ -75,7 +75,11 @@ def randint4x(seed, offset, n_rounds=ROUNDS):
     """Four blocks of 32-bit numbers."""
     offset = as_tensor(offset)
     zero = cast(offset * 0, types.uint32)
-    return philox(seed, cast(offset, types.uint32), zero, zero, zero, n_rounds)
+    high = zero
+    if offset.dtype.primitive_bitwidth > 32:
+        word = _words(offset)[1]
+        high = Tensor(word, types.uint32, offset.shape)
+    return philox(seed, cast(offset, types.uint32), high, zero, zero, n_rounds)
 
 
 def randint(seed, offset, n_rounds=ROUNDS):
@@ -95,9 +99,9 @@ def rand(seed, offset, n_rounds=ROUNDS):
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
-def rand4x(seed, offset, n_rounds=ROUNDS):
+def rand4x(seed, offsets, n_rounds=ROUNDS):
     """Four uniform blocks."""
-    return tuple(uint_to_uniform_float(x) for x in randint4x(seed, offset, n_rounds))
+    return tuple(uint_to_uniform_float(x) for x in randint4x(seed, offsets, n_rounds))
 
 
 def pair_uniform_to_normal(u1, u2):

@@ -28,9 +28,9 @@ def _result(data, kind, shape):
 
 
 def _widened(input):
-    """Small whole numbers are summed in 32 bits."""
-    if input.dtype.kind in "iub" and input.dtype.primitive_bitwidth < 32:
-        return values.cast(input, types.int32 if input.dtype.kind != "u" else types.uint32)
+    """Small whole numbers are summed in 32 bits; truths are unsigned, as in Triton."""
+    if input.dtype.is_int() and input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.int32 if input.dtype.is_int_signed() else types.uint32)
     return input
 
 
@@ -48,11 +48,23 @@ def xor_sum(input, axis=None, keep_dims=False):
     return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
+def reduce_or(input, axis, keep_dims=False):
+    """The or of all elements along an axis."""
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.bitwise_or.reduce(filled(input), LEAD + axis), input.dtype, shape)
+
+
+def _extended(input):
+    """Extremes are found in 32 bits."""
+    if input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.float32 if input.dtype.is_floating() else types.int32)
+    return input
+
+
 def _extreme(largest):
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
-        if input.dtype.primitive_bitwidth < 32 and (not return_indices or input.dtype is types.bfloat16):
-            input = values.cast(input, types.float32 if input.dtype.kind == "f" else types.int32)
+        input = values.without_bfloat16(input) if return_indices else _extended(input)
         if return_indices:
             where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
             return extreme(input, axis, keep_dims), where
@@ -89,18 +101,22 @@ max, min = _extreme(True), _extreme(False)
 argmax, argmin = _position(True), _position(False)
 
 
-def _scan(function):
-    def operate(input, axis=0, reverse=False, dtype=None):
-        input = as_tensor(input)
-        input = _widened(input) if dtype is None else values.cast(input, dtype)
-        axis = axis % input.ndim
-        return Tensor(function(filled(input), LEAD + axis, reverse=bool(reverse)), input.dtype, input.shape)
-
-    return operate
+def cumsum(input, axis=0, reverse=False, dtype=None):
+    """Sums of the elements up to each, or from each on."""
+    input = values.without_bfloat16(input)
+    return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
 
 
-cumsum, cumprod = _scan(lax.cumsum), _scan(lax.cumprod)
-cumsum.__name__, cumprod.__name__ = "cumsum", "cumprod"
+def cumprod(input, axis=0, reverse=False):
+    """Products of the elements up to each, or from each on; in the type of the elements."""
+    return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
+
+
+def _scanned(function, input, axis, reverse):
+    if input.dtype.is_bool():
+        raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
+    data = function(filled(input), LEAD + axis % input.ndim, reverse=bool(reverse))
+    return Tensor(data, input.dtype, input.shape)
 
 
 def _combined(combine_fn, kinds, shape):
@@ -176,5 +192,7 @@ def sort(x, dim=None, descending=False):
 
 def topk(x, k, dim=None):
     """The k largest along the last axis, largest first."""
+    if k < x.shape[-1]:
+        x = _extended(x)
     data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
     return Tensor(data, x.dtype, (*x.shape[:-1], k))

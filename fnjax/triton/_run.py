@@ -97,10 +97,27 @@ def call(source, names):
         if isinstance(error, FnjaxError):
             raise
         where_ = f"{source.name}, line {frame.line} of {source.file}"
-        raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}") from error
+        raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}{_given(frame, error)}") from error
     finally:
         state.frames.pop()
     return None if frame.result is Undefined else frame.result
+
+
+def _given(frame, error):
+    """What was given for the parameters of the line, where that may be what is wrong."""
+    nodes = ast.walk(frame.source.node)
+    named = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == frame.line}
+    found = []
+    for parameter in frame.source.parameters:
+        value = frame.names.get(parameter)
+        if parameter not in named:
+            continue
+        if not isinstance(value, Tensor | Pointer | Choice):
+            found.append(f"{parameter} is {repr(value)[:60]}")
+        elif isinstance(error, TypeError):
+            what = f"a number ({value.dtype})" if isinstance(value, Tensor) else f"an array of {value.element}"
+            found.append(f"{parameter} is {what}")
+    return f" ({', '.join(found)})" if found else ""
 
 
 def block(frame, statements):
@@ -299,11 +316,20 @@ def binary(op, a, b):
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
-        if a is None or b is None:
-            raise TypeError("None is used as a pointer or a number: pass an array, or a number") from error
-        if isinstance(a, Tensor | Pointer) or isinstance(b, Tensor | Pointer):
-            raise TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})") from error
-        raise
+        raise _misfit(op, a, b, error) from error
+
+
+def _misfit(op, a, b, error):
+    """What is wrong with two operands that Python cannot join."""
+    if not any(isinstance(x, Tensor | Pointer | Choice | None) for x in (a, b)):
+        return error
+    for x in (a, b):
+        if not isinstance(x, Tensor | Pointer | Choice | bool | int | float | np.number):
+            what = "None" if x is None else f"a {type(x).__name__}"
+            return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
+    if any(isinstance(x, Pointer | Choice) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
+        return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
+    return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
 
 
 def attribute(frame, node):
@@ -323,7 +349,10 @@ def _comparison(frame, node):
     left, found = evaluate(frame, node.left), None
     for op, operand in zip(node.ops, node.comparators, strict=True):
         right = evaluate(frame, operand)
-        result = COMPARE[type(op)](left, right)
+        try:
+            result = COMPARE[type(op)](left, right)
+        except TypeError as error:
+            raise _misfit(op, left, right, error) from error
         found = result if found is None else _and(found, result)
         left = right
     return found

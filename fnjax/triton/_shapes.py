@@ -47,7 +47,7 @@ def reshape(input, *shape, can_reorder=False):
 view = reshape
 
 
-def ravel(x):
+def ravel(x, can_reorder=False):
     """All elements in one row."""
     return reshape(x, (x.numel,))
 

@@ -7,7 +7,8 @@ import inspect
 import textwrap
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
-WRITES = ("store", *(f"atomic_{name}" for name in ATOMICS))
+WRITES = ("store", "store_tensor_descriptor", *(f"atomic_{name}" for name in ATOMICS))
+READS = ("load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor")
 
 
 class Source:
@@ -49,7 +50,7 @@ class Source:
     @functools.cached_property
     def pointed(self):
         """Parameters that some load, store or atomic reads or writes through."""
-        return _stored(self, (*WRITES, "load", "make_block_ptr", "make_tensor_descriptor"))
+        return _stored(self, (*WRITES, *READS))
 
     @functools.cached_property
     def returned(self):

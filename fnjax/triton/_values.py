@@ -45,7 +45,8 @@ def as_tensor(value, kind=None):
             kind = kind or own
             if kind.kind in "iu":
                 return of_form(number(int(value)), kind)
-        return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
+        with np.errstate(over="ignore"):  # -1e9 is no number of float16's, but its infinity
+            return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
@@ -104,6 +105,11 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
+
+
+def without_bfloat16(x):
+    """float32 for bfloat16, which Triton neither compares nor scans."""
+    return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
 
 
 def true_divide(a, b):

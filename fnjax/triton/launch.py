@@ -113,7 +113,8 @@ class JITFunction(Kernel):
         try:
             bound = source.signature.bind_partial(*args, **named)
         except TypeError as error:
-            raise KernelError(f"kernel {source.name}: {error}") from None
+            text = f"kernel {source.name}: {error} (its parameters are {', '.join(source.parameters)})"
+            raise KernelError(text) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -261,14 +262,22 @@ def _checked(kernel, parameter, value, constant):
 
 def grid_of(kernel, grid, given):
     """Three sizes, of a grid as users write it."""
-    found = grid(dict(given)) if callable(grid) else grid
+    try:
+        found = grid(dict(given)) if callable(grid) else grid
+    except Exception as error:
+        if isinstance(error, KernelError):
+            raise
+        text = f"kernel {kernel}: the function that is to give the grid failed: {type(error).__name__}: {error}"
+        raise KernelError(f"{text} (it is called with a dict of {', '.join(given)})") from error
     found = tuple(found) if isinstance(found, tuple | list) else (found,)
     if not 1 <= len(found) <= LEAD:
         raise KernelError(f"kernel {kernel}: a grid has one to three sizes, not {len(found)}")
     try:
         found = tuple(operator.index(getattr(n, "value", n)) for n in found)
     except (TypeError, jax.errors.JAXTypeError):
-        raise KernelError(f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's") from None
+        remedy = "take them from shapes, or make the argument static (jax.jit(static_argnums=...))"
+        text = f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's: {remedy}"
+        raise KernelError(text) from None
     if min(found) <= 0:
         raise KernelError(
             f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do"

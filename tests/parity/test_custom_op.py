@@ -1054,6 +1054,47 @@ def library(w):
     return w.ops.palibrary.f(w.array(*X)), w.ops.palibrary.f(w.array(*X), 3, s=[4])
 
 
+@behaviour()
+def library_without_key(w):
+    library = w.Library("pawithout", "FRAGMENT")
+    library.impl("f", lambda x: x * x)  # before it is defined
+    library.define("f(Tensor x) -> Tensor")
+    return w.ops.pawithout.f(w.array(*X)), w.grad(lambda x: w.ops.pawithout.f(x).sum(), w.array(*X))
+
+
+@behaviour()
+def library_with_a_key_of_its_own(w):
+    library, bodies = w.Library("paown", "FRAGMENT"), w.Library("paown", "IMPL", "CPU")
+    library.define("f(Tensor x) -> Tensor")
+    bodies.impl("f", lambda x: x * 7)
+    return w.ops.paown.f(w.array(*X))
+
+
+@behaviour()
+def library_composite_beside_a_kernel(w):
+    library = w.Library("pabeside", "FRAGMENT")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x * 5, "CPU")
+    library.impl("f", lambda x: x * 7, "CompositeImplicitAutograd")
+    return w.ops.pabeside.f(w.array(*X))
+
+
+@behaviour()
+def library_autograd_beside_a_kernel(w):
+    library = w.Library("paautograd", "FRAGMENT")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x * 5, "CPU")
+    library.impl("f", lambda x: x**3, "Autograd")
+    return w.grad(lambda x: w.ops.paautograd.f(x).sum(), w.array(*X))
+
+
+@behaviour("Input function is required to be a callable but found type")
+def library_of_no_function(w):
+    library = w.Library("panofunction", "FRAGMENT")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", 3, "CPU")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 

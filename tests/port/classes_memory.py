@@ -694,4 +694,23 @@ class RunningMaximum(Function):
         return g / limit, None
 """,
     ),
+    "SameOrCopy": (  # perhaps the memory of g, of which nothing is read after the writes but its dtype
+        "randn(4, 3)",
+        """
+class SameOrCopy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        h = g.float()
+        h[:, 0].neg_()
+        rows = h.t().contiguous()
+        first, flat = rows[0], rows.view(-1)
+        first.mul_(2)
+        flat[1:].add_(1)
+        return (rows.t() * first.sum()).to(g.dtype)
+""",
+    ),
 }

@@ -451,6 +451,55 @@ class ListedInputs(Function):
         return grads
 """,
     ),
+    "UnpackedInputs": (  # a list of inputs, unpacked inside and outside; tensors that a loop marks
+        "randn(3, 4), randn(4, 4)",
+        """
+class Inside(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return (x @ w).tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        detached = [t.detach().requires_grad_(True) for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            x, w = detached
+            y = torch.tanh(x @ w)
+        return torch.autograd.grad(y, detached, g)
+
+class Outside(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return Inside.apply(x, w) * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        inputs = [t.detach().requires_grad_(True) for t in ctx.saved_tensors]
+        x, w = inputs
+        with torch.enable_grad():
+            y = torch.tanh(x @ w) * 2
+        return torch.autograd.grad(y, inputs, g)
+
+class UnpackedInputs(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return Outside.apply(x, w) * x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        inputs = [x.detach(), w.detach()]
+        for t in inputs:
+            t.requires_grad = True
+        with torch.enable_grad():
+            y = torch.tanh(inputs[0] @ inputs[1]) * 2 * inputs[0].sum()
+        gx, gw = torch.autograd.grad(y, inputs, g)
+        return gx, gw
+""",
+    ),
     "KeptTuples": (  # containers of what is differentiated
         "randn(3, 4)",
         """

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import libcst as cst
 import numpy as np
 
+from fnjax.port.source.naming import canonical
 from fnjax.port.torch import Absent, Context, Operation, Problem, code, find, support
 from fnjax.port.torch.distributions import HOME, arguments, parameters
 from tests.port.operations_inputs import INPUTS
@@ -34,7 +35,7 @@ def dotted(node):
         return MODULES.get(node.value)
     if isinstance(node, cst.Attribute):
         before = dotted(node.value)
-        return before and f"{before}.{node.attr.value}"
+        return before and canonical(f"{before}.{node.attr.value}")
     return None
 
 

@@ -189,6 +189,105 @@ def _(x, out):
     return x.new_empty(())
 """
 
+FORMS = """\
+import torch
+from torch.library import Library, define, impl, infer_schema
+
+NS = "portf"
+lib = Library(NS, "FRAGMENT")
+
+
+@torch.library.define(lib, "decorated(Tensor x) -> Tensor")
+def decorated(x):
+    return x.cos()
+
+
+@define(lib, "again(Tensor x, float a=2.0) -> Tensor", alias_analysis="")
+def again(x, a=2.0):
+    return x * a
+
+
+def tripled(x):
+    return x * 3
+
+
+lib.define("implicit(Tensor x) -> Tensor")
+impl(lib, "implicit", "CompositeImplicitAutograd")(tripled)
+
+
+@impl(lib, "without_key")
+def without_key(x):
+    return x * 5
+
+
+lib.define("without_key(Tensor x) -> Tensor")
+
+
+def cubed(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+torch.library.define("portf::inferred", infer_schema(cubed, mutates_args=()))
+torch.library.impl("portf::inferred", "CompositeImplicitAutograd", cubed)
+
+
+@torch.library.custom_op(f"{NS}::formatted", mutates_args=())
+def formatted(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.portf.again(x, 3.0) + 1
+
+
+torch.library.register_autograd(formatted, lambda ctx, g: g * 3)
+
+
+@torch.library.register_fake(torch.ops.portf.formatted.default)
+def _(x):
+    return torch.empty_like(x)
+"""
+
+BRANCHES = """\
+import torch
+
+try:
+    import math
+    HAS_MATH = True
+except ImportError:
+    HAS_MATH = False
+
+if HAS_MATH:
+
+    @torch.library.custom_op("porth::wave", mutates_args=())
+    def wave(x: torch.Tensor, k: float) -> torch.Tensor:
+        return torch.sin(x * k) * math.pi
+
+    @wave.register_fake
+    def _(x, k):
+        return torch.empty_like(x)
+
+    def _setup(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.k = inputs[1]
+
+    def _backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k * math.pi * torch.cos(x * ctx.k), None
+
+    wave.register_autograd(_backward, setup_context=_setup)
+
+try:
+
+    @torch.library.custom_op("porth::shift", mutates_args=())
+    def shift(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @torch.library.register_fake("porth::shift")
+    def shift_fake(x):
+        return torch.empty_like(x)
+
+    torch.library.register_autograd("porth::shift", lambda ctx, g: g * 1)
+except AttributeError:
+    shift = None
+"""
+
 
 def module(path, name, text):
     (path / f"{name}.py").write_text(text)
@@ -211,7 +310,7 @@ def both(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("text", [DECORATED, LIBRARY, CALLED, MUTATING])
+@pytest.mark.parametrize("text", [DECORATED, LIBRARY, CALLED, MUTATING, FORMS, BRANCHES])
 def test_ported_whole(text):
     """All forms of definition and registration are ported, no name of torch is left, a second port changes nothing."""
     ported = port_source(text)
@@ -336,6 +435,145 @@ def test_without_shapes_such_a_body_is_a_finding():
     (cls,) = port_source(ASKING.replace("torch.library.register_fake", "print")).classes
     assert cls.status == "partial"
     assert "untraced" in {f.code for f in cls.findings}
+
+
+FORM_NAMES = ("decorated", "again", "implicit", "without_key", "inferred", "formatted")
+
+
+@pytest.mark.parity
+def test_numbers_of_every_form(both):
+    """A body that define decorates, impl's curried form, no dispatch key, names that are put together, operators."""
+    import torch
+
+    both(FORMS)
+    x = np.linspace(-1, 2, 4, dtype=np.float32)
+    for name in FORM_NAMES:
+        theirs, ours = getattr(torch.ops.portf, name), getattr(fnjax.ops.portf, name)
+        tx = torch.tensor(x, requires_grad=True)
+        theirs(tx).sin().sum().backward()
+        np.testing.assert_allclose(jax.jit(ours)(x), theirs(tx).detach().numpy(), rtol=1e-6)
+        gradient = jax.jit(jax.grad(lambda x: jnp.sin(ours(x)).sum()))(x)  # noqa: B023 - called here
+        np.testing.assert_allclose(gradient, tx.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+BODIES = """\
+import torch
+import elsewhere as _C
+
+lib = torch.library.Library("portb", "FRAGMENT")
+lib.define("first(Tensor x) -> Tensor")
+lib.define("squared(Tensor x) -> Tensor")
+lib.define("sine(Tensor x) -> Tensor")
+lib.impl("squared", lambda x: x * x, "CPU")
+lib.impl("sine", torch.sin, "CUDA")
+
+
+@torch.library.impl(lib, "first", "CUDA")
+def first_cuda(x):
+    return _C.first(x)
+
+
+@torch.library.impl(lib, "first", "Meta")
+def first_meta(x):
+    return torch.empty_like(x)
+
+
+@torch.library.impl(lib, "first", "CPU")
+def first_cpu(x):
+    return x**3
+"""
+
+
+def test_the_body_is_one_that_can_be_ported(tmp_path):
+    """That of the CPU comes before a kernel of CUDA wherever it stands, and a body may be a lambda or torch's."""
+    ported = port_source(BODIES)
+    assert {c.name: c.status for c in ported.classes} == dict.fromkeys(
+        ("portb::first", "portb::squared", "portb::sine"), "ported"
+    )
+    assert [f.message for f in ported.findings] == [
+        "the kernel for CUDA is dropped: the body of portb::first runs there too"
+    ]
+    module(tmp_path, "ported_bodies", ported.code)
+    x = np.arange(3, dtype=np.float32)
+    for name, f in (("first", lambda x: x**3), ("squared", np.square), ("sine", np.sin)):
+        np.testing.assert_allclose(jax.jit(getattr(fnjax.ops.portb, name))(x), f(x), rtol=1e-6)
+
+
+def test_a_lambda_that_mutates_is_a_finding():
+    """Nothing returns the new value."""
+    text = BODIES.replace("squared(Tensor x)", "squared(Tensor(a!) x)")
+    found = {c.name: c for c in port_source(text).classes}["portb::squared"]
+    assert found.status == "partial"
+    assert "portb::squared mutates x: let a function of the file return its new value" in found.findings[0].message
+
+
+UNDEFINED = """\
+import torch
+
+
+@torch.library.impl("portu::f", "CPU")
+def f(x):
+    return x.cos()
+
+
+def g(x):
+    return x * 2
+
+
+lib = torch.library.Library("portu", "IMPL")
+torch.library.impl(lib, "g", "CPU")(g)
+lib.impl("h", g, "CPU")
+
+
+@torch.library.register_fake("portu::f")
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("portu::whole", mutates_args=())
+def whole(x: torch.Tensor) -> torch.Tensor:
+    return f(g(x))
+
+
+@torch.library.custom_op("portu::calls", mutates_args=())
+def calls(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.portu.f(x)
+"""
+
+
+def test_what_the_file_does_not_define_is_a_finding(tmp_path):
+    """Bodies for operators of elsewhere are functions of the port, which can be imported; their use raises."""
+    ported = port_source(UNDEFINED)
+    found = {c.name: c for c in ported.classes}
+    assert {name: c.status for name, c in found.items()} == {
+        "portu::f": "partial",
+        "portu::g": "partial",
+        "portu::h": "partial",
+        "portu::whole": "ported",
+        "portu::calls": "partial",
+    }
+    message = found["portu::f"].findings[0].message
+    assert "the file does not define portu::f" in message
+    assert 'fnjax.custom_op("portu::f", f, mutates_args=())' in message
+    made = module(tmp_path, "ported_undefined", ported.code)
+    np.testing.assert_allclose(made.whole(np.ones(2, np.float32)), np.full(2, np.cos(2)), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="does not define the operator portu::f"):
+        made.calls(np.ones(2, np.float32))
+
+
+@pytest.mark.parity
+def test_numbers_of_operators_in_branches(both):
+    """Operators that stand in an `if` or a `try`, decorated, with all that is registered for them."""
+    import torch
+
+    original, ported = both(BRANCHES)
+    x = np.linspace(-1, 2, 4, dtype=np.float32)
+    tx = torch.tensor(x, requires_grad=True)
+    y = original.shift(original.wave(tx, 2.0))
+    (y**2).sum().backward()
+    np.testing.assert_allclose(jax.jit(ported.wave, static_argnums=1)(x, 2.0) + 1, y.detach().numpy(), rtol=1e-5)
+    gradient = jax.jit(jax.grad(lambda x: (ported.shift(ported.wave(x, 2.0)) ** 2).sum()))(x)
+    np.testing.assert_allclose(gradient, tx.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parity

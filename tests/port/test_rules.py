@@ -1116,6 +1116,43 @@ def test_what_was_computed_before_is_a_finding(between, inputs):
     assert [f.code for f in cls.findings if f.severity == "error"] == ["autograd"]
 
 
+@pytest.mark.parametrize(
+    ("before", "reads", "inputs", "found"),
+    [
+        ("pass", "x @ w", "(x, w)", []),
+        ("args = [x, w]", "x @ w", "args", []),
+        ("args = [x, w]", "args[0] @ args[1]", "args", []),
+        ("args = [x, w]", "x @ args[1]", "args", ["autograd"]),
+        ("args = [x, w]", "x @ args[1]", "(x, w)", ["autograd"]),
+        ("args = x, w; v, w = args", "v @ w", "args", ["autograd"]),
+        ("args = [x.requires_grad_(), w.requires_grad_()]", "x @ args[1]", "args", ["autograd"]),
+        ("args = x, w; v = args[1]", "x @ v", "(x, w)", ["autograd"]),
+        ("args = [x, w]; w = w * 2", "x @ w", "args", ["autograd"]),
+        ("v = w", "x @ v", "(x, w)", ["autograd"]),
+        ("v = w; w = w * 2", "x @ v @ w", "(x, w)", []),
+        ("v = x[0]", "x @ w * v.sum()", "(x, w)", []),
+    ],
+)
+def test_an_input_that_is_read_under_another_name(before, reads, inputs, found):
+    """jax.vjp would take what the second name holds for a constant."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, w):\n"
+        "        ctx.save_for_backward(x, w)\n        return x @ w\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        x, w = [t.detach().requires_grad_() for t in ctx.saved_tensors]\n        {before}\n"
+        f"        with torch.enable_grad():\n            y = {reads}\n"
+        f"        gx, gw = torch.autograd.grad(y, {inputs}, g)\n        return gx, gw\n"
+    )
+    result = port_source(text)
+    assert [f.code for f in result.findings] == found
+    if not found and "x[" not in before and "* 2" not in before:
+        names = {}
+        exec(result.code, names)
+        x, w = jnp.ones((2, 3)), jnp.ones((3, 2))
+        grads = jax.grad(lambda *a: names["C"].apply(*a).sum(), (0, 1))(x, w)
+        assert (grads[0] == 2).all()
+        assert (grads[1] == 2).all()
+
+
 def test_a_sparse_matrix_is_a_finding():
     """SciPy's sparse matrices do not take JAX's arrays under jit."""
     result = port_source(
@@ -1594,6 +1631,34 @@ def test_memory_that_may_be_shared_is_a_finding(helper, body):
         f"        {body}\n"
     )
     assert [f.code for f in port_source(text).findings if f.severity == "error"] == ["alias"]
+
+
+@pytest.mark.parametrize(
+    ("made", "read", "expected"),
+    [
+        ("g.contiguous()", "h", ""),
+        ("g if k else g.contiguous()", "h", ""),
+        ("g.half()", "h.to(g.dtype)", ""),
+        (
+            "g.contiguous()",
+            "h + g",
+            "'g', which is read afterwards, cannot be told: contiguous() gives the same memory",
+        ),
+        ("g.t().to(g.dtype)", "h + g", "'g', which is read afterwards, cannot be told: to() gives the same memory"),
+        ("g if k else g.contiguous()", "h + g", "whether this write changes 'g' cannot be told"),
+    ],
+)
+@pytest.mark.parametrize("written", ["h[:, 0].neg_()", "v = h[:, 0]\n        v.neg_()", "h[:, 0] = 0", "h[:, 0] *= 2"])
+def test_a_write_to_what_may_be_a_copy(made, read, expected, written):
+    """What is the same memory or a copy is written to; only what else is read of that memory is a doubt."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k: bool):\n"
+        f"        ctx.k = k\n        return x * 2\n    @staticmethod\n    def backward(ctx, g):\n        k = ctx.k\n"
+        f"        h = {made}\n        {written}\n        return {read}, None\n"
+    )
+    messages = [f.message for f in port_source(text).findings]
+    assert len(messages) == bool(expected)
+    assert all(expected in m for m in messages)
 
 
 KEPT = {

@@ -119,9 +119,24 @@ def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
 def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
     """The same for what functions say of each other."""
     monkeypatch.setattr(settling, "_ROUNDS", -100)
-    ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return x.exp()\n\n\n"))
+    ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return f(x[1:]) if len(x) > 1 else x.exp()\n\n\n"))
     assert [c.status for c in ported.classes] == ["partial"]
     assert "depends on itself" in ported.findings[0].message
+
+
+def test_a_helper_is_known_before_its_caller(monkeypatch):
+    """A chain of helpers is walked once, the innermost first: who calls it need not be walked again."""
+    counts = collections.Counter()
+    statement = walk.Walk.statement
+
+    def counted(self, node):
+        counts[self.program.source.position(node)] += 1
+        return statement(self, node)
+
+    monkeypatch.setattr(walk.Walk, "statement", counted)
+    helpers = "".join(f"def f{i}(x):\n    return f{i + 1}(x) * 2\n\n\n" for i in range(6))
+    port_source(of(["if f0(x) > 1:", "    x = x * 2"], "x", f"{helpers}def f6(x):\n    return x.sum()\n\n\n"))
+    assert set(counts.values()) == {1}
 
 
 def test_what_several_methods_leave_on_ctx():

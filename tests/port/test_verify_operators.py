@@ -38,6 +38,10 @@ lib.define("mix(Tensor a, Tensor b, float alpha=2.0) -> Tensor")
 @torch.library.impl(lib, "mix", "CompositeImplicitAutograd")
 def mix(a, b, alpha=2.0):
     return a + alpha * torch.sin(b)
+
+
+lib.define("kernel(Tensor x) -> Tensor")
+lib.impl("kernel", lambda x: x * 2, "CPU")
 """
 
 
@@ -60,6 +64,7 @@ def test_operators_are_proved(files, capsys):
         "verified::scale",
         "verified::add_into",
         "verified_lib::mix",
+        "verified_lib::kernel",
     ]
 
 
@@ -78,3 +83,44 @@ def test_an_operator_on_arguments_of_ones_own(files, capsys):
     """One operator on given arguments, in this process."""
     assert main(["compare", *map(str, files), "--class", "verified::scale", "--args", "randn(3), 2.0"]) == 0
     assert "jit   second derivative of argument 0" in capsys.readouterr().out
+
+
+ASSERTING = """\
+import torch
+
+
+def double(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    out = x * 2.0 if ends.tolist() else x * 2.0
+    return out
+
+
+def double_fake(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    assert x.dim() == 2, f"x must be 2D, got shape {tuple(x.shape)}"
+    assert ends.dtype == torch.int64
+    return torch.empty_like(x)
+
+
+torch.library.custom_op("asserting::double", double, mutates_args=())
+torch.library.register_fake("asserting::double", double_fake)
+"""
+
+
+def test_what_register_fake_refuses_is_no_call(tmp_path, capsys):
+    """The body takes an array of one axis, register_fake does not: the search tries others, and --args says why."""
+    source, port = tmp_path / "asserting.py", tmp_path / "asserting_jax.py"
+    source.write_text(ASSERTING)
+    assert main(["port", str(source), "-o", str(port)]) == 0
+    whole = ["compare", str(source), str(port)]
+    assert main([*whole, "--args", "randn(2, 3), array([1])"]) == 0
+    assert main([*whole, "--args", "randn(3), array([1])"]) == 2
+    assert "register_fake does not take this call: AssertionError: x must be 2D, got" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_calls_are_searched_that_register_fake_takes(tmp_path, capsys):
+    """None of the calls that agree has an array of another number of axes."""
+    source, port = tmp_path / "searched.py", tmp_path / "searched_jax.py"
+    source.write_text(ASSERTING.replace("asserting::", "searched::"))
+    assert main(["port", str(source), "-o", str(port)]) == 0
+    assert main(["compare", str(source), str(port), "--seconds", "4"]) == 0
+    assert "searched::double: proved: " in capsys.readouterr().err

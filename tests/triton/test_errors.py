@@ -31,6 +31,22 @@ def loaded_bound_kernel(x_ptr, n_ptr, out_ptr):
     tl.store(out_ptr, total)
 
 
+@triton.jit
+def tiles_kernel(x_ptr, out_ptr, rows, columns, M: tl.constexpr, N: tl.constexpr, MASKED: tl.constexpr):
+    """Blocks of x's columns from behind, where it is asked for with masks for rows and columns."""
+    i = tl.program_id(0) * M + tl.arange(0, M)[:, None]
+    j = N - 1 - tl.arange(0, N)[None, :]
+    mask = (i < rows) & (j < columns)
+    x = tl.load(x_ptr + i * columns + j, mask=mask) if MASKED else tl.load(x_ptr + i * columns + j)
+    tl.store(out_ptr + i * columns + j, x, mask=mask)
+
+
+@triton.jit
+def count_kernel(out_ptr, n, BLOCK: tl.constexpr):
+    if tl.program_id(0) < n:
+        tl.atomic_add(out_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 1)
+
+
 X = np.arange(8, dtype=np.float32)
 
 
@@ -85,13 +101,70 @@ def test_a_torch_tensor_is_no_array():
 
 def test_an_array_has_a_type_of_tritons():
     """Complex numbers have none."""
-    says(lambda: launch(x=X.astype(np.complex64)), "x_ptr", "complex64")
+    says(lambda: launch(x=X.astype(np.complex64)), "x_ptr", "complex64", ".astype")
 
 
-def test_a_pointer_is_an_array():
-    """A number, or nothing, where the kernel loads or stores."""
-    says(lambda: launch(x=3), "array")
-    says(lambda: launch(x=None), "array")
+@pytest.mark.parametrize("given", [3, None, [1.0, 2.0], jax.ShapeDtypeStruct((8,), np.float32)], ids=str)
+def test_a_pointer_is_an_array(given):
+    """A number, nothing, or what else there is, where the kernel loads or stores."""
+    says(lambda: launch(x=given), "x_ptr is", "pass an array")
+
+
+@pytest.mark.parametrize("given", [X, None, "8"], ids=["array", "None", "str"])
+def test_a_number_is_a_number(given):
+    """An array with axes, nothing or a text, where the kernel counts."""
+    says(lambda: launch(n=given), "n is", "pass a")
+
+
+@pytest.mark.parametrize("given", [4.0, 3, "4", np.arange(2)], ids=str)
+def test_a_constexpr_fits(given):
+    """What a block cannot have as its size is told with the parameter."""
+    says(lambda: launch(BLOCK=given), "BLOCK is")
+
+
+def test_a_function_that_gives_the_grid_fails():
+    """A parameter that is not there, and no argument for the parameters."""
+    says(lambda: launch(lambda meta: (meta["BLOK"],)), "grid", "KeyError", "BLOCK")
+    says(lambda: launch(lambda: (2,)), "grid", "x_ptr, out_ptr, n, BLOCK")
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
+def test_an_array_is_large_enough(compiled):
+    """What a launch certainly reads or writes outside is an error: parameter, address, size and line."""
+    line = copy_kernel.source.node.body[1].lineno
+    says(lambda: compiled(lambda x: launch(x=x))(X[:5]), "reads x_ptr[7]", "5 elements", f"line {line}", "larger array")
+    says(lambda: compiled(lambda x: launch(out=x))(X[:7]), "writes out_ptr[7]", "7 elements", "larger array")
+    says(lambda: compiled(lambda x: launch(x=X, out=x))(X[:0]), "writes out_ptr[7]", "0 elements")
+    says(lambda: launch(x=jnp.float32(3), out=X), "reads x_ptr[7]", "1 element")
+    np.testing.assert_array_equal(compiled(lambda x: launch(x=x, n=5))(X[:5]), [*range(5), 5, 6, 7])
+
+
+def tiles(size, masked, rows=3, columns=7):
+    x = np.arange(size, dtype=np.float32)
+    out = tiles_kernel[(2,)](x, jnp.zeros((rows, columns)), rows, columns, M=2, N=8, MASKED=masked)
+    np.testing.assert_array_equal(out, np.arange(rows * columns).reshape(rows, columns))
+
+
+def test_masks_of_rows_and_columns_are_understood():
+    """What they hold back is no error; one element too few is."""
+    tiles(21, True)
+    with pytest.raises(triton.KernelError, match=r"reads x_ptr\[20\], which has 20 elements: the mask lets it through"):
+        tiles(20, True)
+
+
+def test_a_load_without_a_mask_may_hang_over():
+    """People's kernels read a bit too much and do not use it: a warning; a block of nothing is an error."""
+    with pytest.warns(RuntimeWarning, match=r"tiles_kernel, line \d+ of .*reads x_ptr\[28\], which has 21 elements"):
+        tiles(21, False)
+    with pytest.raises(triton.KernelError, match="mask what is outside, or pass a larger array"):
+        tiles(14, False, rows=4)
+
+
+def test_a_condition_holds_programs_back():
+    """An atomic in an `if`: three programs of four are in the array."""
+    np.testing.assert_array_equal(count_kernel[(4,)](jnp.zeros(6, jnp.int32), 3, BLOCK=2), np.ones(6))
+    with pytest.raises(triton.KernelError, match=r"count_kernel.*updates out_ptr\[7\], which has 6 elements"):
+        count_kernel[(4,)](jnp.zeros(6, jnp.int32), 4, BLOCK=2)
 
 
 @pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
@@ -111,9 +184,39 @@ def test_a_loaded_bound_makes_up_no_more_than_a_block():
     assert max(sizes) <= len(X) + 1
 
 
-def test_reverse_mode_through_a_loaded_bound():
-    """JAX cannot; the error names the kernel and what to do, and the value is still right."""
-    run = lambda x: loaded_bound_kernel[(1,)](x, jnp.array([3]), jnp.zeros(1))[0]
-    assert float(run(jnp.asarray(X))) == 3
-    with pytest.raises(Exception, match=r"(?i)reverse-mode"):
-        jax.grad(run)(jnp.asarray(X))
+@triton.jit
+def halving_kernel(x_ptr, out_ptr):
+    x = tl.load(x_ptr)
+    while x > 1.0:
+        x = x / 2
+    tl.store(out_ptr, x)
+
+
+def sum_of(x, n):
+    return loaded_bound_kernel[(1,)](x, n, jnp.zeros(1))[0]
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
+def test_reverse_mode_through_a_loaded_bound(compiled):
+    """JAX cannot; the error names kernel, line and remedies. The value is right, and so are forward mode and vmap."""
+    x, n = jnp.asarray(X), jnp.array([3])
+    f = compiled(lambda x: sum_of(x, n))
+    assert float(f(x)) == 3
+    np.testing.assert_array_equal(jax.jacfwd(f)(x), [1, 1, 1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(jax.vmap(f)(jnp.stack([x, 2 * x])), [3, 6])
+    line = loaded_bound_kernel.source.node.body[1].lineno
+    for words in ("Reverse-mode", f"kernel loaded_bound_kernel, line {line} of", "backward", "static_argnums"):
+        with pytest.raises(triton.KernelError, match=words):
+            jax.grad(f)(x)
+
+
+def test_reverse_mode_through_a_while():
+    """The same, of a loop that a value ends; what the launch is not differentiated in does not matter."""
+    f = lambda x: halving_kernel[(1,)](x, jnp.zeros(1))[0]
+    assert float(f(jnp.array([6.0]))) == 0.75
+    assert float(jax.jvp(f, (jnp.array([6.0]),), (jnp.array([1.0]),))[1]) == 0.125
+    line = halving_kernel.source.node.body[1].lineno
+    with pytest.raises(triton.KernelError, match=rf"halving_kernel, line {line} of .*this `while`"):
+        jax.grad(f)(jnp.array([6.0]))
+    other = lambda y: y * jax.lax.stop_gradient(f(jnp.array([6.0])))
+    assert float(jax.grad(other)(2.0)) == 0.75

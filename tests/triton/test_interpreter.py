@@ -39,6 +39,16 @@ def test_the_stored_goldens_are_what_triton_gives(made, file):
         np.testing.assert_allclose(anew[name], array, rtol=0, atol=atol, err_msg=name)
 
 
+def test_the_stored_names_and_types_are_tritons(tmp_path):
+    """signatures.txt and types.txt, asked for again."""
+    pytest.importorskip("triton")
+    pytest.importorskip("torch")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.triton.make_signatures", "--to", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    for name in ("signatures.txt", "types.txt"):
+        assert (tmp_path / name).read_text() == (ROOT / "tests/triton" / name).read_text()
+
+
 def test_the_goldens_are_small():
     """Data for a repository: under 2 MB together."""
     assert sum(path.stat().st_size for path in (ROOT / "tests/triton/goldens").glob("*.npz")) < 2_000_000

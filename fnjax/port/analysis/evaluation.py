@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import EXPRESSIONS
+from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
 from fnjax.port.analysis.terms import Sink, Statements, Term, Uncompressed, parse
 from fnjax.port.analysis.traces import Made, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
@@ -57,6 +57,11 @@ class Evaluation(Variables):
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
+
+    def need_entries(self, *values: Value) -> None:
+        """These have to be the entries that a mask selects: all entries cannot stand for them here."""
+        if any(value.mask for value in values):
+            raise Uncompressed
 
     def differentiating(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
@@ -128,8 +133,9 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        for rule in EXPRESSIONS.get(type(node), ()):
-            term: Term | None = rule(self, node)
+        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
+        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+            term: Term | None = rule(self, node, *told)
             if term is not None:
                 break
         else:
@@ -137,7 +143,7 @@ class Evaluation(Variables):
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
         if term.value.mask == LOST:
-            raise Uncompressed
+            self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
             term = replace(term, value=self._of_numpy(node, term.value))
         self.memo[id(node)] = (node, term)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
-from fnjax.port.source.records import Class, Routine
-from fnjax.port.torch import code, literal
+from fnjax.port.source.records import Class
+from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
 
 # The platforms of torch's that JAX has no word for, or whose kernels do what the body does.
@@ -19,6 +19,59 @@ FOREIGN = frozenset(
     {"cuda", "CUDA", "xpu", "XPU", "hip", "HIP", "mps", "MPS", "npu", "hpu", "HPU", "PrivateUse1", "MTIA"}
 )
 DEFINING = frozenset({"torch.library.custom_op", "torch.library.triton_op"})
+# What says something of an operator, by one name for each.
+_SAYING = {
+    "define": "define",
+    "impl": "impl",
+    "register_kernel": "impl",
+    "register_fake": "register_fake",
+    "_register_fake": "register_fake",
+    "impl_abstract": "register_fake",
+    "register_autograd": "register_autograd",
+    "register_vmap": "register_vmap",
+}
+_BLOCKS = (
+    *(cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.Finally, cst.With, cst.For, cst.While, cst.IndentedBlock),
+)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A call that says something of an operator.
+
+    Attributes:
+        qualname: of the operator; `ns::` where the file does not say its name.
+        method: what is said, as `define`, `impl`, `register_fake`.
+        key: of a body, its dispatch key or platform; empty without one.
+        rest: the arguments behind the name.
+        library: the Library that it is said by, as the file names it; empty where it is none.
+        given: the function of the file that it is about.
+        node: the decorator, or the line's expression, that it is.
+        top: the statement of the top level that it stands in.
+    """
+
+    qualname: str
+    method: str
+    key: str
+    rest: tuple[cst.Arg, ...]
+    library: str = ""
+    given: cst.FunctionDef | None = None
+    node: cst.CSTNode = field(default_factory=cst.Pass)
+    top: cst.CSTNode = field(default_factory=cst.Pass)
+    decorates: bool = False
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether it gives a body that PyTorch differentiates, as it does where a Library is told no dispatch key."""
+        implicit = self.key.startswith(("CompositeImplicit", "Autograd")) or (not self.key and bool(self.library))
+        return self.method == "impl" and implicit
+
+    def line(self, function: str) -> str:
+        """The same as a call of a Library's method."""
+        namespace, _, own = self.qualname.partition("::")
+        library = self.library or f"fnjax.Library({namespace!r}, 'FRAGMENT')"
+        key = f", {self.key!r}" if self.key else ""
+        return f"{library}.impl({own!r}, {function}{key})"
 
 
 def collect(program: Program) -> None:
@@ -27,41 +80,72 @@ def collect(program: Program) -> None:
     The body of an operator is its forward, and what is registered as its derivative its backward and setup_context, so
     that what is known of a Function class is known of an operator as well.
     """
-    known: dict[str, Class] = {}  # by the names of the file
-    libraries = program.libraries
-    functions = {s.name.value: s for s in program.source.tree.body if isinstance(s, cst.FunctionDef)}
-    for statement in program.source.tree.body:
+    statements = [(top, s) for top in program.source.tree.body for s in _statements(top)]
+    places = {s: top for top, s in statements if isinstance(s, cst.FunctionDef)}
+    functions = {f.name.value: f for f in places}
+    for _, statement in statements:
         for name, call in _assigned(statement):
             if program.resolve(call.func) == "torch.library.Library" and call.args:
-                libraries[name] = str(literal(call.args[0].value))
+                program.libraries[name] = _text(program, call.args[0].value)
+    for top, statement in statements:
         for name, call, body in _definitions(program, statement, functions):
-            qualname = literal(call.args[0].value) if call.args else None
-            if isinstance(qualname, str) and body is not None:
-                known[name] = _enter(program, qualname, statement, body, _mutated(call))
-        for call, function in _calls(statement):
-            found = _owner(program, call, known, libraries)
-            if found is not None:
-                _register(program, found[0], found[1], statement, call, function, functions)
+            qualname = _text(program, call.args[0].value) if call.args else ""
+            if "::" in qualname and body is not None:
+                program.operators[name] = qualname
+                _enter(program, qualname, top, body, places[body], _mutated(call))
+    said = [r for top, s in statements for r in _registrations(program, top, s, functions)]
+    for r in (r for r in said if r.method == "define"):
+        program.defined.setdefault(r.qualname, []).append(r.top)
+        if r.decorates and r.given is not None:
+            _define_by_decorator(program, r, places)
+    bodies = [r for r in said if r.method == "impl"]
+    for r in sorted(bodies, key=lambda r: r.key in FOREIGN):  # what can be ported is the body before what cannot
+        _give_body(program, r, places)
+    for r in (r for r in said if r.method not in {"define", "impl"}):
+        _register(program, r, places)
 
 
-def _lines(statement: cst.CSTNode) -> Iterator[cst.BaseSmallStatement]:
-    """The lines of a statement of the top level, those in the blocks of an `if` or a `try` among them."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        yield from statement.body
-    elif not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-        for block in (n for n in nodes(statement) if isinstance(n, cst.IndentedBlock)):
-            for inner in block.body:
-                yield from inner.body if isinstance(inner, cst.SimpleStatementLine) else ()
+def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A statement of the top level, or those in the blocks of an `if`, a `try` and so on."""
+    if isinstance(node, _BLOCKS):
+        for child in node.children:
+            yield from _statements(child)
+    elif isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.FunctionDef)):
+        yield node
 
 
 def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
-    for small in _lines(statement):
+    for small in statement.body if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ():
         if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             yield "", small.value  # `custom_op("mylib::f", f, mutates_args=())`, which is looked up by name
         if not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call) or len(small.targets) != 1:
             continue
         if isinstance(small.targets[0].target, cst.Name):
             yield small.targets[0].target.value, small.value
+
+
+def _text(program: Program, node: cst.BaseExpression) -> str:
+    """The text that an expression surely is, or begins with; empty for any other."""
+    found = literal(node)
+    if found is MISSING and isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        left = _text(program, node.left)
+        return left if "(" in left else left + _text(program, node.right)
+    if found is MISSING and isinstance(node, cst.FormattedString):
+        parts = (p.value if isinstance(p, cst.FormattedStringText) else p.expression for p in node.parts)  # type: ignore[attr-defined] # either
+        return "".join(p if isinstance(p, str) else _text(program, p) for p in parts)
+    if found is MISSING and isinstance(node, cst.Name):
+        found = _held(program, node)
+    if found is MISSING and not isinstance(node, cst.Call):
+        found = program.evaluate(node).literal
+    return found if isinstance(found, str) else ""
+
+
+def _held(program: Program, node: cst.Name) -> object:
+    """What a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
+    here = program.source.position(node)
+    values = [d.value for d in program.source.definitions.get(node.value, ())]
+    before = [v for v in values if v is not None and program.source.position(v) < here]
+    return literal(before[-1]) if before and None not in values else MISSING
 
 
 def _definitions(
@@ -80,118 +164,206 @@ def _definitions(
             yield name, call.func, functions.get(code(call.args[0].value))
 
 
-def _calls(statement: cst.CSTNode) -> Iterator[tuple[cst.Call, cst.FunctionDef | None]]:
-    """What registers something: a decorator with its function, or a line that calls."""
+def _registrations(
+    program: Program, top: cst.CSTNode, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
+) -> Iterator[Registration]:
+    """What a statement registers: by its decorators, or as a line that calls."""
     if isinstance(statement, cst.FunctionDef):
         for decorator in statement.decorators:
             node = decorator.decorator
-            yield node if isinstance(node, cst.Call) else cst.Call(node), statement
-    for small in _lines(statement):
-        if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
-            yield small.value, None
+            found = registration(program, node if isinstance(node, cst.Call) else cst.Call(node))
+            if found is not None:
+                yield replace(found, given=statement, node=node, top=top, decorates=True)
+    for name, call in _assigned(statement):
+        curried = isinstance(call.func, cst.Call)  # `torch.library.impl(lib, "f", "CPU")(f)`
+        found = registration(program, call.func if isinstance(call.func, cst.Call) else call)
+        if found is not None and (not name or found.method == "define"):
+            given = (functions.get(code(a.value)) for a in (call.args if curried else found.rest))
+            yield replace(found, given=next((f for f in given if f is not None), None), node=call, top=top)
 
 
-def _owner(
-    program: Program, call: cst.Call, known: dict[str, Class], libraries: dict[str, str]
-) -> tuple[Class | str, str] | None:
-    """The operator that a call is about (its qualified name, where the file does not define it), and what it does."""
-    name = program.resolve(call.func)
-    if name.startswith("torch.library.") and call.args:
-        qualname = named_operator(program, call.args)
-        return (program.classes.get(qualname) or qualname, name.rpartition(".")[2]) if qualname else None
-    if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name):
-        owner, method = call.func.value.value, call.func.attr.value
-        if owner in known:
-            return known[owner], method
-        first_literal = literal(call.args[0].value) if call.args else None
-        if owner in libraries and isinstance(first_literal, str):
-            qualname = f"{libraries[owner]}::{first_literal.partition('(')[0]}"
-            return program.classes.get(qualname) or qualname, method
-    return None
+def registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
+    """What a call says of an operator, in the forms of torch.library's functions, a Library's and an operator's.
+
+    Args:
+        program: the file.
+        call: the call.
+        name: what is called, where that is known better.
+    """
+    args, func, library = list(call.args), call.func, ""
+    name = name or program.resolve(func)
+    if name.startswith("torch.library.") and args:
+        method = name.removeprefix("torch.library.")
+        if code(args[0].value) in program.libraries:
+            library = code(args.pop(0).value)
+        qualname = _named(program, args[0].value, library) if args else ""
+        rest = args[1:]
+    elif isinstance(func, cst.Attribute) and isinstance(func.value, cst.Name):
+        owner, method = func.value.value, func.attr.value
+        library = owner if owner in program.libraries else ""
+        qualname = _named(program, args[0].value, library) if library and args else program.operators.get(owner, "")
+        rest = args[1:] if library else args
+    else:
+        return None
+    if method not in _SAYING or not qualname:
+        return None
+    rest = [a for a in rest if not (a.keyword and a.keyword.value == "lib")]
+    key = _key(rest)
+    method = "register_fake" if key == "Meta" else _SAYING[method]
+    return Registration(qualname, method, key if method == "impl" else "", tuple(rest), library)
 
 
-def _mutated(call: cst.Call) -> set[str]:
-    """The arguments that an operator mutates, as custom_op is told."""
-    given = next((a.value for a in call.args if a.keyword and a.keyword.value == "mutates_args"), None)
-    try:
-        found = ast.literal_eval(code(given)) if given is not None else ()
-    except (ValueError, SyntaxError):
-        found = ()
-    return {found} if isinstance(found, str) else set(found)
+def _named(program: Program, node: cst.BaseExpression, library: str) -> str:
+    """The qualified name of an operator, from its text, its schema, or an expression that it is."""
+    text = _text(program, node).partition("(")[0].strip()
+    if library and "::" not in text:
+        return f"{program.libraries[library]}::{text}"
+    if not text and isinstance(node, (cst.Name, cst.Attribute)):
+        parts = program.resolve(node).split(".")
+        looked_up = "::".join(parts[2:4]) if parts[:2] == ["torch", "ops"] else ""
+        return program.operators.get(code(node), looked_up)
+    return text if "::" in text else ""
 
 
-def _enter(program: Program, qualname: str, statement: cst.CSTNode, body: cst.FunctionDef, mutated: set[str]) -> Class:
-    made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, statement, is_function=True)  # type: ignore[arg-type] # a function stands in for the class
-    made.beside.append(body)
+def _key(rest: list[cst.Arg]) -> str:
+    for arg in rest:
+        found = literal(arg.value)
+        names = [found] if isinstance(found, str) else found if isinstance(found, (tuple, list)) else []
+        keys = [k for k in names if isinstance(k, str)]
+        if keys:
+            return next((k for k in keys if k not in FOREIGN), keys[0])
+    return ""
+
+
+def _mutated(call: cst.CSTNode) -> set[str]:
+    """The arguments that an operator mutates, as custom_op or infer_schema is told, or a schema says."""
+    found: set[str] = set()
+    for node in nodes(call):
+        if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
+            try:
+                said = ast.literal_eval(code(node.value))
+            except (ValueError, SyntaxError):
+                said = ()
+            found |= {said} if isinstance(said, str) else set(said)
+        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
+            found |= set(re.findall(r"!\)\S*\s+(\w+)", str(literal(node))))
+    return found
+
+
+def _enter(
+    program: Program, qualname: str, top: cst.CSTNode, body: cst.FunctionDef, place: cst.CSTNode, mutated: set[str]
+) -> Class:
+    made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, top, is_function=True)  # type: ignore[arg-type] # a function stands in for the class
+    made.beside.append(place)
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
-    program.routines[body] = Routine(body, body.name.value, "helper")
+    program.routine(body, body.name.value)
     return made
 
 
-def _register(
-    program: Program,
-    owner: Class | str,
-    method: str,
-    statement: cst.CSTNode,
-    call: cst.Call,
-    function: cst.FunctionDef | None,
-    functions: dict[str, cst.FunctionDef],
-) -> None:
-    keys: list[Any] = [literal(a.value) for a in call.args]
-    if isinstance(owner, str):  # the first body of what was defined by its schema alone, or that schema
-        if method not in {"impl", "register_kernel", "define"}:
+def _define_by_decorator(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
+    """`@torch.library.define(lib, "f(Tensor x) -> Tensor")` over the body: two lines behind it."""
+    assert r.given is not None
+    own = r.qualname.partition("::")[2]
+    _enter(program, r.qualname, r.top, r.given, places[r.given], _mutated(r.node))
+    program.defined.pop(r.qualname)
+    schema = code(next(a.value for a in r.node.args[1:]))  # type: ignore[attr-defined] # a call
+    program.following[r.given] = [f"{r.library}.define({schema})", f"{r.library}.impl({own!r}, {r.given.name.value})"]
+    program.lifted.add(r.node)
+
+
+def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
+    """A body of an operator: the first is its forward; what is not defined in the file has none."""
+    owner = program.classes.get(r.qualname)
+    first = owner is None
+    if owner is None:
+        known = bool({r.qualname, f"{r.qualname.partition('::')[0]}::"} & program.defined.keys())
+        if not known and r.given is None:
+            program.lifted.add(r.node)
             return
-        body = function or next((f for a in call.args if (f := functions.get(code(a.value)))), None)
-        if method == "define" or body is None:
-            program.defined.setdefault(owner, []).append(statement)
-            return
-        schemas = (k for d in program.defined.get(owner, ()) for k in _texts(d))
-        mutated = {name for text in schemas for name in re.findall(r"!\)\S*\s+(\w+)", text)}
-        owner = _enter(program, owner, statement, body, mutated)
-        owner.beside += program.defined.pop(owner.name, [])
-    foreign = next((k for k in keys if k in FOREIGN), None)
-    if method in {"impl", "register_kernel"} and foreign and owner.methods["forward"] is not function:
-        message = f"the kernel for {foreign} is dropped: the body of {owner.name} runs there too"
-        owner.left_out.append((statement, message))
+        mutated = {n for d in program.defined.get(r.qualname, ()) for n in _mutated(d)}
+        body = r.given or _standing_for(program, r)
+        owner = _enter(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
+        owner.beside += program.defined.pop(r.qualname, [])
+        if not known:
+            _miss_definition(program, owner, r)
+        elif mutated and r.given is None:
+            message = (
+                f"{r.qualname} mutates {', '.join(sorted(mutated))}: let a function of the file return its new value"
+            )
+            owner.left_out.append((r.top, message, "error"))
+    if not owner.is_defined:
+        program.lifted.add(r.node)
         return
-    owner.beside.append(statement)
-    owner.shaped |= method in {"register_fake", "impl_abstract"}
-    if method == "register_autograd":
-        _register_derivative(program, owner, call, functions)
-    elif function is not None:
-        program.routines.setdefault(function, Routine(function, function.name.value, "helper"))
-        names = program.mutating.get(owner.methods["forward"])
-        if names and method in {"register_fake", "impl_abstract", "register_kernel", "impl"}:
-            program.mutating[function] = names
-        differentiated = next((k for k in keys if str(k).startswith(("CompositeImplicit", "Autograd"))), None)
-        if differentiated is not None:
-            namespace, _, own = owner.name.partition("::")
-            text = f"fnjax.Library({namespace!r}, 'FRAGMENT').impl({own!r}, {function.name.value}, {differentiated!r})"
-            program.following[function] = text
+    if r.key in FOREIGN and not first:
+        message = f"the kernel for {r.key} is dropped: the body of {owner.name} runs there too"
+        owner.left_out.append((r.top, message, "note"))
+        program.lifted.add(r.node)
+        return
+    owner.beside.append(r.top)
+    _stand_by(program, owner, r)
+    if first and r.key in FOREIGN | {"CPU"}:
+        program.for_all.add(r.node)
+    if r.decorates and r.is_differentiated and r.given is not None:
+        program.following.setdefault(r.given, []).append(r.line(r.given.name.value))
+        program.lifted.add(r.node)
 
 
-def _texts(statement: cst.CSTNode) -> list[str]:
-    return [str(literal(n)) for n in nodes(statement) if isinstance(n, (cst.SimpleString, cst.ConcatenatedString))]
+def _standing_for(program: Program, r: Registration) -> cst.FunctionDef:
+    """What stands for a body that is no function of the file: a lambda, or one of another file."""
+    made = cst.FunctionDef(cst.Name(r.qualname.partition("::")[2]), cst.Parameters(), cst.IndentedBlock([]))
+    program.source.positions[made] = program.source.position(r.node)
+    program.ported[r.qualname] = made  # type: ignore[assignment] # the line that registers it is
+    return made
 
 
-def _register_derivative(program: Program, owner: Class, call: cst.Call, functions: dict[str, cst.FunctionDef]) -> None:
-    plain = [a.value for a in call.args if a.keyword is None]
-    by_name = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
-    backward = by_name.get("backward") or (plain[-1] if plain else None)
+def _miss_definition(program: Program, owner: Class, r: Registration) -> None:
+    owner.is_defined = False
+    name = code(r.given.name) if r.given is not None else "body"
+    message = (
+        f"the file does not define {r.qualname}, so that what it registers for it is left out: define it by its body, "
+        f'fnjax.custom_op("{r.qualname}", {name}, mutates_args=()), or import what defines it, and register again'
+    )
+    owner.left_out.append((r.top, message, "error"))
+
+
+def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
+    """What is known of an operator beside its body."""
+    owner = program.classes.get(r.qualname)
+    if owner is None or not owner.is_defined:
+        program.lifted.add(r.node)
+        return
+    owner.beside.append(r.top)
+    if r.method == "register_autograd":
+        _register_derivative(program, owner, r, places)
+        return
+    owner.shaped |= r.method == "register_fake"
+    if r.method == "register_fake":
+        _stand_by(program, owner, r)
+    elif r.given is not None:
+        program.routine(r.given, r.given.name.value)
+
+
+def _stand_by(program: Program, owner: Class, r: Registration) -> None:
+    """A function that returns what the body does, the new values of what is mutated with it."""
+    if r.given is None:
+        return
+    program.routine(r.given, r.given.name.value)
+    if names := program.mutating.get(owner.methods["forward"]):
+        program.mutating[r.given] = names
+
+
+def _register_derivative(
+    program: Program, owner: Class, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]
+) -> None:
+    functions = {f.name.value: f for f in places}
+    plain = [a.value for a in r.rest if a.keyword is None]
+    by_name = {a.keyword.value: a.value for a in r.rest if a.keyword is not None}
+    backward = by_name.get("backward") or (plain[0] if plain else None)
     for role, value in (("backward", backward), ("setup_context", by_name.get("setup_context"))):
         node = functions.get(code(value)) if value is not None else None
         if node is not None:
             owner.methods[role] = node
-            owner.beside.append(node)
-            program.routines[node] = Routine(node, f"{owner.name}.{role}", role, owner)
-
-
-def named_operator(program: Program, args: Sequence[cst.Arg]) -> str:
-    """The qualified name of the operator that the first arguments of a function of torch.library's name, or none."""
-    first = args[0].value if args else cst.Name("None")
-    qualname: Any = literal(first)
-    if code(first) in program.libraries and len(args) > 1:
-        qualname = f"{program.libraries[code(first)]}::{literal(args[1].value)}"
-    return qualname.partition("(")[0] if isinstance(qualname, str) and "::" in qualname else ""
+            owner.beside.append(places[node])
+            program.routine(node, f"{owner.name}.{role}", owner)

@@ -15,7 +15,7 @@ from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value, join_values
 from fnjax.port.source.annotations import Annotation
 from fnjax.port.source.evidence import Evidence, gradients
 from fnjax.port.source.naming import Definition, Source, canonical, imported, targets
-from fnjax.port.source.records import METHODS, Class, Routine, decorators
+from fnjax.port.source.records import METHODS, Class, Heard, Routine, decorators
 from fnjax.port.torch import MISSING, Operation, code, find
 from fnjax.port.tree.located import nodes
 
@@ -39,13 +39,18 @@ class Program:
         self.routines: dict[cst.CSTNode, Routine] = {}
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
-        self.following: dict[cst.CSTNode, str] = {}  # what registers a function, in a line behind it
+        self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
+        self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines behind it
+        self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or behind
+        self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
-        self.orphans: list[cst.EmptyLine] = []
-        self.values: dict[str, Value] = {}
+        self.walking: list[cst.CSTNode] = []  # the statement of the top level that is walked, behind those that wait
+        self.walk_first: Callable[[cst.CSTNode], None] = lambda node: None  # a function, before its result is asked for
+        self.heard: list[Heard] = []  # what functions and classes have answered in it
+        self.values: dict[str, tuple[Value, list[Heard]]] = {}  # of the top level, with the answers behind each
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
@@ -206,7 +211,10 @@ class Program:
     def lookup(self, name: str) -> Value:
         """What a name of the top level, or a builtin, stands for."""
         if name in self.values:
-            return self.values[name]
+            value, answers = self.values[name]
+            self.heard += answers
+            return value
+        begun = len(self.heard)
         found = self.source.last(name)
         if found is None:
             return Value("static", name=f"builtins.{name}") if hasattr(builtins, name) else Value(name=f"?{name}")
@@ -231,8 +239,13 @@ class Program:
             self._resolving.discard(name)
         else:
             return UNKNOWN
-        self.values[name] = value
+        self.values[name] = value, self.heard[begun:]
         return value
+
+    @property
+    def unit(self) -> cst.CSTNode:
+        """The statement of the top level that is being walked."""
+        return self.walking[-1] if self.walking else self.source.tree
 
     def attribute(self, base: str, attr: str) -> str:
         """The qualified name of an attribute of something with a qualified name; empty for an unknown one."""
@@ -280,6 +293,11 @@ class Program:
         """Whether the file speaks of torch.distributed."""
         return _COLLECTIVE.search(self.text) is not None
 
+    @property
+    def speaks_of(self) -> frozenset[str]:
+        """What rules for calls ask of a file: whether it is `collective`, and whether it has `kernels`."""
+        return frozenset(n for n, is_so in (("collective", self.collective), ("kernels", self.kernels)) if is_so)
+
     @functools.cached_property
     def groups(self) -> frozenset[str]:
         """The names of variables and attributes that are process groups: by what they are called, or are given for."""
@@ -302,7 +320,7 @@ class Program:
         if node not in self.routines:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
-            self.routines[node] = Routine(node, name, role, owner)
+            self.routines[node] = Routine(node, name, role, owner, heard=self.heard)
         return self.routines[node]
 
     def called(self, name: str) -> Routine | None:
@@ -355,7 +373,9 @@ class Program:
         """What forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
         for cls in self.related(owner):
-            for key, value in cls.told().items():
+            facts = cls.now("")
+            self.heard.append((cls, "", facts))
+            for key, value in facts.items():
                 found[key] = join_values(found[key], value) if key in found else value
         return found
 

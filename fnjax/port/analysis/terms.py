@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import is_not
 from typing import Any
@@ -11,6 +12,7 @@ import libcst as cst
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.result import Finding
 from fnjax.port.source.naming import read_names
+from fnjax.port.source.records import Heard
 from fnjax.port.torch import fit
 
 Statements = list[cst.BaseStatement]
@@ -22,6 +24,11 @@ class Term:
 
     node: cst.BaseExpression
     value: Value = UNKNOWN
+
+    def answer(self, question: cst.BaseExpression | None = None) -> bool | None:
+        """What the port knows the answer to be, if it is not the question itself: the condition goes."""
+        written = isinstance(self.node, cst.Name) and self.node is not question
+        return {"True": True, "False": False}.get(self.node.value) if written else None  # type: ignore[attr-defined] # a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +90,24 @@ class Sink:
 
 @dataclass(slots=True)
 class Unit:
-    """A statement of the top level, translated."""
+    """A statement of the top level, translated; with what functions and classes had answered for that."""
 
     origin: cst.CSTNode
     made: list[Any]
     sink: Sink
     called: set[str] = field(default_factory=set)
+    heard: list[Heard] = field(default_factory=list)
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
+
+    def hear(self, answers: Iterable[Heard]) -> None:
+        """What has been answered, each different answer once."""
+        for of, name, answer in answers:
+            if not any(o is of and n == name and (a is answer or a == answer) for o, n, a in self.heard):
+                self.heard.append((of, name, answer))
+
+    def changed(self) -> set[str]:
+        """The functions and classes that would answer something else by now."""
+        return {of.name for of, name, answer in self.heard if of.now(name) != answer}
 
     def read(self) -> set[str]:
         """The names of the top level that it reads."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
 from fnjax.port.known.facts import Place, State, Value, renamed
 from fnjax.port.torch import code, literal
 from fnjax.port.torch.expressions import names
@@ -91,6 +92,14 @@ class Variables:
             return name if name.startswith("torch.") else ""
         return ""
 
+    def callee(self, node: cst.Call) -> str:
+        """What is called: its qualified name, `ctx.name`, `*.name` of a method, or what stands for it in `registry`."""
+        func = node.func
+        if isinstance(func, cst.Attribute):
+            return self.key(func) or self.name_of(func) or f"*.{func.attr.value}"
+        other = {cst.Name: VARIABLE, cst.Subscript: ENTRY}.get(type(func), RESULT)
+        return self.name_of(func) or other
+
     def lookup(self, name: str) -> Value:
         """What a name stands for here."""
         found = self.state.variables.get(name)
@@ -155,12 +164,13 @@ class Variables:
             if place and any((name, version) in s.reads for s in place.steps):
                 self.state.variables[other] = replace(value, place=place.doubtful)
 
-    def live(self, name: str, behind: cst.CSTNode | None = None) -> bool:
+    def live(self, name: str, behind: cst.CSTNode | None = None, entries: bool = False) -> bool:
         """Whether the variable may be read after the statement that is being walked, or in it after what it writes.
 
         Args:
             name: the variable.
             behind: the expression in the statement that writes.
+            entries: whether only reads of its entries matter, not those of its dtype.
         """
         if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
             return True
@@ -170,7 +180,7 @@ class Variables:
         untaken = frozenset().union(*(self.routine.nodes_in(block) for block in self.here.untaken))
         small = isinstance(self.current, (cst.SimpleStatementLine, cst.BaseSmallStatement))
         for n in self.routine.reads.get(name, ()):
-            if id(n) in untaken:
+            if id(n) in untaken or (entries and id(n) in self.routine.asked):
                 continue
             around = [loop for loop, within in loops if id(n) in within]
             if id(n) in self.routine.captured:  # a function in this one may be called at any time

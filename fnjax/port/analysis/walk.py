@@ -192,8 +192,6 @@ class Walk(Evaluation):
     def headed(self, origin: cst.CSTNode, made: Statements) -> Statements:
         """The statements with the comments of what they were made of."""
         if not made:
-            comments = [e for e in getattr(origin, "leading_lines", ()) if e.comment]
-            self.program.orphans.extend(comments)
             return made
         leading = getattr(origin, "leading_lines", ())
         if leading and made[0] is not origin and not getattr(made[0], "leading_lines", ()):

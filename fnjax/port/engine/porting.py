@@ -260,7 +260,8 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
     found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
-    found += [Finding(*program.source.position(n), "dropped", m, "note") for n, m in cls.left_out]
+    codes = {"note": "dropped", "error": "supply"}
+    found += [Finding(*program.source.position(n), codes[s], message, s) for n, message, s in cls.left_out]
     found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
     seen.update(cls.beside)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import libcst as cst
 
-from fnjax.port.analysis.program import Class, Program
+from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.analysis.terms import Unit
-from fnjax.port.engine.units import is_import, translate_units
+from fnjax.port.engine.units import finish_units, is_import, known_unit, translate_units, walked
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import definitions
 from fnjax.port.source.naming import Source
@@ -14,6 +17,7 @@ from fnjax.port.torch import code
 from fnjax.port.tree.located import nodes
 
 _ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
+_DEEP = 30  # functions that call each other are walked before those that call them
 
 
 def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
@@ -55,32 +59,44 @@ def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
 def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
     """The units of a part, when its functions say nothing new of each other; what they still do is a finding.
 
-    A round is walked again only if somebody has worked with an answer that is another one by now: what a forward
+    A statement is walked again only if somebody who was asked for it would answer something else by now: what a forward
     leaves on ctx is known before its backward is walked, so that one round is enough for most classes.
     """
-    number = 0
+    known: dict[cst.CSTNode, Unit] = {}
+
+    def walk_first(node: cst.CSTNode) -> None:
+        helper = isinstance(node, cst.FunctionDef) and node in part
+        if helper and node not in known and node not in program.walking and len(program.walking) < _DEEP:
+            known_unit(program, node, known)
+
+    program.walk_first = walk_first
     inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
-    classes = [program.by_node[n] for n in inside if n in program.by_node]
-    while True:
+    for number in itertools.count():
         routines = [program.routines[n] for n in inside if n in program.routines]
+        rounds = _ROUNDS + len(routines)
+        stale = {s: changed for s, unit in known.items() if (changed := unit.changed())}
+        if number and (not stale or number > 2 * rounds):
+            break
         for routine in routines:
-            routine.begin_round(forget=number < _ROUNDS + len(routines))  # in later rounds they are joined, to settle
-        for cls in classes:
-            cls.heard.clear()
-        units = translate_units(program, functions, part)
+            routine.begin_round(known if number >= rounds else known.keys() - stale)  # later they are joined, to settle
+        for statement in stale:
+            del known[statement]
+        units = translate_units(program, functions, part, known)
         for name in sorted({n for u in units.values() for n in u.called}):
             called = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if called is not None and called.result is None and called.node not in units:
-                definitions.port_routine(program, called)
+            if called is not None and called.result is None and called.node not in known:
+                known[called.node] = walked(program, called.node, partial(_alone, program, called))
         program.values.clear()
-        routines = [program.routines[n] for n in inside if n in program.routines]
-        changing = {r.name for r in routines if not r.settled()} | {c.name for c in classes if not c.settled()}
-        if changing and number > 2 * (_ROUNDS + len(routines)):
-            _unsettled(program, units, changing)
-        elif changing:
-            number += 1
-            continue
-        return units
+    finish_units(program, units)
+    if stale:
+        _unsettled(program, units, set().union(*stale.values()))
+    return units
+
+
+def _alone(program: Program, routine: Routine) -> Unit:
+    """A function that stands in the port, if at all, as part of something else."""
+    made, walk = definitions.port_routine(program, routine)
+    return Unit(routine.node, [made], walk.sink, walk.called)
 
 
 def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,17 @@ def evaluate(program: Program, node: cst.BaseExpression) -> Value:
         return UNKNOWN
 
 
-def translate_units(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
-    """The statements of a part of the top level that its classes need, each translated."""
+def translate_units(
+    program: Program, functions: list[Class], part: frozenset[cst.CSTNode], known: dict[cst.CSTNode, Unit]
+) -> dict[cst.CSTNode, Unit]:
+    """The statements of a part of the top level that its classes need, each translated.
+
+    Args:
+        program: the file.
+        functions: its classes.
+        part: the statements that have to do with each other.
+        known: those that need not be walked again; the others are entered.
+    """
     units: dict[cst.CSTNode, Unit] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
@@ -51,19 +60,44 @@ def translate_units(program: Program, functions: list[Class], part: frozenset[cs
         first = waiting.pop(0)
         if first in units:
             continue
-        units[first] = _unit(program, first)
-        _left_over(program, units[first])
+        units[first] = known_unit(program, first, known)
         for name in sorted(units[first].read()):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in units and not is_import(p))
     for wrapper in body:
         applied = _applies(wrapper)
         if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
-            _add_wrapper(program, units, wrapper)
+            _add_wrapper(program, units, wrapper, known)
+    return units
+
+
+def finish_units(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
+    """What makes something of what was left for the hand is left, too, when all is known."""
     for unit in units.values():
         _without_raising(program, unit, units)
     without_left(program, units)
-    return units
+
+
+def known_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
+    """A statement of the top level, walked now if it is not known."""
+    if statement not in known:
+        known[statement] = walked(program, statement, lambda: _unit(program, statement))
+        _left_over(program, known[statement])
+    return known[statement]
+
+
+def walked(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]) -> Unit:
+    """What the walk through a statement of the top level makes, with what was answered in it."""
+    waiting = program.heard[:]
+    program.heard.clear()
+    program.walking.append(statement)
+    try:
+        unit = walk()
+        unit.hear(program.heard)
+    finally:
+        program.walking.pop()
+        program.heard[:] = waiting
+    return unit
 
 
 def _applies(statement: cst.CSTNode) -> cst.CSTNode:
@@ -79,10 +113,11 @@ def _applies(statement: cst.CSTNode) -> cst.CSTNode:
     return value.body if isinstance(value, cst.Lambda) else value or cst.Pass()
 
 
-def _add_wrapper(program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode) -> None:
+def _add_wrapper(
+    program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode, known: dict[cst.CSTNode, Unit]
+) -> None:
     """Take a wrapper along, if it is ported whole and needs nothing else."""
-    unit = _unit(program, wrapper)
-    _left_over(program, unit)
+    unit = known_unit(program, wrapper, known)
     needed = {p for n in unit.read() for p in program.source.providers.get(n, ())} - {wrapper}
     if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or is_import(p) for p in needed):
         units[wrapper] = unit
@@ -145,12 +180,7 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         if isinstance(statement, cst.FunctionDef):
             routine = program.routine(statement, statement.name.value)
             made, inner = definitions.port_routine(program, routine)
-            for cls in program.classes.values():
-                if cls.methods.get("forward") is statement and cls.beside:
-                    program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
-            behind = program.following.get(statement)
-            inner.sink.imports |= {"fnjax"} if behind else set()
-            return Unit(statement, [made, *([line(behind)] if behind else [])], inner.sink, inner.called)
+            return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
         result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     except Uncompressed:
         walk = Walk(program, _module(statement), _changing(program, statement), compress=False)

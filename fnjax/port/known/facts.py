@@ -16,6 +16,7 @@ SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if
 LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
+COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -43,8 +44,8 @@ class Place:
         storage: the memory that it may be.
         steps: the views, one of the other.
         certain: whether it surely is that view of that memory.
-        choice: where a branch has decided which of several it is, that branch: two places of one choice are views of
-            the same memory.
+        choice: where a branch, or a call that copies if it must, has decided which of several it is, that branch or
+            call: two places of one choice are views of the same memory.
         whole: whether none of what it may be is a view.
     """
 

@@ -9,6 +9,15 @@ from typing import Any
 import libcst as cst
 
 
+_SAME = {
+    "torch.Number": "int | float | bool",
+    "torch.SymInt": "int",
+    "torch.SymFloat": "float",
+    "torch.SymBool": "bool",
+}
+_IN_SCHEMAS = {"torch.dtype": "fnjax.dtype", "torch.device": "jax.Device"}  # what operators' schemas are read from
+
+
 class Annotation(cst.CSTTransformer):
     """Replaces torch's types."""
 
@@ -50,6 +59,11 @@ class Annotation(cst.CSTTransformer):
         if name == "torch.tensor":
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
+        is_operator = self.walk.routine.node in self.program.by_node
+        spelled = _SAME.get(name) or (_IN_SCHEMAS.get(name) if is_operator else None)
+        if spelled:
+            self.walk.sink.imports.update({spelled.split(".")[0]} & {"fnjax", "jax"})
+            return cst.parse_expression(spelled)
         root = name.split(".")[0]
         standard = (
             root in sys.stdlib_module_names

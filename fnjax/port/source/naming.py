@@ -39,6 +39,13 @@ _CANONICAL = (
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
 _CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
+_FUNCTIONAL = frozenset(  # those that only torch.nn.functional shows, with the same first arguments
+    """
+    avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid
+    hardswish hardtanh leaky_relu linear max_pool1d max_pool2d max_pool2d_with_indices max_pool3d
+    max_pool3d_with_indices mish one_hot pad relu6 scaled_dot_product_attention silu softplus softshrink
+    """.split()
+)
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
 
 
@@ -48,6 +55,9 @@ def canonical(name: str) -> str:
         return "fnjax.triton"
     if name.startswith("torch.cuda.") and name.endswith("Tensor"):
         return "torch." + name.removeprefix("torch.cuda.")
+    own, _, rest = name.removeprefix("torch.ops.aten.").partition(".")
+    if name.startswith("torch.ops.aten.") and own in _FUNCTIONAL and rest in {"", "default"}:
+        return f"torch.nn.functional.{own}"
     head, _, overload = name.rpartition(".")
     if overload in _OVERLOADS and isinstance(find(head), Operation) and find(name) is None:
         return head

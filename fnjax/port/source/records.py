@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ from fnjax.port.torch import code
 from fnjax.port.tree.located import nodes
 
 T = TypeVar("T")
+Heard = tuple[Any, str, Any]  # who was asked (a class or a function), for what, and the answer
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
@@ -40,26 +42,20 @@ class Class:
     is_function: bool = False
     beside: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
-    left_out: list[tuple[cst.CSTNode, str]] = field(default_factory=list)  # with a word on why
+    is_defined: bool = True  # False for a custom operator whose schema the file does not say
+    left_out: list[tuple[cst.CSTNode, str, str]] = field(default_factory=list)  # why, and how severe that is
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
-    heard: list[dict[str, Value]] = field(default_factory=list)  # what others have heard of them
 
     def keep(self, method: str, values: dict[str, Value]) -> None:
         """What a method has left on ctx; of what several leave there only what holds for all is known."""
         self.kept[method] = values
-        for key in values:
-            self.facts[key] = functools.reduce(join_values, [v[key] for v in self.kept.values() if key in v])
+        found = {k: functools.reduce(join_values, [v[k] for v in self.kept.values() if k in v]) for k in values}
+        self.facts = {**self.facts, **found}
 
-    def told(self) -> dict[str, Value]:
-        """The facts, for somebody who works with them."""
-        if self.facts not in self.heard:
-            self.heard.append(dict(self.facts))
+    def now(self, _: str) -> dict[str, Value]:
+        """The facts, as they are known now."""
         return self.facts
-
-    def settled(self) -> bool:
-        """Whether all that was heard of it is what is known of it now."""
-        return all(h == self.facts for h in self.heard)
 
 
 class Told(Generic[T]):
@@ -73,7 +69,7 @@ class Told(Generic[T]):
 
     def __get__(self, routine: Routine, owner: type) -> T:
         answer: T = routine.told.get(self.name, self.at_first)
-        routine.hear(self.name, answer)
+        routine.heard.append((routine, self.name, answer))
         return answer
 
     def __set__(self, routine: Routine, value: T) -> None:
@@ -86,9 +82,10 @@ class Routine:
 
     Attributes:
         role: the method's name for the methods that PyTorch calls, else `helper`.
-        arguments: what call sites say of its parameters.
-        said: what they have said of them in the round before.
-        told: what it and its callers say of it; `answers` are what others have heard of that.
+        heard: the answers that were given, of all functions and classes of the file.
+        said: what call sites say of its parameters, by the statement of the top level in which they stand.
+        before: what they had said together before this round.
+        told: what it and its callers say of it.
         result: what it returns.
         views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
@@ -101,15 +98,16 @@ class Routine:
     name: str
     role: str
     owner: Class | None = None
-    arguments: dict[str, Value] = field(default_factory=dict)
-    said: dict[str, Value] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+    said: dict[cst.CSTNode, dict[str, Value]] = field(default_factory=dict)
+    before: dict[str, Value] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
-    answers: dict[str, list[Any]] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
     captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
+    asked: set[int] = field(default_factory=set)  # the names in `x.dtype`, which reads no entry of x
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
@@ -128,6 +126,8 @@ class Routine:
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
+            elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
+                self.asked.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
                 own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
                 given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))
@@ -142,23 +142,29 @@ class Routine:
                 self.written_at |= {code(e) for e in node.target.slice}
 
     def argument(self, name: str) -> Value | None:
-        """What call sites say of a parameter, in the round before if there was one."""
-        answer = (self.said or self.arguments).get(name)
-        self.hear(f"argument {name}", answer)
+        """What call sites say of a parameter, as it was before this round if anything was said then."""
+        answer = (self.before or self.arguments).get(name)
+        self.heard.append((self, f"argument {name}", answer))
         return answer
 
-    def hear(self, name: str, answer: object) -> None:
-        """An answer that somebody works with."""
-        heard = self.answers.setdefault(name, [])
-        if not heard or heard[-1] is not answer:
-            heard.append(answer)
+    @property
+    def arguments(self) -> dict[str, Value]:
+        """What call sites say of its parameters."""
+        found: dict[str, Value] = {}
+        for said in self.said.values():
+            for name, value in said.items():
+                found[name] = join_values(found[name], value) if name in found else value
+        return found
 
-    def begin_round(self, forget: bool) -> None:
-        """Nothing has been heard, and nothing said of its parameters but what was said in the round before."""
-        self.answers.clear()
-        self.said = dict(self.arguments)
-        if forget:
-            self.arguments.clear()
+    def tell(self, place: cst.CSTNode, name: str, value: Value) -> None:
+        """A call in this statement of the top level gives a parameter a value."""
+        said = self.said.setdefault(place, {})
+        said[name] = join_values(said[name], value) if name in said else value
+
+    def begin_round(self, kept: Container[cst.CSTNode]) -> None:
+        """Only what statements that are not walked again have said of its parameters stays said."""
+        self.before = self.arguments
+        self.said = {statement: said for statement, said in self.said.items() if statement in kept}
 
     def returns(self, value: Value) -> None:
         """One more thing that it may return."""
@@ -174,11 +180,10 @@ class Routine:
         """More parameters to whose memory it writes."""
         self.writes = self.told.get("writes", frozenset()) | names
 
-    def settled(self) -> bool:
-        """Whether all that was heard of it is what is known of it now."""
-        now = {**self.told, **{f"argument {n}": v for n, v in self.arguments.items()}}
-        none = {name: told.at_first for name, told in vars(Routine).items() if isinstance(told, Told)}
-        return all(a == now.get(name, none.get(name)) for name, heard in self.answers.items() for a in heard)
+    def now(self, name: str) -> Any:
+        """What is known of it now, under the name under which it was heard."""
+        kind, _, parameter = name.partition(" ")
+        return self.arguments.get(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
 
     def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
         """The identities of the names inside a node."""

@@ -109,6 +109,14 @@ def _conv_weight_grad(x, shape, grad, rank=2, stride=1, padding=0, dilation=1, g
     return pullback(grad)[0]
 
 
+def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """A convolution, or a transposed one, over as many axes as the weight says."""
+    rank = weight.ndim - 2
+    if transposed:
+        return _conv_transpose(x, weight, bias, rank, stride, padding, output_padding, groups, dilation)
+    return _conv(x, weight, bias, rank, stride, padding, dilation, groups)
+
+
 def _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode):
     """Window, strides and paddings over all axes; with ceil_mode the last window may reach over the end."""
     size = _each(size, rank)

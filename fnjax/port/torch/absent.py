@@ -38,10 +38,10 @@ absent(
     """
     torch.batch_norm_backward_elemt torch.batch_norm_backward_reduce torch.batch_norm_elemt
     torch.batch_norm_gather_stats torch.batch_norm_gather_stats_with_counts torch.batch_norm_stats
-    torch.batch_norm_update_stats torch.conv_tbc torch.convolution torch.cudnn_affine_grid_generator
+    torch.batch_norm_update_stats torch.conv_tbc torch.cudnn_affine_grid_generator
     torch.cudnn_batch_norm torch.cudnn_convolution torch.cudnn_convolution_add_relu torch.cudnn_convolution_relu
-    torch.cudnn_convolution_transpose torch.cudnn_grid_sampler torch.cudnn_is_acceptable torch.grid_sampler
-    torch.grid_sampler_2d torch.grid_sampler_3d torch.miopen_batch_norm torch.miopen_convolution
+    torch.cudnn_convolution_transpose torch.cudnn_grid_sampler torch.cudnn_is_acceptable torch.grid_sampler_3d
+    torch.miopen_batch_norm torch.miopen_convolution
     torch.miopen_convolution_add_relu torch.miopen_convolution_relu torch.miopen_convolution_transpose
     torch.miopen_ctc_loss torch.miopen_depthwise_convolution torch.miopen_rnn torch.mkldnn_adaptive_avg_pool2d
     torch.mkldnn_convolution torch.mkldnn_linear_backward_weights torch.mkldnn_max_pool2d torch.mkldnn_max_pool3d

@@ -108,6 +108,12 @@ each_rank(
     "input, weight_size, grad_output, stride=1, padding=0, dilation=1, groups=1",
     "_conv_weight_grad(input, weight_size, grad_output, rank=RANK, stride=stride, padding=padding, dilation=dilation, groups=groups)",
 )
+operation(
+    "torch.convolution",
+    "input, weight, bias, stride, padding, dilation, transposed, output_padding, groups",
+    "_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)",
+    "float",
+)
 _POOLED = (
     "_max_pool(input, kernel_size, rank=RANK, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)"
 )
@@ -250,6 +256,15 @@ operation(
 )
 
 
+operation(
+    "torch.grid_sampler torch.grid_sampler_2d",
+    "input, grid, interpolation_mode, padding_mode, align_corners",
+    '_grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode], '
+    '("zeros", "border", "reflection")[padding_mode], align_corners)',
+    "float",
+)
+
+
 def _instance_norm(call: Bound) -> str:
     if call.literal("running_mean") is not None or call.literal("use_input_stats") is not True:
         raise Refuse("running statistics are updated in place; pass None for them")
@@ -278,6 +293,19 @@ operation(
     "_interpolate(input, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)",
     "float",
 )
+
+_VEC = "_interpolate(input, size=output_size, scale_factor=scale_factors, mode=MODE"
+for _kernel, _mode in {"nearest1d": "nearest", "nearest2d": "nearest", "nearest3d": "nearest"}.items():
+    _template = _VEC.replace("MODE", f'"{_mode}"') + ")"
+    operation(f"torch.upsample_{_kernel}.vec", "input, output_size, scale_factors", _template, "float")
+for _kernel, _mode in {
+    "linear1d": "linear",
+    "bilinear2d": "bilinear",
+    "trilinear3d": "trilinear",
+    "bicubic2d": "bicubic",
+}.items():
+    _template = _VEC.replace("MODE", f'"{_mode}"') + ", align_corners=align_corners)"
+    operation(f"torch.upsample_{_kernel}.vec", "input, output_size, align_corners, scale_factors", _template, "float")
 
 
 def _loss(formula: str) -> Template:

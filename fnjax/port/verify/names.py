@@ -9,21 +9,24 @@ def operator_names(tree: ast.Module) -> list[str]:
     """The qualified names, in the order of the file: of custom_op, triton_op, and what a Library defines.
 
     Examples:
-        >>> operator_names(ast.parse("lib = Library('mine', 'DEF'); lib.define('twice(Tensor x) -> Tensor')"))
+        >>> operator_names(ast.parse("lib = Library('mine', 'DEF'); lib.define('twice' + infer_schema(f))"))
         ['mine::twice']
     """
     found: dict[str, None] = {}
     libraries: dict[str, str] = {}
+    texts = {ast.unparse(t): s.value for s in tree.body if isinstance(s, ast.Assign) for t in s.targets}
     for node in (n for s in tree.body for n in ast.walk(s)):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value) == "Library":
-            libraries |= {ast.unparse(t): _text(node.value) for t in node.targets}
+            libraries |= {ast.unparse(t): _text(texts, node.value) for t in node.targets}
         if not isinstance(node, ast.Call):
             continue
-        if _last(node) in {"custom_op", "triton_op"} and "::" in _text(node):
-            found[_text(node)] = None
+        if _last(node) in {"custom_op", "triton_op"} and "::" in _text(texts, node):
+            found[_text(texts, node)] = None
         elif _last(node) == "define":
+            first = ast.unparse(node.args[0]) if node.args else ""
             owner = libraries.get(ast.unparse(node.func).rpartition(".")[0], "")
-            name = _text(node).partition("(")[0].strip()
+            name = _text(texts, node, 1 if first in libraries else 0).partition("(")[0].strip()
+            owner = libraries.get(first, owner)
             if "::" in name or (owner and name):
                 found[name if "::" in name else f"{owner}::{name}"] = None
     return list(found)
@@ -33,6 +36,18 @@ def _last(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-def _text(call: ast.Call) -> str:
-    first = call.args[0] if call.args else None
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+def _text(texts: dict[str, ast.expr], call: ast.Call, index: int = 0) -> str:
+    """The text that an argument is, or begins with, by the texts that the file has names for."""
+    return _begins(texts, call.args[index]) if len(call.args) > index else ""
+
+
+def _begins(texts: dict[str, ast.expr], given: ast.expr) -> str:
+    if isinstance(given, ast.Name) and given.id in texts:
+        given = texts[given.id]
+    if isinstance(given, ast.JoinedStr):
+        parts = (p.value if isinstance(p, ast.FormattedValue) else p for p in given.values)
+        return "".join(_begins(texts, p) for p in parts)
+    if isinstance(given, ast.BinOp):
+        left = _begins(texts, given.left)
+        return left if "(" in left else left + _begins(texts, given.right)
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 
 import fnjax
 from fnjax.port.compare.values import flat
@@ -65,6 +71,7 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
 
     def apply(*args: Any) -> Any:
         found = overload(*args)
+        _refuse_what_the_fake_refuses(overload, args)
         return (*flat(found), *(args[i] for i in written)) if written else found
 
     typed = [ast.arg(a.name, ast.Name(str(a.type))) for a in arguments]
@@ -77,11 +84,38 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
     methods += [_renamed(parts["backward"], "backward")] if "backward" in parts else []
     codes = {k: _function(node, str(path.absolute())) for k, node in parts.items()}
     codes.setdefault("forward", _function(shown, "<schema>"))
-    made = Operator(
-        name, apply, () if written else None, **codes, methods=[ast.fix_missing_locations(m) for m in methods]
-    )
+    # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
+    keys = ("Autograd", "CompositeImplicitAutograd")
+    derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
+    argnums = () if written or not derived else None
+    made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
     made.forward.__signature__ = _signature([a.name for a in arguments])  # type: ignore[attr-defined] # of functions
     return made
+
+
+def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:
+    """A body may run on what its register_fake asserts not to get: no call that the operator is there for.
+
+    Raises:
+        ValueError: the fake raises.
+    """
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "Meta"):
+        return
+    each = torch.utils._pytree.tree_map_only
+    plain = each(torch.Tensor, torch.Tensor.detach, args)
+    try:
+        overload(*each(torch.Tensor, lambda x: x.to("meta"), plain))
+        return
+    except Exception as e:  # noqa: BLE001 - whatever it raises; tensors of the device take a thousand times as long
+        if "no fake impl registered" in str(e):
+            return
+    try:
+        with FakeTensorMode() as mode:
+            overload(*each(torch.Tensor, mode.from_tensor, plain))
+    except (UnsupportedOperatorException, DataDependentOutputException, DynamicOutputShapeException):
+        return
+    except Exception as e:
+        raise ValueError(f"register_fake does not take this call: {type(e).__name__}: {e}") from e
 
 
 def ported_operator(name: str) -> Operator:

@@ -1,6 +1,7 @@
 """triton.language for kernels that JAX runs: `import fnjax.triton.language as tl`."""
 
 import builtins
+import enum
 import importlib
 import operator
 
@@ -13,7 +14,15 @@ from fnjax.triton import _atomics as atomics
 from fnjax.triton import _memory as memory
 from fnjax.triton import _random as random
 from fnjax.triton import _values as values
-from fnjax.triton._blocks import advance, load_block, make_block_ptr, make_tensor_descriptor, store_block
+from fnjax.triton._blocks import (
+    advance,
+    load_block,
+    load_tensor_descriptor,
+    make_block_ptr,
+    make_tensor_descriptor,
+    store_block,
+    store_tensor_descriptor,
+)
 from fnjax.triton._forms import LEAD, Form, Sym
 from fnjax.triton._loops import Range
 from fnjax.triton._products import dot
@@ -26,6 +35,7 @@ from fnjax.triton._reduce import (
     max,
     min,
     reduce,
+    reduce_or,
     sort,
     sum,
     topk,
@@ -214,7 +224,7 @@ def _pairwise(name):
     def operate(x, y, propagate_nan=None):
         if not isinstance(x, tensor) and not isinstance(y, tensor):
             return getattr(builtins, name[:3])(x, y)
-        x, y, kind = values.meet(x, y, weak=False)
+        x, y, kind = values.meet(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
             use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
@@ -227,18 +237,7 @@ def _pairwise(name):
 maximum, minimum = _pairwise("maximum"), _pairwise("minimum")
 
 
-class PropagateNan:
-    """Whether maximum and minimum hand NaN on."""
-
-    class ALL:
-        """NaN wins."""
-
-        name = "ALL"
-
-    class NONE:
-        """NaN loses."""
-
-        name = "NONE"
+PropagateNan = enum.Enum("PropagateNan", ["ALL", "NONE"])  # whether maximum and minimum hand NaN on
 
 
 def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
@@ -279,8 +278,9 @@ def sigmoid(x):
 
 
 def fdiv(x, y, ieee_rounding=False):
-    """X / y."""
-    return values.true_divide(x, y)
+    """X / y, in the type of both."""
+    found = values.true_divide(x, y)
+    return values.cast(found, x.dtype) if getattr(x, "dtype", None) == getattr(y, "dtype", 0) else found
 
 
 div_rn = fdiv
@@ -314,8 +314,6 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     return first + ij % height, ij // height
 
 
-# ------------------------------------------------------------------------------------------------ random numbers
-
 philox, randint4x, randint, rand, randn, rand4x, randn4x = (
     random.philox, random.randint4x, random.randint, random.rand, random.randn, random.rand4x, random.randn4x,
 )  # fmt: skip
@@ -332,21 +330,26 @@ def multiple_of(input, values):
 max_contiguous = max_constancy = multiple_of
 
 
-def assume(condition):
+def assume(cond):
     """A promise to the compiler: nothing here."""
+
+
+def condition(arg1, disable_licm=False):
+    """The condition of a `while`; the hint to the compiler means nothing."""
+    return arg1
 
 
 def debug_barrier():
     """Threads of a program wait for each other: nothing here."""
 
 
-def static_assert(condition, message=""):
+def static_assert(cond, msg=""):
     """An error while tracing, if a constexpr is false."""
-    if not condition:
-        raise AssertionError(f"static_assert: {getattr(message, 'value', message)}")
+    if not cond:
+        raise AssertionError(f"static_assert: {getattr(msg, 'value', msg)}")
 
 
-def device_assert(condition, message="", mask=None):
+def device_assert(cond, msg="", mask=None):
     """Checked by Triton in its debug mode only: nothing here."""
 
 
@@ -412,13 +415,18 @@ def _convert(self, dtype, fp_downcast_rounding=None, bitcast=False):
 for _function_ in (
     sum, max, min, argmax, argmin, cumsum, cumprod, reduce, associative_scan, reshape, permute, trans, split, view,
     ravel, expand_dims, broadcast_to, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, erf, floor, ceil, sigmoid, abs,
-    gather, flip, histogram, sort, xor_sum,
+    gather, flip, histogram, sort, xor_sum, reduce_or, softmax, sqrt_rn, cdiv,
 ):  # fmt: skip
     setattr(tensor, _function_.__name__, _function_)
+for _function_ in (
+    store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas,
+):  # fmt: skip
+    setattr(memory.Pointer, _function_.__name__, _function_)
 _MORE = {
     "to": _convert,
     "cast": _convert,
     "T": property(trans),
+    "view": view,
     "logical_and": values.both,
     "logical_or": values.either,
 }

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse, spelled_attribute
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.arguments import given_name
@@ -52,12 +52,9 @@ def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
     return Term(passed(walk, node, name, unnamed_calls(walk)), Value("object", name=name))
 
 
-@expression(cst.Call)
-def function(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.")
+def function(walk: Walk, node: cst.Call, name: str) -> Term:
     """`torch.exp(x)`, under whatever names torch and exp go."""
-    name = walk.name_of(node.func)
-    if not name.startswith("torch."):
-        return None
     found = find(name)
     if isinstance(found, Absent):
         raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
@@ -66,11 +63,10 @@ def function(walk: Walk, node: cst.Call) -> Term | None:
     return operate(walk, node, found, list(node.args))
 
 
-@expression(cst.Call)
-def method(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.")
+def method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.exp()`."""
-    if not isinstance(node.func, cst.Attribute):
-        return None
+    assert isinstance(node.func, cst.Attribute)
     base = walk.name_of(node.func.value)
     if base and not base.startswith("instance:"):
         return None
@@ -133,8 +129,8 @@ def entry_of_a_pair(walk: Walk, node: cst.Subscript) -> Term | None:
     return part_of(walk, node.value, part) if type(part) is int and part in {0, 1} else None
 
 
-@expression(cst.Call)
-def spelled(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.getattr")
+def spelled(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
     made = spelled_attribute(node)
     named = made is not None and walk.name_of(made).startswith("torch.")

@@ -16,7 +16,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse, placed
+from fnjax.port.analysis.walk import Term, Walk, parse, placed
 from fnjax.port.known.facts import (
     LIST,
     PASSED,
@@ -38,8 +38,7 @@ def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
     values: list[Value] = []
     for element in node.elements:
         value = walk.expr(element.value).value
-        if value.mask:
-            raise Uncompressed
+        walk.need_entries(value)
         if isinstance(element, cst.StarredElement):
             if value.parts is None:
                 name = LIST if isinstance(node, cst.List) else ""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.operators import named_operator
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.operators import FOREIGN, registration
+from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
 from fnjax.port.analysis.terms import Stop, Term, parse
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.walk import Statements, Walk
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.rewrite.calls.own_functions import call_routine
-from fnjax.port.torch import MISSING, Operation, find, literal
+from fnjax.port.torch import MISSING, Operation, code, find, literal
 
 _SAME = {
     "torch.library.custom_op": "fnjax.custom_op",
@@ -26,14 +26,6 @@ _SAME = {
     "torch.library.wrap_triton": "fnjax.wrap_triton",
     "torch.library.infer_schema": "fnjax.infer_schema",
     "torch.library.Library": "fnjax.Library",
-}
-_REGISTERING = {
-    "register_fake": "register_fake",
-    "impl_abstract": "register_fake",
-    "register_vmap": "register_vmap",
-    "register_autograd": "register_autograd",
-    "register_kernel": "register_kernel",
-    "impl": "register_kernel",
 }
 
 
@@ -47,20 +39,33 @@ def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}"), Value("object"))
 
 
-@expression(cst.Call)
-def called(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.ops.", "torch.library.", "*.impl", RESULT)
+def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of an operator by its name, or of what defines and registers operators."""
     qualname = _looked_up(walk, node.func)
     if qualname:
         made = walk.rebuilt(node)
         cls = walk.program.classes.get(qualname)
-        if cls is None:
+        if cls is None or not cls.is_defined:
             message = f"the file does not define the operator {qualname}: define it with fnjax.custom_op"
             raise Stop(node, "supply", message)
         routine = walk.program.routines.get(cls.methods["forward"])
         return call_routine(walk, node, made, routine) if routine else Term(made, TENSOR)
     made_node = translated(walk, node)
+    if made_node is None and node in walk.program.for_all:  # `lib.impl("f", f, "CPU")`
+        args = [a.with_changes(value=_for_all(a.value)) for a in node.args]
+        made_node = cst.Call(node.func, _values(walk, args))
     return Term(made_node, Value("object")) if made_node is not None else None
+
+
+def _for_all(key: cst.BaseExpression) -> cst.BaseExpression:
+    return parse('"CompositeExplicitAutograd"') if literal(key) in FOREIGN | {"CPU"} else key
+
+
+@statement(cst.Expr)
+def left_out(walk: Walk, node: cst.Expr) -> Statements | None:
+    """A registration that the port does without."""
+    return [] if node.value in walk.program.lifted else None
 
 
 def _looked_up(walk: Walk, node: cst.BaseExpression) -> str:
@@ -77,6 +82,9 @@ def _looked_up(walk: Walk, node: cst.BaseExpression) -> str:
 def translated(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """A decorator, or a call, of torch.library's; None for anything else."""
     func = node.func if isinstance(node, cst.Call) else node
+    given: list[cst.Arg] = []
+    if isinstance(node, cst.Call) and isinstance(func, cst.Call):  # `torch.library.impl(lib, "f", "CPU")(f)`
+        given, node, func = list(node.args), func, func.func
     name = walk.program.resolve(func) or walk.name_of(func)
     if not name.startswith("torch.library."):
         return None
@@ -84,33 +92,51 @@ def translated(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | Non
     args = list(node.args) if isinstance(node, cst.Call) else []
     if name in _SAME:
         kept = [a for a in args if not (a.keyword and a.keyword.value in {"device_types", "tags"})]
-        return _call(walk, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
-    method, qualname = name.rpartition(".")[2], named_operator(walk.program, args)
-    if not qualname:
+        made: cst.BaseExpression = _call(walk, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
+        return _curried(walk, made, given)
+    said = registration(walk.program, node, name) if isinstance(node, cst.Call) else None
+    if said is None:
         return None
-    namespace, _, own = qualname.partition("::")
-    if method == "define" and len(args) > 1:
-        return parse(f"fnjax.Library({namespace!r}, 'FRAGMENT').define({own + str(literal(args[1].value))!r})")
-    if method not in _REGISTERING:
-        return None
-    rest = [
-        a for a in args[2 if literal(args[0].value) is MISSING else 1 :] if not (a.keyword and a.keyword.value == "lib")
-    ]
-    method = _REGISTERING[method]
-    if method == "register_kernel":
-        key = literal(rest[0].value) if rest else None
-        if key == "Meta":
-            method, rest = "register_fake", rest[1:]
-        else:
-            cls = walk.program.classes.get(qualname)
-            alone = cls is not None and cls.methods["forward"] is walk.routine.node
-            rest = [cst.Arg(parse("None" if alone or str(key).lower() != "cpu" else '"cpu"')), *rest[1:]]
+    namespace, _, own = said.qualname.partition("::")
+    rest = list(said.rest)
+    if said.method == "define":
+        schema = code(rest[0].value) if rest and not said.library else ""
+        if not schema:  # `define(lib, "f(Tensor x) -> Tensor")`
+            return _call(walk, f"{said.library}.define", args[1:2])
+        known = literal(rest[0].value)
+        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {code(walk.expr(rest[0].value).node)}"
+        return parse(f"fnjax.Library({namespace!r}, 'FRAGMENT').define({text})")
+    if said.is_differentiated:
+        functions = [a for a in [*rest, *given] if literal(a.value) is MISSING]
+        return parse(said.line(code(walk.expr(functions[0].value).node))) if functions else None
+    method = said.method
+    if method == "impl":
+        cls = walk.program.classes.get(said.qualname)
+        alone = cls is not None and cls.methods["forward"] is walk.routine.node
+        rest = [cst.Arg(parse("None" if alone or said.key.lower() != "cpu" else '"cpu"')), *_functions(rest)]
+        method = "register_kernel"
+    elif name.endswith((".impl", ".register_kernel")):  # for "Meta"
+        rest = _functions(rest)
     operator = f"fnjax.ops.{namespace}.{own}.{method}"
-    return _call(walk, operator, rest) if rest else parse(operator)
+    return _curried(walk, _call(walk, operator, rest) if rest else parse(operator), given)
+
+
+def _functions(rest: list[cst.Arg]) -> list[cst.Arg]:
+    """What registers a body without the keys that it is registered for, and without keywords."""
+    kept = [a.value for a in rest if not isinstance(literal(a.value), (str, list, tuple))]
+    return [cst.Arg(v) for v in kept]
+
+
+def _curried(walk: Walk, made: cst.BaseExpression, given: list[cst.Arg]) -> cst.BaseExpression:
+    return cst.Call(made, _values(walk, given)) if given else made
 
 
 def _call(walk: Walk, func: str, args: list[cst.Arg]) -> cst.Call:
+    return cst.Call(parse(func), _values(walk, args))
+
+
+def _values(walk: Walk, args: list[cst.Arg]) -> list[cst.Arg]:
     made = [a.with_changes(value=walk.expr(a.value).node) for a in args]
     if made:
         made[-1] = made[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return cst.Call(parse(func), made)
+    return made

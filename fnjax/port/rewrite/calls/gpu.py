@@ -14,7 +14,7 @@ import libcst as cst
 
 from fnjax.port.analysis.guards import is_guard_context
 from fnjax.port.analysis.program import Program
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import MISSING, code, literal
@@ -75,8 +75,9 @@ def properties(walk: Walk, node: cst.BaseExpression) -> bool:
     return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
 
 
-@expression(cst.Call, cst.Attribute)
-def question(walk: Walk, node: cst.BaseExpression) -> Term | None:
+@call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", only="kernels")
+@expression(cst.Attribute)
+def question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`torch.cuda.get_device_capability()`, `properties.major`."""
     answer = answered(walk, node)
     if answer is MISSING:
@@ -107,13 +108,10 @@ def of_tensors(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(parse(repr(answer).replace("'", '"')), known)
 
 
-@expression(cst.Call)
-def number_of_device(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.get_device", only="kernels")
+def number_of_device(walk: Walk, node: cst.Call, name: str) -> Term:
     """`x.get_device()`."""
-    func = node.func
-    if not walk.program.kernels or not isinstance(func, cst.Attribute) or func.attr.value != "get_device":
-        return None
-    return None if walk.name_of(func) else Term(parse("0"), Value("static", "int", literal=0))
+    return Term(parse("0"), Value("static", "int", literal=0))
 
 
 @expression(cst.Attribute, cst.Subscript)
@@ -134,11 +132,9 @@ def processors(walk: Walk, node: cst.BaseExpression) -> Term | None:
     return Term(parse("triton.processor_count()"), Value("static", "int"))
 
 
-@expression(cst.Call)
-def asked_for_properties(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_PROPERTIES, only="kernels")
+def asked_for_properties(walk: Walk, node: cst.Call, name: str) -> Term:
     """`props = torch.cuda.get_device_properties(0)`, of which something is asked later."""
-    if not walk.program.kernels or walk.name_of(node.func) not in _PROPERTIES:
-        return None
     return Term(parse("None"), STATIC)
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
 from fnjax.port.analysis.walk import Term, Walk
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, Place, Value
 from fnjax.port.rewrite.calls.foreign import known
@@ -33,10 +33,10 @@ _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statis
 _BLANK = frozenset({"empty", "empty_like", "new_empty", "zeros", "zeros_like", "new_zeros"})
 
 
-@expression(cst.Call)
-def others(walk: Walk, node: cst.Call) -> Term:
+@call_of(ANY)
+def others(walk: Walk, node: cst.Call, callee: str) -> Term:
     """All other calls stay; those of other libraries have to be supplied."""
-    name = walk.name_of(node.func)
+    name = "" if callee.startswith(NAMELESS) else callee
     known(walk, node, name)
     values = values_of(walk, node)
     made = walk.rebuilt(node)

@@ -16,7 +16,7 @@ from functools import reduce
 import libcst as cst
 
 from fnjax.port.analysis.program import Class, Routine
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.terms import EQUAL
 from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names
 from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, places
@@ -29,14 +29,13 @@ from fnjax.port.source.naming import PUTTING
 from fnjax.port.torch import MISSING, code, literal
 from fnjax.port.tree.located import nodes
 
+_MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
 
-@expression(cst.Call)
-def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
+
+@call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
+def of_the_file(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A function or class of the file, Function.apply among them."""
-    name = walk.name_of(node.func)
-    if name.startswith("function:") or (
-        code(node.func).endswith(".apply") and isinstance(node.func, cst.Attribute) and _function(walk, node.func.value)
-    ):
+    if name.startswith("function:") or (name == "*.apply" and _function(walk, node.func.value)):  # type: ignore[attr-defined] # a method
         values_of(walk, node)
         made = walk.rebuilt(node).with_changes(func=node.func)
         forward = _applied_forward(walk, node.func)
@@ -48,10 +47,10 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
         if forward is not None and walk.program.drawing(forward):
             made = _with_key(walk, node, made)
         return Term(made, _applied(walk, node))
-    if isinstance(node.func, cst.Attribute) and node.func.attr.value in _MARKING and _function(walk, node.func.value):
+    if name[2:] in _MARKING and _function(walk, node.func.value):  # type: ignore[attr-defined] # a method
         raise Stop(node, "unknown", f"{code(node.func)} is called of the class, where it marks nothing: call it of ctx")
     if not name.startswith("file:"):
-        return _of_derived_classes(walk, node)
+        return None
     if (again := _again_for_rows(walk, node, name)) is not None:
         return again
     values_of(walk, node)
@@ -68,6 +67,7 @@ def of_the_file(walk: Walk, node: cst.Call) -> Term | None:
 def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
     """A call of a function of the file, and what it gives and writes to."""
     taken = _told(walk, node, routine)
+    walk.program.walk_first(routine.node)
     _filled(walk, node, routine, taken)
     if routine.draws:
         made = _with_key(walk, node, made)
@@ -105,9 +105,6 @@ def _ends(walk: Walk, node: cst.Call) -> bool:
     return any(changed & names(n.test) for n in around)
 
 
-_MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
-
-
 def _filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
     """What a function puts into ctx, or into a list or dictionary that it is given, is held there."""
     held = held_by(walk, [a.value for a in node.args])
@@ -134,11 +131,10 @@ def _puts(routine: Routine, name: str) -> bool:
     return False
 
 
-def _of_derived_classes(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.")
+def of_derived_classes(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`cls.project(x)`, where derived classes alone say what that is."""
-    if not isinstance(node.func, cst.Attribute):
-        return None
-    routines = walk.program.defined_below(walk.name_of(node.func.value), node.func.attr.value)
+    routines = walk.program.defined_below(walk.name_of(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
     if not routines or any(r.writes or r.draws for r in routines):
         return None
     values_of(walk, node)
@@ -163,17 +159,15 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
             taken[params[i].name.value] = arg
     for key, arg in taken.items():
         value = walk.expr(arg.value).value
-        known = routine.arguments.get(key)
         fact = replace(
             value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
         )
         if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
             fact = replace(fact, name="")
-        routine.arguments[key] = fact if known is None else join_values(known, fact)
+        routine.tell(walk.program.unit, key, fact)
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
-            default, known = walk.program.evaluate(p.default), routine.arguments.get(p.name.value)
-            routine.arguments[p.name.value] = default if known is None else join_values(known, default)
+            routine.tell(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
     routine.is_called(walk.here.differentiated, walk.derived)
     return taken
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fnjax.port.analysis.program import nodes
-from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.registry import call_of
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.values.binding import held_by
 from fnjax.port.source.records import METHODS
@@ -150,19 +150,17 @@ def _locals(walk: Walk, node: cst.CSTNode) -> set[str]:
     return set()
 
 
-@expression(cst.Call)
-def higher(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_PASSED)
+def higher(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
-    name = walk.name_of(node.func)
-    if name not in _PASSED or not node.args or node.args[0].keyword or node.args[0].star:
+    if not node.args or node.args[0].keyword or node.args[0].star:
         return None
     function = walk.name_of(node.args[0].value)
     found = find(function) if function.startswith("torch.") else None
     if not isinstance(found, Operation) or not found.called:
         return None
     rest = node.args[1:]
-    if any(walk.expr(a.value).value.mask for a in rest):
-        raise Uncompressed
+    walk.need_entries(*(walk.expr(a.value).value for a in rest))
     if name == "functools.partial":
         own = Shape.of([node.args[0], *rest])
         shapes = {

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, names, parse
+from fnjax.port.analysis.registry import call_of, expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse
 from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.values.binding import entries, held_by
@@ -72,23 +72,20 @@ _STATIC_BUILTINS = frozenset(
 def values_of(walk: Walk, node: cst.Call) -> list[Value]:
     """The values of the arguments."""
     found = [walk.expr(a.value).value for a in node.args]
-    if any(v.mask for v in found):
-        raise Uncompressed
+    walk.need_entries(*found)
     return found
 
 
-@expression(cst.Call)
-def super_call(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.super")
+def super_call(walk: Walk, node: cst.Call, name: str) -> Term:
     """`super()` and `super().forward(ctx, x)`."""
-    if code(node.func) == "super":
-        return Term(node, Value("object", name="super"))
-    return None
+    return Term(node, Value("object", name="super"))
 
 
-@expression(cst.Call)
-def instance(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.isinstance")
+def instance(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`isinstance(x, torch.Tensor)`."""
-    if walk.name_of(node.func) != "builtins.isinstance" or len(node.args) != 2:
+    if len(node.args) != 2:
         return None
     subject, kinds = node.args
     term = walk.expr(subject.value)
@@ -98,11 +95,11 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     if all(n in _NEVER or walk.program.meanings(code(o)) & _NEVER for n, o in zip(names, options, strict=True)):
         return Term(parse("False"), Value("static", "bool", literal=False))
     if not any(n in arrays for n in names):
-        for option, name in zip(options, names, strict=True):
-            if name.startswith("torch."):
-                raise Stop(option, "unknown", f"nothing in JAX is an instance of {name}")
-            if "." in name and name.split(".")[0] not in _IMPORTED | sys.stdlib_module_names and ":" not in name:
-                raise Stop(option, "supply", f"{name} is of another module; put a class of that name in its place")
+        for option, kind in zip(options, names, strict=True):
+            if kind.startswith("torch."):
+                raise Stop(option, "unknown", f"nothing in JAX is an instance of {kind}")
+            if "." in kind and kind.split(".")[0] not in _IMPORTED | sys.stdlib_module_names and ":" not in kind:
+                raise Stop(option, "supply", f"{kind} is of another module; put a class of that name in its place")
         return Term(
             walk.rebuilt(node.with_changes(args=[subject])).with_changes(
                 args=[subject.with_changes(value=term.node), kinds]
@@ -128,30 +125,28 @@ def instance(walk: Walk, node: cst.Call) -> Term | None:
     )
 
 
-@expression(cst.Call)
-def has_attribute(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.hasattr")
+def has_attribute(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`hasattr(x, "dim")` asks whether x is a tensor, where arrays have no such attribute."""
-    if walk.name_of(node.func) != "builtins.hasattr" or len(node.args) != 2:
+    if len(node.args) != 2:
         return None
-    subject, name = walk.expr(node.args[0].value), literal(node.args[1].value)
-    if subject.value.kind in {"static", "object"} or not isinstance(name, str):
+    subject, attr = walk.expr(node.args[0].value), literal(node.args[1].value)
+    if subject.value.kind in {"static", "object"} or not isinstance(attr, str):
         return None
     import numpy as np  # rarely, so that most ports need not wait for it
 
-    if hasattr(np.ndarray, name):
+    if hasattr(np.ndarray, attr):
         return None
-    if find(f"torch.Tensor.{name}") is None:  # of a subclass, or set by somebody: arrays carry none
+    if find(f"torch.Tensor.{attr}") is None:  # of a subclass, or set by somebody: arrays carry none
         return Term(parse("False"), Value("static", "bool", literal=False)) if subject.value.is_tensor else None
     walk.sink.imports.add("jax")
     return Term(parse(f"isinstance({code(fit(subject.node, 1))}, jax.Array)"), Value("static", "bool"))
 
 
-@expression(cst.Call)
-def cast(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("typing.cast", "typing_extensions.cast")
+def cast(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`typing.cast(torch.Tensor, x)` is x; only its annotation names PyTorch."""
-    if walk.name_of(node.func) not in {"typing.cast", "typing_extensions.cast"} or len(node.args) != 2:
-        return None
-    return walk.expr(node.args[1].value)
+    return walk.expr(node.args[1].value) if len(node.args) == 2 else None
 
 
 @expression(cst.Comparison)
@@ -186,12 +181,9 @@ def modules(walk: Walk, node: cst.Attribute) -> Term | None:
     return None
 
 
-@expression(cst.Call)
-def builtin(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.")
+def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
-    name = walk.name_of(node.func)
-    if not name.startswith("builtins."):
-        return None
     name = name.removeprefix("builtins.")
     if name in _BY_TEXT:
         raise Stop(node, "unknown", f"{name}() finds names by their text, which the porter does not follow: name them")
@@ -318,12 +310,10 @@ def _python_number(walk: Walk, node: cst.Call, name: str, first: Value) -> Term:
     return Term(parse(made), Value("tensor", "int", 0, python=True, place=walk.fresh(node)))
 
 
-@expression(cst.Call)
-def mathematics(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("math.", "cmath.")
+def mathematics(walk: Walk, node: cst.Call, name: str) -> Term:
     """`math.sqrt(x)`."""
-    root, _, last = walk.name_of(node.func).rpartition(".")
-    if root not in {"math", "cmath"}:
-        return None
+    root, _, last = name.rpartition(".")
     values = values_of(walk, node)
     made = walk.rebuilt(node)
     if not any(v.is_tensor for v in (*values, *contained(values))):
@@ -368,8 +358,8 @@ def _keyed(walk: Walk, element: cst.BaseElement, value: Value) -> cst.BaseElemen
     return element if key is inner else element.with_changes(value=key)
 
 
-@expression(cst.Call)
-def lists(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.")
+def lists(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`found.append(x)`."""
     if not isinstance(node.func, cst.Attribute):
         return None

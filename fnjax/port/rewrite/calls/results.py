@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
+from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
 from fnjax.port.torch import Bound, Rendered, code, literal
 
 _DTYPES = {
@@ -202,13 +202,23 @@ def _place(
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # nobody makes half what is half already
             return walk.fresh(node)
-        return place.doubtful
+        return _decided(walk, node, bound, place)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place
     if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
         return place
     taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
     return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
+
+
+def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
+    """The place of what is the same memory or a copy; the views of it are views of one memory in either case."""
+    if not (place.certain or place.choice) or walk.here.repeated:
+        return place.doubtful
+    line, column = walk.program.source.position(node)
+    decision = f"{COPIED} {line}:{column}{walk.here.unrolled}"
+    walk.state.decide_anew(decision)
+    return replace(place, certain=False, choice=f"{decision} {bound.operation.names[0].rpartition('.')[2]}()")
 
 
 def _held(walk: Walk, place: Place) -> bool:

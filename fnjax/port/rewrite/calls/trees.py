@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import values_of
@@ -44,10 +44,10 @@ def _short(name: str) -> str:
     return next((name.removeprefix(h) for h in _HOME if name.startswith(h)), "")
 
 
-@expression(cst.Call)
-def walked(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_HOME)
+def walked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`tree_map(f, tree)`."""
-    short = _short(walk.name_of(node.func))
+    short = _short(name)
     if short.endswith("register_pytree_node") and [_short(walk.name_of(a.value)) for a in node.args[1:3]] == _FIELDS:
         walk.expr(node.args[0].value)
         return Term(cst.Name("None"), Value("static", literal=None))

@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import ENTRY, call_of, expression
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value
 from fnjax.port.rewrite.calls.arguments import opened, spelled_out
@@ -28,8 +28,8 @@ from fnjax.port.tree.located import nodes
 _WRAPPING = frozenset({"torch.library.wrap_triton", "torch._library.triton.wrap_triton"})
 
 
-@expression(cst.Call)
-def launched(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(ENTRY)
+def launched(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`kernel[grid](x, out, n, BLOCK=128)`."""
     if not isinstance(node.func, cst.Subscript):
         return None
@@ -201,10 +201,11 @@ def _index(walk: Walk, node: cst.BaseSlice) -> cst.BaseSlice:
     return node.with_changes(value=walk.expr(node.value).node) if isinstance(node, cst.Index) else node
 
 
-@expression(cst.Attribute, cst.Call)
-def provided(walk: Walk, node: cst.BaseExpression) -> Term | None:
+@call_of("fnjax.triton.")
+@expression(cst.Attribute)
+def provided(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`triton.cdiv(n, 128)`, `tl.float32`: fnjax.triton has them; what it has not is a finding."""
-    name = walk.name_of(node.func if isinstance(node, cst.Call) else node)
+    name = name or walk.name_of(node)
     if not name.startswith("fnjax.triton"):
         return None
     if not is_provided(name):
@@ -215,15 +216,13 @@ def provided(walk: Walk, node: cst.BaseExpression) -> Term | None:
     return Term(made, STATIC)
 
 
-@expression(cst.Call)
-def stride(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.stride", only="kernels")
+def stride(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.stride(0)`: of a row-major array."""
-    func = node.func
-    if not (walk.program.kernels and isinstance(func, cst.Attribute) and func.attr.value == "stride"):
+    of = node.func.value  # type: ignore[attr-defined] # a method
+    if walk.name_of(of):
         return None
-    if walk.name_of(func.value):
-        return None
-    owner = code(fit(walk.expr(func.value).node))
+    owner = code(fit(walk.expr(of).node))
     if not node.args:
         walk.sink.needs.add("_strides")
         return Term(parse(f"_strides({owner})"), STATIC)

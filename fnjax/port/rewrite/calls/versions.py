@@ -15,7 +15,7 @@ import re
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import code
@@ -79,15 +79,15 @@ def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(parse(repr(found)), Value("static", literal=found))
 
 
-@expression(cst.Call)
-def parsed(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_PARSERS, "torch.__version__.", like=r"(?!\*)(.*[.:])?is_torch_available")
+def parsed(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`version.parse("1.13")`."""
-    if isinstance(node.func, cst.Attribute) and walk.name_of(node.func.value) == "torch.__version__":
+    if isinstance(node.func, cst.Attribute) and name.startswith("torch.__version__."):
         text = walk.expr(node.func.value).node
         return Term(walk.rebuilt(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
-    if walk.name_of(node.func).rpartition(".")[2] == "is_torch_available" and not node.args:  # a package's own question
-        return Term(parse("True"), Value("static", "bool", literal=True))
-    if walk.name_of(node.func) not in _PARSERS or len(node.args) != 1:
+    if name not in _PARSERS:  # a package's own question
+        return None if node.args else Term(parse("True"), Value("static", "bool", literal=True))
+    if len(node.args) != 1:
         return None
     numbers = _numbers(walk.expr(node.args[0].value).value)
     if numbers is None:

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.values.binding import element_of
 from fnjax.port.torch import code, fit, literal
 
-_NAMES = frozenset(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all"))
 
-
-@expression(cst.Call)
-def chosen(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all")))
+def chosen(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`max(values)`."""
-    name = walk.name_of(node.func)
-    if name not in _NAMES or sum(a.keyword is None for a in node.args) != 1 or node.args[0].star:
+    if sum(a.keyword is None for a in node.args) != 1 or node.args[0].star:
         return None
     name = name.removeprefix("builtins.")
     term = walk.expr(node.args[0].value)

@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Uncompressed, Walk, leaves, lines_of, parse, placed
+from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, leaves, lines_of, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, decided, join_values
 from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
@@ -40,13 +40,12 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if test.node is not node.test and code(test.node) in {"True", "False"}:
-        return walk.expr(node.body if code(test.node) == "True" else node.orelse)
+    if (known := test.answer(node.test)) is not None:
+        return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
         body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
-    if test.value.mask or body.value.mask or orelse.value.mask:
-        raise Uncompressed
+    walk.need_entries(test.value, body.value, orelse.value)
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
     walk.state.decide_anew(branch)
     if walk.traced(test.value):
@@ -114,10 +113,9 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if test.node is not node.test and code(test.node) in {"True", "False"}:
-        return _decided(walk, node, code(test.node) == "True")
-    if test.value.mask:
-        raise Uncompressed
+    if (known := test.answer(node.test)) is not None:
+        return _decided(walk, node, known)
+    walk.need_entries(test.value)
     if walk.traced(test.value):
         node = blocked(walk, node)
         made = _keeping(walk, node, test)
@@ -287,9 +285,9 @@ def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     if walk.traced(test.value):
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
-        made = node.with_changes(
-            test=parse(f"isinstance(check := {code(fit(test.node, 1))}, jax.core.Tracer) or check")
-        )
+        name = walk.unused("check")
+        new = parse(f"isinstance({name} := {code(fit(test.node, 1))}, jax.core.Tracer) or {name}")
+        made = node.with_changes(test=new)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
     if test.node is node.test and (message is None or message.node is node.msg):
         return [cst.SimpleStatementLine([node])]

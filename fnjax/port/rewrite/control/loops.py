@@ -44,9 +44,18 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
         return _over_views(walk, node, items, views)
     body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
+    if orelse is None and _drops(walk, node, body):
+        return []
     if body is node.body and items.node is node.iter and orelse is node.orelse:
         return [node]
     return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
+
+
+def _drops(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
+    """Whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
+    pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in nodes(node.iter))
+    left = [code(s).strip() for s in body.body]
+    return pure and left == ["pass"] and body is not node.body and not any(map(walk.live, targets(node.target)))
 
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:

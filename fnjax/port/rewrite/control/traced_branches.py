@@ -148,7 +148,8 @@ def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
     if isinstance(test.node, cst.Name):
         new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
     else:
-        new = parse(f"not isinstance(check := {condition}, jax.core.Tracer) and check")
+        name = walk.unused("check")
+        new = parse(f"not isinstance({name} := {condition}, jax.core.Tracer) and {name}")
     return [node.with_changes(test=new, body=body)]
 
 

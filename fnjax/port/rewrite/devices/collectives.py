@@ -17,11 +17,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import call_of, statement
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.rewrite.devices.filled import SIGNATURES, bound, into_list, memory_of, operation_of, take, text_of
-from fnjax.port.rewrite.devices.groups import axis, distributed
+from fnjax.port.rewrite.devices.groups import HANDED_ON, axis, distributed
 from fnjax.port.torch import code, fit, literal
 from fnjax.port.tree.located import nodes
 
@@ -114,10 +114,9 @@ def _is_handle(node: cst.BaseExpression) -> bool:
     return any(w in text for w in ("handle", "work", "req", "fut", "async"))
 
 
-@expression(cst.Call)
-def streams(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_STREAMS, "torch.cuda.current_device", "*.get_tensor")
+def streams(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`torch.cuda.Stream()`, and the device as an argument."""
-    name = walk.name_of(node.func)
     if name in _STREAMS:
         return Term(parse("None"), Value("static", name=STREAM))
     if name == "torch.cuda.current_device" and _as_device(walk, node):
@@ -139,23 +138,19 @@ def _as_device(walk: Walk, node: cst.Call) -> bool:
     return False
 
 
-@expression(cst.Call)
-def waited(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.wait", only="collective")
+def waited(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`handle.wait()` inside an expression; what a functional collective gives waits for itself."""
-    func = node.func
-    if walk.program.collective and isinstance(func, cst.Attribute) and func.attr.value == "wait" and not node.args:
-        result = walk.expr(func.value)
+    if not node.args:
+        result = walk.expr(node.func.value)  # type: ignore[attr-defined] # of a method
         if result.value.is_tensor:
             return result
     return Term(parse("None"), Value("static", literal=None)) if _waits(walk, node) else None
 
 
-@expression(cst.Call)
-def collective(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.distributed.", like=HANDED_ON, only="collective")
+def collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of torch.distributed."""
-    if not walk.program.collective:
-        return None
-    name = walk.name_of(node.func)
     last, returning = distributed(walk.program, name)
     last = _SAME_NAME.get(last, last)
     if not last:

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.devices.collectives import EXCHANGES
 from fnjax.port.rewrite.devices.filled import memory_of, take, text_of
-from fnjax.port.rewrite.devices.groups import axis, distributed
+from fnjax.port.rewrite.devices.groups import HANDED_ON, axis, distributed
 from fnjax.port.torch import code
 from fnjax.port.tree.located import nodes
 
 _RECEIVING = frozenset({"recv", "irecv"})
 
 
-@expression(cst.Call)
-def exchanged(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.distributed.", like=HANDED_ON, only="collective")
+def exchanged(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
-    if not walk.program.collective:
-        return None
-    last, returning = distributed(walk.program, walk.name_of(node.func))
+    last, returning = distributed(walk.program, name)
     if last in EXCHANGES | {"P2POp"} and not returning:
         return _point_to_point(walk, node, last)
     if last == "batch_isend_irecv" and not returning:

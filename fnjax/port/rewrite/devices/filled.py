@@ -14,7 +14,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, parse
 from fnjax.port.known.facts import LIST, UNKNOWN, Value, places
 from fnjax.port.rewrite.devices.groups import axis, distributed
 from fnjax.port.rewrite.memory.sharing import holding
@@ -67,8 +67,7 @@ def bound(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
 def text_of(walk: Walk, node: cst.BaseExpression) -> str:
     """The text for an argument."""
     term = walk.expr(node)
-    if term.value.mask:
-        raise Uncompressed
+    walk.need_entries(term.value)
     return code(fit(term.node, 1))
 
 

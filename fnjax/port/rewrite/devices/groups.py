@@ -18,7 +18,7 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import MISSING, code, fit, literal
@@ -72,6 +72,9 @@ _KNOWN = frozenset(
         "broadcast_object_list",
     ]
 )
+# Functions of torch.distributed that an object of another module hands on; what `asked` is asked for.
+HANDED_ON = rf"(?!torch\.|file:|\*)(.*\.)?({'|'.join(sorted(_HANDED_ON))})\.({'|'.join(sorted(_KNOWN))})"
+_QUESTIONS = rf".*\.(size|rank)|(.*[.:])?{_GETTER.pattern.rstrip('$')}(__\w+)?|{HANDED_ON}"
 RANK = Value("tensor", "int", 0)
 SIZE = Value("static", "int")
 
@@ -156,11 +159,9 @@ def _getter(walk: Walk, node: cst.Call) -> str:
     return found["what"] if found else ""
 
 
-@expression(cst.Call)
-def asked(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.distributed.", like=_QUESTIONS, only="collective")
+def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
-    if not walk.program.collective:
-        return None
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
     if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
@@ -168,7 +169,7 @@ def asked(walk: Walk, node: cst.Call) -> Term | None:
     what = _getter(walk, node)
     if what:
         return _of_getter(walk, node, what)
-    last, _ = distributed(walk.program, walk.name_of(func))
+    last, _ = distributed(walk.program, name)
     group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in {"group", "pg"}), None)
     match last:
         case "get_world_size":
@@ -241,12 +242,12 @@ def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
     return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
-@expression(cst.Call)
-def provided(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.hasattr", "builtins.isinstance", only="collective")
+def provided(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`hasattr(dist, "all_gather_into_tensor")`, and `isinstance(x, AsyncCollectiveTensor)`."""
-    if not walk.program.collective or len(node.args) != 2:
+    if len(node.args) != 2:
         return None
-    name, (first, second) = walk.name_of(node.func), (a.value for a in node.args)
+    first, second = (a.value for a in node.args)
     asked = literal(second)
     if name == "builtins.hasattr" and walk.name_of(first) == "torch.distributed" and asked in _KNOWN:
         return Term(parse("True"), Value("static", "bool", literal=True))

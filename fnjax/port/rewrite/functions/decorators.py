@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.guards import is_guard_decorator, of_amp
 from fnjax.port.analysis.program import nodes
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import RESULT, call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.rewrite.calls.custom_operators import translated
 from fnjax.port.torch import code
@@ -50,13 +50,13 @@ _GONE = (
 )
 
 
-@expression(cst.Call)
-def compiled(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.compile", "torch.jit.script", RESULT)
+def compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
     mode = walk.name_of(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
     without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.here.differentiated
-    if not plain or not (without or walk.name_of(node.func) in {"torch.compile", "torch.jit.script"}):
+    if not plain or (name == RESULT and not without):
         return None
     return walk.expr(plain[0])
 
@@ -83,7 +83,7 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         called = node.func if isinstance(node, cst.Call) else node
         name = walk.program.resolve(called) or walk.name_of(called)
         options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
-        if walk.routine.node in walk.program.following and name == "torch.library.impl":
+        if node in walk.program.lifted:
             continue
         if (made := translated(walk, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))

@@ -124,7 +124,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         spelled = made.visit(_Spelled(routine.context))
         assert isinstance(spelled, cst.FunctionDef)
         made = spelled
-    if routine.draws or (routine.role in METHODS and program.drawing(routine)):
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)) or _drawn_beside(program, routine):
         made = _with_key(walk, program, routine, made)
     return made, walk
 
@@ -286,6 +286,32 @@ def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
     return param.with_changes(**changes) if changes else param
 
 
+def _drawn_beside(program: Program, routine: Routine) -> bool:
+    """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
+    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
+    return routine.role == "helper" and any(b.draws for b in bodies)
+
+
+def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
+    """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
+    operator = program.by_node.get(routine.node)
+    if operator is not None and "setup_context" in operator.methods:
+        walk.report(
+            routine.node.name,
+            "random",
+            "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
+        )
+    walk.sink.imports.add("jax")
+    optional = any(p.default for p in params.params)
+    last = cst.Param(cst.Name(program.key_name))
+    last = last.with_changes(
+        annotation=cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array")),
+        default=cst.Name("None") if optional else None,
+    )
+    old = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) if p is params.params[-1] else p for p in params.params]
+    return params.with_changes(params=[*old, last])
+
+
 def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
@@ -305,6 +331,8 @@ def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.Function
             walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
     params = made.params
+    if routine.role == "helper" and (_drawn_beside(program, routine) or routine.node in program.by_node):
+        return made.with_changes(params=_with_key_in_schema(walk, program, routine, params))
     if routine.role == "helper":
         comma = (
             cst.ParamStar()
@@ -366,6 +394,18 @@ def _viewed(returns: list[Value]) -> str:
     return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
 
 
+def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> Statements:
+    """A function with the lines that register it as the body of a custom operator, where it has such lines."""
+    program = walk.program
+    for cls in program.classes.values():
+        if cls.methods.get("forward") is routine.node and cls.beside:
+            program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
+    behind = program.following.get(routine.node, ())
+    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    gap = [cst.EmptyLine(indent=False)] * 2
+    return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
+
+
 @statement(cst.FunctionDef)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
@@ -383,4 +423,4 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     walk.program.inner[f"{node.name.value} at {walk.program.source.position(node)[0]}"] = routine
     name = f"file:{node.name.value} at {walk.program.source.position(node)[0]}"
     walk.bind(node.name.value, Value("object", name=name), node)
-    return [made]
+    return with_registrations(walk, routine, made)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, line, lines_of, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.gpu import holds_device
@@ -76,6 +76,10 @@ _FALSE = frozenset(
         "torch.overrides.has_torch_function_unary",
         "torch.overrides.has_torch_function_variadic",
     }
+)
+_OF_GRADIENTS = (
+    *("torch.autograd.grad", "torch.autograd.backward", "torch.autograd.Variable"),
+    *("torch.is_grad_enabled", "torch.enable_grad", "torch.no_grad"),
 )
 # Statements that speak to a device or to a profiler, and compute nothing.
 _SILENT = frozenset(
@@ -181,10 +185,9 @@ def _resizes(function: cst.BaseExpression) -> bool:
     return False
 
 
-@expression(cst.Call)
-def gradient(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(*_FALSE, *_OF_GRADIENTS)
+def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of torch.autograd.grad that no pattern has taken."""
-    name = walk.name_of(node.func)
     if name in {"torch.autograd.grad", "torch.autograd.backward"}:
         raise Stop(
             node,
@@ -222,7 +225,5 @@ def tangent(walk: Walk, node: cst.Comparison) -> Term | None:
 def opposite(walk: Walk, node: cst.UnaryOperation) -> Term | None:
     """`not` of what the port knows."""
     term = walk.expr(node.expression) if isinstance(node.operator, cst.Not) else None
-    if term is None or term.node is node.expression or code(term.node) not in {"True", "False"}:
-        return None
-    answer = code(term.node) == "False"
-    return Term(cst.Name(str(answer)), Value("static", "bool", literal=answer))
+    known = term.answer(node.expression) if term is not None else None
+    return None if known is None else Term(cst.Name(str(not known)), Value("static", "bool", literal=not known))

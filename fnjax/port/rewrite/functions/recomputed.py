@@ -23,6 +23,7 @@ from fnjax.port.rewrite.control.carried_loops import define
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
+from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.tree.located import nodes
 
@@ -176,19 +177,20 @@ def _pullback(
     outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
     if outputs is None or inputs is None:
         return None
-    listed = walk.routine.given.get(code(inputs), ())
-    if len(listed) == 1 and isinstance(listed[0], (cst.Tuple, cst.List)) and names(listed[0]) <= _tensors(walk):
-        inputs = listed[0]
+    read = frozenset().union(*(names(n) for n in (*steps, outputs)))
+    if isinstance(inputs, cst.Name) and (inputs := _read_as(walk, inputs, read, head, steps)) is None:
+        return None
     made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
     if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
         whole = _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
-        return whole and [*whole[:-1], *walk.block(between), whole[-1]]
+        if whole is not None or isinstance(inputs, cst.Attribute):
+            return whole and [*whole[:-1], *walk.block(between), whole[-1]]
     given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
     wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
     if len(wanted) != len(given_inputs):
         return None
     outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    parted = _parted(walk, steps, wanted)
+    parted = None if _under_other_names(walk, wanted, read, steps) else _parted(walk, steps, wanted)
     if parted is None:
         return None
     opening, computing = parted
@@ -262,6 +264,74 @@ def _pullback(
         value = small.value.with_changes(value=value)
         tuple_value = TENSOR
     return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
+
+
+def _read_as(
+    walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
+) -> cst.BaseExpression | None:
+    """What stands for the inputs of a computation: their container, or the variables that its entries have.
+
+    The function that is differentiated gets either. None where the computation reads both, since a gradient through the
+    other would be lost, or where it cannot be told which variables the entries are.
+
+    Args:
+        walk: the walk.
+        container: the variable of the container.
+        read: the names that the computation reads.
+        head: its first statement.
+        steps: its statements.
+    """
+    position, found = walk.program.source.position, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    for n in (n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)):
+        for target in (t.target for t in n.targets if not (walk.routine.nodes_in(t) & inside)):
+            if code(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
+                found.append((n, [_marked(e.value) for e in n.value.elements]))
+            elif code(n.value) == container.value and isinstance(target, cst.Tuple):
+                found.append((n, [e.value for e in target.elements]))
+            elif isinstance(n.value, cst.Subscript) and code(n.value.value) == container.value:
+                found.append((n, [target, cst.Ellipsis()]))  # one of its entries
+    used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
+    if not used:
+        whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
+        listed = len(whole) == 1 and container.value not in read and {code(e) for e in whole[0]} <= _tensors(walk)
+        return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
+    (made, entries), *others = used
+    variables = {e.value for e in entries if isinstance(e, cst.Name)}
+    if others or container.value in read or len(variables) < len(entries) or not variables <= _tensors(walk):
+        return None
+    again = (n for n in nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
+    if any(variables & walk.program.bound_in(n) for n in again if position(made) < position(n) < position(head)):
+        return None
+    return cst.Tuple([cst.Element(e) for e in entries])
+
+
+def _under_other_names(walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]) -> bool:
+    """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
+    position = walk.program.source.position
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    assigned = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)]
+    same = set(wanted)  # the inputs, and what is made of them as they are
+    for n in (n for n in assigned if not walk.routine.nodes_in(n) & inside):
+        value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
+        parts = [_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
+        sources = {e.value for e in parts if isinstance(e, cst.Name)}
+        given = {name for t in n.targets for name in targets(t.target)}
+        entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
+        if entry:  # that of a tensor is a new one
+            sources -= {s for s in sources if walk.lookup(s).is_tensor}
+        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.bound_in(m)}
+        if (given - anew) & set(wanted) and sources & read - set(wanted):
+            return True
+        same |= given if sources & same - anew else set()
+    return bool(same & read - set(wanted))
+
+
+def _marked(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`x` of `x.requires_grad_()`, which is x."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return node
+    return _marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
 
 
 def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Statements, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.torch import code, fit
 
@@ -29,8 +29,7 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
 
 def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
     """The statement that returns a term in a source's place."""
-    if term.value.mask:
-        raise Uncompressed
+    walk.need_entries(term.value)
     walk.returns.append(term.value)
     made = term.node
     if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.registry import call_of, expression
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.operations import operate
 from fnjax.port.torch import TABLE, Operation, code, find, fit
@@ -45,25 +45,24 @@ def _given(walk: Walk, node: cst.Call, name: str) -> dict[str, cst.BaseExpressio
     return {p.name: found[p.name] if p.name in found else p.default or cst.Name("None") for p in all_}
 
 
-@expression(cst.Call)
-def made(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(HOME)
+def made(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`Normal(mu, sigma)`."""
     name = _named(walk, node)
     if not name:
         return None
     terms = [walk.expr(v) for v in _given(walk, node, name).values()]
-    if any(t.value.mask for t in terms):
-        raise Uncompressed
+    walk.need_entries(*(t.value for t in terms))
     texts = [code(fit(t.node, 1)) for t in terms]
     parts = tuple(replace(t.value, number="") for t in terms)
     value = Value("static", name=f"{_HELD}{name}", parts=parts)
     return Term(parse(f"({', '.join(texts)}{',' * (len(texts) == 1)})"), value)
 
 
-@expression(cst.Call)
-def asked(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.")
+def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`d.log_prob(x)`."""
-    return _asked(walk, node, node.func, node.args) if isinstance(node.func, cst.Attribute) else None
+    return _asked(walk, node, node.func, node.args)  # type: ignore[arg-type] # a method
 
 
 @expression(cst.Attribute)

@@ -14,21 +14,17 @@ import string
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.operations import operate
 from fnjax.port.rewrite.calls.python_calls import values_of
 from fnjax.port.torch import Operation, find, literal
 
-_NAMES = frozenset({"einops.rearrange", "einops.repeat", "einops.reduce"})
 
-
-@expression(cst.Call)
-def einsum(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("einops.einsum")
+def einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`einsum(q, k, "b q d, b k d -> b q k")`."""
-    if walk.name_of(node.func) != "einops.einsum":
-        return None
     pattern = literal(node.args[-1].value) if node.args else None
     if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
         raise Stop(node, "operation", "einops.einsum: the pattern must be a literal")
@@ -41,12 +37,9 @@ def einsum(walk: Walk, node: cst.Call) -> Term | None:
     return operate(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
 
 
-@expression(cst.Call)
-def einops(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("einops.rearrange", "einops.repeat", "einops.reduce")
+def einops(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`rearrange(x, "b c h w -> b (h w) c")`."""
-    name = walk.name_of(node.func)
-    if name not in _NAMES:
-        return None
     if name == "einops.reduce":
         given = [a.value for a in node.args if a.keyword is None or a.keyword.value == "reduction"][2:3]
         if not given or literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression, statement
+from fnjax.port.analysis.registry import RESULT, VARIABLE, call_of, statement
 from fnjax.port.analysis.walk import Statements, Term, Walk
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.operations import operate
@@ -64,8 +64,8 @@ def _layer(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] | None:
     return _constructor(walk, found[0].value) if len(found) == 1 and found[0].value is not None else None
 
 
-@expression(cst.Call)
-def called(walk: Walk, node: cst.Call) -> Term | None:
+@call_of(VARIABLE, RESULT, *(f"torch.nn.{n}" for n in _LAYERS | _LOSSES))
+def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`nn.GELU()(x)`, also through a name."""
     layer = _layer(walk, node.func)
     if layer is None:

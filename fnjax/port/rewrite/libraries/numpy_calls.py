@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import LIST, NUMBER, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import contained, values_of
@@ -54,29 +54,26 @@ _POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0
 _CREATING = frozenset({"zeros", "ones", "empty", "full"})
 
 
-@expression(cst.Call)
-def from_torch(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.numpy", "*.__array__", "torch.from_numpy")
+def from_torch(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.numpy()` and `torch.from_numpy(a)` need no translation."""
-    if isinstance(node.func, cst.Attribute) and node.func.attr.value in {"numpy", "__array__"}:
-        term = walk.expr(node.func.value)
-        if not walk.name_of(node.func) and term.value.kind in {"tensor", "unknown"}:
+    if name != "torch.from_numpy":
+        term = walk.expr(node.func.value)  # type: ignore[attr-defined] # of a method
+        if term.value.kind in {"tensor", "unknown"}:
             return Term(term.node, replace(term.value, kind="tensor", numpy=True))
-    if walk.name_of(node.func) == "torch.from_numpy" and node.args:
+    elif node.args:
         term = walk.expr(node.args[0].value)
         if term.value.is_tensor:
             return Term(term.node, replace(term.value, numpy=False))
     return None
 
 
-@expression(cst.Call)
-def function(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("numpy.", "scipy.", "random.")
+def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
-    name = walk.name_of(node.func)
     root = name.partition(".")[0]
     if root == "random":
         raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
-    if root not in {"numpy", "scipy"} or "." not in name:
-        return None
     if name.startswith("numpy.random."):
         return _draw(walk, node, name.removeprefix("numpy.random."))
     node = _without_dtype(node)
@@ -148,8 +145,8 @@ def real_part(walk: Walk, node: cst.Attribute) -> Term | None:
     return _host(walk, node, call, "_on_host", code(fit(walk.expr(call.args[0].value).node, 1)))
 
 
-@expression(cst.Call)
-def method(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.")
+def method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`a.mean(axis=1)` of an array of NumPy."""
     if not isinstance(node.func, cst.Attribute) or walk.name_of(node.func.value):
         return None

@@ -15,7 +15,7 @@ import ast
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import Value
 from fnjax.port.source.naming import targets
@@ -26,14 +26,13 @@ _SAME = frozenset({"arange", "bool_", "eye", "float32", "int32", "ones", "tril",
 _BINDING = (cst.AssignTarget, cst.AugAssign, cst.For)
 
 
-@expression(cst.Call)
-def entries(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("torch.nonzero", "*.nonzero")
+def entries(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`index = mask.nonzero()`."""
-    method = isinstance(node.func, cst.Attribute) and node.func.attr.value == "nonzero"
     args = [a for a in node.args if a.keyword is None]
-    if walk.name_of(node.func) == "torch.nonzero" and len(args) == 1:
+    if name == "torch.nonzero" and len(args) == 1:
         array = args[0].value
-    elif method and not walk.name_of(node.func) and not args:
+    elif name == "*.nonzero" and not args:
         array = node.func.value  # type: ignore[attr-defined] # an attribute
     else:
         return None
@@ -44,10 +43,10 @@ def entries(walk: Walk, node: cst.Call) -> Term | None:
     return Term(parse(f"jnp.array(np.argwhere({text}))"), Value("tensor", "int", 2, place=walk.fresh(node)))
 
 
-@expression(cst.Call)
-def product(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("builtins.int")
+def product(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`int(torch.prod(torch.tensor(sizes)))`, of a list of Python's numbers."""
-    if walk.name_of(node.func) != "builtins.int" or len(node.args) != 1 or not isinstance(node.args[0].value, cst.Call):
+    if len(node.args) != 1 or not isinstance(node.args[0].value, cst.Call):
         return None
     inner = node.args[0].value
     method = isinstance(inner.func, cst.Attribute) and inner.func.attr.value == "prod" and not inner.args

@@ -18,7 +18,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names, parse
-from fnjax.port.known.facts import HOLE, LIST, SAVED, Place, Step, Value, places
+from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, places
 from fnjax.port.rewrite.memory.sharing import containers_of, holding, left_behind, made_of_new, read_before
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit
@@ -71,22 +71,19 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "alias",
             "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
         )
-    own = _known_as(walk, target.node)
-    if (
-        isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node)
-    ):  # written to, so it is a view whatever the index is
-        owner = walk.state.variables.get(_known_as(walk, target.node.value))
-        if owner and owner.place and owner.place.certain:
-            place = replace(place, certain=True)
+    own, owner = _known_as(walk, target.node), ""
+    if isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node):
+        owner = _known_as(walk, target.node.value)  # of which this is a view whatever the index is: it is written to
+    held_by = holders.get(owner)
+    if held_by and (held_by.certain or held_by.choice):
+        place = replace(place, certain=held_by.certain, choice=held_by.choice)
     if not (place.certain or place.choice) and own not in holders:
-        live = [n for n in holders if walk.live(n, node)]
+        live = [n for n in holders if n != owner and walk.live(n, node)]
         if live:
-            raise Stop(
-                node,
-                "alias",
-                f"whether this write changes {live[0]!r} cannot be told (the one may be a view of the other)",
-            )
-        return Term(new, value)
+            raise Stop(node, "alias", _doubt(place, holders[live[0]], live[0]))
+        if owner not in holders:
+            return Term(new, value)
+        own = owner
     holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
     inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
     if place.choice:
@@ -265,13 +262,12 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
     """A doubt that matters is a finding: whether the write is seen through another variable."""
     kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
     read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
-    doubtful = [n for n in read if not holders[n].tells_of(place)]
+    data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
+    doubtful = [
+        n for n in read if not holders[n].tells_of(place) and (data or n in kept or walk.live(n, node, entries=True))
+    ]
     if doubtful:
-        raise Stop(
-            node,
-            "alias",
-            f"whether this write also changes {doubtful[0]!r} cannot be told (the one may be a view of the other)",
-        )
+        raise Stop(node, "alias", _doubt(place, holders[doubtful[0]], doubtful[0]))
     containers = [
         n
         for n in containers_of(walk, node, place)
@@ -283,6 +279,17 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
             "alias",
             f"this writes to a tensor that {containers[0]!r} holds as well; take a copy with .clone() first",
         )
+
+
+def _doubt(place: Place, other: Place, name: str) -> str:
+    copied = next((p.choice for p in (place, other) if p.choice.startswith(COPIED)), "")
+    if not copied:
+        return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
+    call = copied.rpartition(" ")[2].rstrip("'")
+    return (
+        f"whether this write also changes {name!r}, which is read afterwards, cannot be told: {call} gives the same "
+        "memory or a copy; take .clone() instead"
+    )
 
 
 def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
@@ -339,6 +346,7 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     done = {first: source}
     saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
     read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
+    read = [n for n in read if holders[n].tells_of(source) or walk.live(n, node, entries=True)]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     wholes = sorted(

@@ -172,8 +172,7 @@ def _augmented_entries(
         )
         write(walk, node, base, updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
         return []
-    if term.value.mask:
-        raise Uncompressed
+    walk.need_entries(term.value)
     indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
     place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
     walk.expr(target) if mask is not None else untraced_mask(walk, target)  # each with its finding

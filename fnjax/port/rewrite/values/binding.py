@@ -12,7 +12,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Uncompressed, Walk
+from fnjax.port.analysis.walk import Walk
 from fnjax.port.known.facts import UNKNOWN, Place, Value, iterated, places
 from fnjax.port.rewrite.values.context import keep, path
 from fnjax.port.torch import MISSING, code
@@ -21,8 +21,7 @@ from fnjax.port.tree.located import nodes
 
 def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
     """What one finds when iterating."""
-    if value.mask:
-        raise Uncompressed
+    walk.need_entries(value)
     found = iterated(value)
     return replace(found, literal=MISSING, number="", like="") if value.parts else found
 
@@ -38,8 +37,7 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
                 kept_argument(walk, node, target.value, value)
         walk.bind(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
-        if value.mask:
-            raise Uncompressed
+        walk.need_entries(value)
         plain = all(isinstance(e, cst.Element) for e in target.elements)
         parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
         element = value.element or element_of(walk, target, value)
@@ -57,8 +55,7 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
     """`ctx.alpha = alpha`."""
     key = path(walk, target)
     if key:
-        if value.mask:
-            raise Uncompressed
+        walk.need_entries(value)
         walk.bind(key, value, node)
         keep(walk, key, value)
     elif value.traced:

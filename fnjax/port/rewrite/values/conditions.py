@@ -276,12 +276,12 @@ def _undecided(terms: list[Term], either: bool) -> list[Term]:
         return terms
     left: list[Term] = []
     for i, term in enumerate(terms):
-        known = term.value.literal if code(term.node) in {"True", "False"} else None
+        known = term.answer()
         if known is either:  # it decides: what follows is never asked
             return [*left, term]
         if known is None or i == len(terms) - 1:
             left.append(term)
-    if len(left) > 1 and code(left[-1].node) == str(not either) and all(t.value.dtype == "bool" for t in left):
+    if len(left) > 1 and left[-1].answer() is (not either) and all(t.value.dtype == "bool" for t in left):
         left.pop()
     return left
 

@@ -19,8 +19,8 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES
-from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.registry import call_of, expression, statement
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, literal
@@ -143,19 +143,15 @@ def keep(walk: Walk, key: str, value: Value) -> None:
     walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
 
 
-@expression(cst.Call)
-def call(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("ctx.")
+def call(walk: Walk, node: cst.Call, key: str) -> Term | None:
     """`ctx.save_for_backward(x)` and its like."""
-    key = path(walk, node.func) if isinstance(node.func, cst.Attribute) else ""
-    if not key:
-        return None
     made = walk.rebuilt(node)
     if made is node or isinstance(made, cst.Call):
         made = made.with_changes(func=node.func)
     if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
         values = [walk.expr(a.value).value for a in node.args]
-        if any(v.mask for v in values):
-            raise Uncompressed
+        walk.need_entries(*values)
         starred = any(a.star for a in node.args)
         lying = [p for v in values for p in places(v)]
         one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.among(*lying) if lying else None)

@@ -14,39 +14,36 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.registry import call_of
+from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import code, fit, literal
 
 
-@expression(cst.Call)
-def item(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.item")
+def item(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.max().item()` is the scalar array."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "item" and not node.args):
+    of = node.func.value  # type: ignore[attr-defined] # a method
+    if node.args or walk.name_of(of):
         return None
-    if walk.name_of(node.func.value):
-        return None
-    term = walk.expr(node.func.value)
+    term = walk.expr(of)
     if term.value.kind in {"static", "object"}:
         return None
-    if term.value.mask:
-        raise Uncompressed
-    if code(term.node).startswith("jnp.array(") and isinstance(term.node, cst.Call) and len(term.node.args) == 1:
-        number = term.node.args[0].value
-        if type(value := literal(number)) in {int, bool}:
-            return Term(number, Value("static", type(value).__name__, literal=value))
+    walk.need_entries(term.value)
+    number = of.args[0].value if isinstance(of, cst.Call) and len(of.args) == 1 else None
+    if number is not None and walk.name_of(of.func) == "torch.tensor" and type(known := literal(number)) in {int, bool}:
+        return Term(number, Value("static", type(known).__name__, literal=known))
     made = term.node if term.value.rank == 0 else parse(f"{code(fit(term.node))}.reshape(())")
     value = replace(term.value, kind="tensor", rank=0, python=True, place=walk.fresh(node))
     return Term(walk.constant(made), value)
 
 
-@expression(cst.Call)
-def size_numel(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.numel")
+def size_numel(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.shape[1:].numel()`."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "numel" and not node.args):
+    if node.args:
         return None
-    term = walk.expr(node.func.value)
+    term = walk.expr(node.func.value)  # type: ignore[attr-defined] # a method
     element = term.value.element or (term.value.parts or (None,))[0]
     if term.value.kind != "static" or element is None or element.dtype != "int":
         return None
@@ -57,17 +54,16 @@ def size_numel(walk: Walk, node: cst.Call) -> Term | None:
 _CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
 
 
-@expression(cst.Call)
-def tolist(walk: Walk, node: cst.Call) -> Term | None:
+@call_of("*.tolist")
+def tolist(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`a, b = x.tolist()` unpacks scalar arrays."""
-    if not (isinstance(node.func, cst.Attribute) and node.func.attr.value == "tolist" and not node.args):
+    if node.args:
         return None
-    term = walk.expr(node.func.value)
-    if term.value.kind in {"static", "object"} or walk.name_of(node.func.value):
+    made = node.func.value  # type: ignore[attr-defined] # a method
+    term = walk.expr(made)
+    if term.value.kind in {"static", "object"} or walk.name_of(made):
         return None
-    if term.value.mask:
-        raise Uncompressed
-    made = node.func.value
+    walk.need_entries(term.value)
     constant = isinstance(term.node, cst.Call) and code(term.node.func) in _CONSTANTS
     if constant and isinstance(made, cst.Call) and all(walk.expr(a.value).value.kind == "static" for a in made.args):
         walk.sink.imports.add("np")

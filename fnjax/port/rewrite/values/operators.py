@@ -206,8 +206,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         wide = grows(walk, node, left.value, right.value)
         return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
-        if left.value.mask or right.value.mask:
-            raise Uncompressed
+        walk.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
         return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
     value = combined(walk, node, [left, right], dtype)

@@ -1,0 +1,132 @@
+"""Arrays that are too small for a kernel: addresses outside of them that a launch would certainly reach."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+
+from fnjax.triton._forms import Form
+from fnjax.triton._state import current
+
+
+@dataclasses.dataclass
+class _Axis:
+    """Indices 0 to size - 1, what one adds to the address, and what it adds to each condition."""
+
+    size: int
+    stride: int
+    coefs: list[int]
+
+
+def refuse_outside(does, pointer, truth, length):
+    """Raise where some lane that nothing holds back is outside of an array, whatever the numbers in memory are.
+
+    That is said only where it is certain: of addresses that programs and lanes make, and masks that bound one of these
+    at a time. All else a launch leaves alone (reads find some number, writes are lost), and `kernel.check` finds it.
+    A load without a mask whose last block hangs over the end is a warning: kernels that people use do that, and do not
+    use what they find there. If a whole block lies outside, or there is a mask, another array must have been meant.
+    """
+    form = pointer.offset.form
+    if form is None or (truth is not None and (truth.conditions is None or truth.rest is not None)):
+        return
+    found = reach(form, () if truth is None else truth.conditions)
+    if found is None or (found[0] >= 0 and found[1] < length):
+        return
+    at = found[1] if found[1] >= length else found[0]
+    elements = "element" if length == 1 else "elements"
+    text = f"{does} {_name_of(pointer.buffer)}[{at}], which has {length} {elements}"
+    if does == "reads" and truth is None and not _is_block_outside(form, length):
+        frame = current().frames[-1]
+        where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
+        warnings.warn(f"{where} {text}, and has no mask: what it finds there is unknown", RuntimeWarning, stacklevel=2)
+        return
+    held = "mask what is outside" if truth is None else "the mask lets it through"
+    raise IndexError(f"{text}: {held}" + (", or pass a larger array" if at >= 0 else ""))
+
+
+def _is_block_outside(form, length):
+    """Whether all lanes of some program are outside."""
+    spans = [s * (n - 1) for s, n in zip(form.strides, form.shape, strict=True)]
+    first = form.base + sum(s for s in spans if s < 0)
+    last = form.base + sum(s for s in spans if s > 0)
+    return bool((first >= length).any() or (last < 0).any())
+
+
+def _name_of(buffer):
+    """The parameters that a buffer was passed for."""
+    launched = current().frames[0]
+    pointers = {name: launched.names.get(name) for name in launched.source.parameters}
+    return "/".join(name for name, p in pointers.items() if getattr(p, "buffer", None) == buffer) or "an array"
+
+
+def reach(form: Form, conditions) -> tuple[int, int] | None:
+    """The smallest and the largest address where all conditions hold; None if there is none, or that is not known."""
+    rank = max(len(f.shape) for f in (form, *conditions))
+    shapes = [(*f.base.shape, *(1,) * (rank - len(f.shape)), *f.shape) for f in (form, *conditions)]
+    found = [_affine(f, rank) for f in (form, *conditions)]
+    if None in found or len(set(map(len, shapes))) > 1:
+        return None
+    (offset, strides), *facts = found
+    sizes = np.maximum.reduce(shapes).tolist()
+    axes = [_Axis(n, strides[d], [coefs[d] for _, coefs in facts]) for d, n in enumerate(sizes) if n > 1]
+    constants = [constant for constant, _ in facts]
+    for axis in axes:
+        if axis.stride < 0:  # count from its other end
+            offset += axis.stride * (axis.size - 1)
+            constants = [c + k * (axis.size - 1) for c, k in zip(constants, axis.coefs, strict=True)]
+            axis.stride, axis.coefs = -axis.stride, [-k for k in axis.coefs]
+    low = high = offset
+    axes = _merged(sorted(axes, key=lambda axis: -axis.stride))
+    bounds = [[0, axis.size - 1] for axis in axes]
+    for i, constant in enumerate(constants):
+        moving = [at for at, axis in enumerate(axes) if axis.coefs[i]]
+        if len(moving) > 1:
+            return None
+        if not moving:
+            if constant < 0:
+                return None
+            continue
+        coef, bound = axes[moving[0]].coefs[i], bounds[moving[0]]
+        if coef > 0:
+            bound[0] = max(bound[0], -(constant // coef))
+        else:
+            bound[1] = min(bound[1], constant // -coef)
+    for axis, (first, last) in zip(axes, bounds, strict=True):
+        if first > last:
+            return None
+        low, high = low + axis.stride * first, high + axis.stride * last
+    return low, high
+
+
+def _affine(form, rank):
+    """A form's constant, and its coefficient for each axis of the grid and of a block of `rank` axes."""
+    if form.syms:
+        return None
+    constant = int(form.base.flat[0])
+    coefs = []
+    affine = np.full((1,) * form.base.ndim, constant, np.int64)
+    for d, size in enumerate(form.base.shape):
+        index = tuple(1 if axis == d else 0 for axis in range(form.base.ndim))
+        coefs.append(int(form.base[index]) - constant if size > 1 else 0)
+        wide = [size if axis == d else 1 for axis in range(form.base.ndim)]
+        affine = affine + (np.arange(size, dtype=np.int64) * coefs[-1]).reshape(wide)
+    if not np.array_equal(np.broadcast_to(affine, form.base.shape), form.base):
+        return None
+    strides = [s if n > 1 else 0 for s, n in zip(form.strides, form.shape, strict=True)]
+    return constant, [*coefs, *[0] * (rank - len(strides)), *strides]
+
+
+def _merged(axes):
+    """Neighbours that make one longer run together, for conditions as well."""
+    out: list[_Axis] = []
+    for axis in axes:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and last.stride == axis.stride * axis.size
+            and all(a == b * axis.size for a, b in zip(last.coefs, axis.coefs, strict=True))
+        ):
+            out[-1] = _Axis(last.size * axis.size, axis.stride, axis.coefs)
+        else:
+            out.append(axis)
+    return out

@@ -1,0 +1,67 @@
+"""Which rules are asked for a call: those that say something of what is called, the one that says most first."""
+
+import dataclasses
+
+import pytest
+
+from fnjax.port import port_source
+from fnjax.port.analysis import registry
+from tests.port import classes_control, classes_kept, classes_layers, classes_memory
+from tests.port.test_classes import HEAD
+
+QUESTIONS = 4  # for each answer; it was 36 when all rules were asked one after the other
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What each question to a rule for calls has given."""
+    found = []
+
+    def listening(rule):
+        def asked(*args):
+            found.append(rule(*args))
+            return found[-1]
+
+        asked.__module__ = rule.__module__
+        return asked
+
+    rules = [dataclasses.replace(r, rule=listening(r.rule)) for r in registry.CALLS]
+    monkeypatch.setattr(registry, "CALLS", rules)
+    registry.rules_for.cache_clear()
+    yield found
+    registry.rules_for.cache_clear()
+
+
+def test_few_rules_are_asked_for_a_call(answers):
+    """A call is resolved once, and only the rules that handle its callee are asked."""
+    for cases in (classes_control, classes_kept, classes_layers, classes_memory):
+        for _, text in list(cases.CASES.values())[:6]:
+            assert port_source(HEAD + text).classes
+    assert 50 < sum(a is not None for a in answers) <= len(answers)
+    assert len(answers) < QUESTIONS * sum(a is not None for a in answers)
+
+
+@pytest.mark.parametrize(
+    ("callee", "wanted"),
+    {
+        "builtins.int": ["memory.constants", "calls.python_calls", "calls.others"],  # by name, by module, any
+        "torch.nonzero": ["memory.constants", "calls.called", "calls.others"],
+        "torch.distributions.Normal": ["libraries.distributions", "calls.called", "calls.others"],
+        "*.item": ["values.numbers", "libraries.numpy_calls"],  # the first two: by name, then any method
+        "ctx.save_for_backward": ["values.context", "calls.others"],
+        registry.ENTRY: ["calls.triton_launches", "calls.others"],
+        "other.thing": ["calls.others"],
+    }.items(),
+)
+def test_the_rule_that_says_most_is_asked_first(callee, wanted):
+    """The order of the rules for a call follows from what they say that they handle."""
+    rules = registry.rules_for(callee, frozenset())
+    assert [r.__module__.removeprefix("fnjax.port.rewrite.") for r in rules][: len(wanted)] == wanted
+    assert rules[-1].__module__.endswith("calls.others")
+
+
+def test_a_rule_for_kernels_is_asked_in_files_with_kernels():
+    """`x.stride(0)` has a rule of its own only where there are kernels."""
+    with_kernels, without = (registry.rules_for("*.stride", f) for f in (frozenset({"kernels"}), frozenset()))
+    assert set(with_kernels) - set(without) == {with_kernels[0]}
+    assert with_kernels[0].__module__.endswith("triton_launches")
