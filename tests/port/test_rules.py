@@ -688,7 +688,10 @@ FINDINGS = {
     "a write to what an object of the caller keeps": ("z = n.inner.buffer\nz.copy_(x)", "alias"),
     "a write through a view of other numbers": ("z = torch.complex(x, y)\nz.real[0].mul_(2)\nctx.z = z", "alias"),
     "a mask that has changed since": ("m = x > 0\nz = y[m]\nm = x < 0\nctx.z = z.sum() + m", "untraced"),
-    "an option that JAX has not": ("z = F.grid_sample(x, y, mode='bicubic')", "operation"),
+    "an option that JAX has not": (
+        "z = F.interpolate(x, 2, mode='bilinear', antialias=True)",
+        "operation",
+    ),
     "dropout inside attention": ("z = F.scaled_dot_product_attention(x, y, y, dropout_p=0.5)", "operation"),
     "an entry of a selection": ("m = x > 0\nz = x[m]\nz[0] = 100\ny = y * 1\ny[m] = z", "untraced"),
     "a selection as an index": ("m = x > 0\nz = torch.arange(4)[m]\nctx.z = y[z].sum()", "untraced"),
