@@ -211,7 +211,9 @@ def test_fake_that_returns_nothing():
     """No callback would ever be made, and its result would be None: a `return` that was forgotten is an error."""
     cube = KINDS["by_numpy"]()
     cube.register_fake(lambda x: None)
-    with pytest.raises(fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"):
+    with pytest.raises(
+        fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"
+    ):
         jax.jit(cube)(X)
 
 
