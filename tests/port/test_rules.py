@@ -80,6 +80,10 @@ REWRITES = {
             "w = tuple(jnp.split(y, [1, 3], axis=1))\nv, *u = _split(x, n)\nf, g = jnp.array_split(y, 2, axis=n)"
         ),
     ),
+    "one number, or several, where an index says": (
+        "x[ctx.where] = 0\nx[ctx.where] = y\nx[ctx.where] = y.sum()",
+        "x = _fill(x, ctx.where, 0)\nx = _set(x, ctx.where, y)\nx = _fill(x, ctx.where, jnp.sum(y))",
+    ),
     "a write to pieces in a row": (
         "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
         "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
