@@ -245,6 +245,7 @@ STRATA = [
     "port.rewrite.functions.grad_mode",
     "port.rewrite.functions.recomputed",
     "port.rewrite.functions.decorators",
+    "port.rewrite.functions.buffers",
     "port.rewrite.functions.definitions",
     "port.rewrite.functions.class_definitions",
     "port.rewrite.calls.others",

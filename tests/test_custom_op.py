@@ -305,7 +305,7 @@ def test_no_kernel_for_the_platform():
 def test_forward_mode_names_what_operators_have():
     """No static method can be added to an operator."""
     cube = KINDS["by_jax"]()
-    with pytest.raises(NotImplementedError, match="use reverse mode: jax.grad, jax.vjp, jax.jacrev") as caught:
+    with pytest.raises(NotImplementedError, match="use reverse mode: jax") as caught:
         jax.jvp(cube, (X,), (X,))
     assert "static method" not in str(caught.value)
 

@@ -145,6 +145,10 @@ def _take_device(value: Any) -> Any:
     raise Refused
 
 
+def _take_any(value: Any) -> Any:
+    return value
+
+
 _TAKE = {
     "Tensor": _take_tensor,
     "SymInt": _take_int,
@@ -155,5 +159,5 @@ _TAKE = {
     "Scalar": _take_scalar,
     "ScalarType": _take_dtype,
     "Device": _take_device,
-    "Any": lambda value: value,
+    "Any": _take_any,
 }

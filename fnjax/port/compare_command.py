@@ -78,7 +78,7 @@ def _compare(options: argparse.Namespace) -> int:
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
     import torch
 
-    from fnjax.port.compare.comparing import compare, key_of
+    from fnjax.port.compare.comparing import compare, key_of, with_buffers
     from fnjax.port.verify.calls import NAMES
 
     ports = {} if "::" in options.name else _classes(options.ported, fnjax.Function)
@@ -103,7 +103,7 @@ def _compare(options: argparse.Namespace) -> int:
         raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
     try:
         found = compare(
-            originals[name].apply,
+            with_buffers(originals[name], ports[name]),
             ports[name].apply,
             args,
             kwargs,

@@ -668,4 +668,49 @@ class SameOrCopy(Function):
         return (rows.t() * first.sum()).to(g.dtype)
 """,
     ),
+    "RunningStatistics": (
+        "randn(4, 3), randn(3), randn(3), randn(3), rand(3), 0.3, 1e-3, True",
+        """
+class RunningStatistics(Function):
+    @staticmethod
+    def forward(ctx, x, w, b, running_mean, running_var, momentum, eps, training):
+        if training:
+            mean = x.mean(0)
+            var = x.var(0, unbiased=False)
+            running_mean.mul_(1 - momentum).add_(momentum * mean)
+            running_var.copy_((1 - momentum) * running_var + momentum * var)
+        else:
+            mean, var = running_mean, running_var
+        inv = torch.rsqrt(var + eps)
+        xh = (x - mean) * inv
+        ctx.save_for_backward(xh, w, inv)
+        return xh * w + b
+
+    @staticmethod
+    def backward(ctx, g):
+        xh, w, inv = ctx.saved_tensors
+        gw = (g * xh).sum(0)
+        gb = g.sum(0)
+        gx = g * w
+        gx = (gx - gx.mean(0) - xh * (gx * xh).mean(0)) * inv
+        return gx, gw, gb, None, None, None, None, None
+""",
+    ),
+    "RunningMaximum": (
+        "randn(4, 3), rand(3)",
+        """
+class RunningMaximum(Function):
+    @staticmethod
+    def forward(ctx, x, limit):
+        if x.abs().max() > limit.max():
+            limit.data.copy_(torch.maximum(limit, x.abs().amax(0)))
+        ctx.save_for_backward(limit)
+        return x / limit, (x > limit).sum()
+
+    @staticmethod
+    def backward(ctx, g, _):
+        limit, = ctx.saved_tensors
+        return g / limit, None
+""",
+    ),
 }

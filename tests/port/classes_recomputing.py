@@ -74,6 +74,80 @@ class RevBlock(Function):
         return torch.cat((dx1, dx2), 1), gw + wd2.grad
 """,
     ),
+    "TwoStages": (
+        "randn(3, 4), randn(2, 2), randn(2, 2)",
+        """
+class TwoStages(Function):
+    @staticmethod
+    def forward(ctx, x, wf, wg):
+        x1, x2 = torch.chunk(x, 2, dim=1)
+        with torch.no_grad():
+            y1 = x1 + torch.tanh(x2 @ wf)
+            y2 = x2 + torch.tanh(y1 @ wg)
+        y = torch.cat([y1, y2], dim=1)
+        ctx.save_for_backward(y, wf, wg)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        y, wf, wg = ctx.saved_tensors
+        y1, y2 = torch.chunk(y, 2, dim=1)
+        dy1, dy2 = torch.chunk(dy, 2, dim=1)
+        wf = wf.detach().requires_grad_()
+        wg = wg.detach().requires_grad_()
+        with torch.enable_grad():
+            y1 = y1.detach()
+            y1.requires_grad = True
+            gy1 = torch.tanh(y1 @ wg)
+            gy1.backward(dy2)
+        with torch.no_grad():
+            x2 = y2 - gy1
+            dx1 = dy1 + y1.grad
+            y1.grad = None
+        with torch.enable_grad():
+            x2.requires_grad = True
+            fx2 = torch.tanh(x2 @ wf)
+            fx2.backward(dx1)
+        with torch.no_grad():
+            x1 = y1 - fx2
+            dx2 = dy2 + x2.grad
+        return torch.cat([dx1, dx2], dim=1), wf.grad, wg.grad
+""",
+    ),
+    "TwoStagesShared": (
+        "randn(3, 4), randn(2, 2)",
+        """
+def half(x, w):
+    return torch.tanh(x @ w)
+
+class TwoStagesShared(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        x1, x2 = torch.chunk(x, 2, dim=1)
+        y1 = x1 + half(x2, w)
+        y2 = x2 + half(y1, w)
+        ctx.save_for_backward(y1, y2, w)
+        return torch.cat([y1, y2], dim=1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        y1, y2, w = ctx.saved_tensors
+        y1, w = y1.detach().requires_grad_(), w.detach().requires_grad_()
+        dy1, dy2 = torch.chunk(dy, 2, dim=1)
+        with torch.enable_grad():
+            gy1 = half(y1, w)
+            torch.autograd.backward(gy1, dy2)
+        x2 = (y2 - gy1).detach().requires_grad_()
+        dx1 = dy1 + y1.grad
+        y1.grad = None
+        with torch.enable_grad():
+            fx2 = half(x2, w)
+            fx2.backward(dx1)
+            again = y1 * 2
+            again.backward(dx1)
+        return torch.cat([dx1, dy2 + x2.grad], dim=1) + 0 * y1.grad.sum(), w.grad
+""",
+    ),
     "Checkpoint": (
         "randn(3, 4), randn(4, 4)",
         """

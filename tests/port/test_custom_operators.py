@@ -675,3 +675,31 @@ def test_a_function_of_a_folder_registers_what_it_is_given():
         ("portr_own::doubled", "ported"),
         ("portr_own::scale_into", "ported"),
     ]
+
+
+TYPES = """\
+import torch
+from torch import Tensor
+from torch.types import Number
+from typing import List, Optional
+
+
+@torch.library.custom_op("portt::factory", mutates_args=())
+def factory(shape: List[int], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(shape, device=device, dtype=dtype)
+
+
+@torch.library.custom_op("portt::cast", mutates_args=())
+def cast(x: Tensor, s: Number, dtype: Optional[torch.dtype] = None) -> Tensor:
+    y = x * s
+    return y if dtype is None else y.to(dtype)
+"""
+
+
+def test_types_that_a_schema_is_inferred_from(tmp_path):
+    """Annotations by dtypes, devices and numbers stay, as the types that fnjax.custom_op knows."""
+    made = module(tmp_path, "ported_types", port_source(TYPES).code)
+    assert fnjax.ops.portt.factory.schema == "(SymInt[] shape, Device device, ScalarType dtype=float32) -> Tensor"
+    assert fnjax.ops.portt.cast.schema == "(Tensor x, Scalar s, ScalarType? dtype=None) -> Tensor"
+    assert made.factory([2], jax.devices()[0]).tolist() == [1.0, 1.0]
+    assert made.cast(jnp.ones(2), 2.5, jnp.int32).dtype == jnp.int32

@@ -292,3 +292,58 @@ def test_a_variable_made_of_what_is_differentiated():
     """A variable that is cut off from what another gives is a finding, no zero gradient."""
     (cls,) = port_source(TWO.format(w="h")).classes
     assert [f.code for f in cls.findings] == ["autograd"]
+
+
+STAGES = """
+import torch
+
+
+class R(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, flag: bool):
+        ctx.save_for_backward(x)
+        ctx.flag = flag
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            h = x.tanh()
+            y = h.sin()
+        {first}
+        with torch.enable_grad():
+            z = {second}
+        {then}
+        return {result}, None
+"""
+SHARED = {
+    "gradients": (
+        "a, = torch.autograd.grad(y, x, g, retain_graph=True)",
+        "h * x",
+        "b, = torch.autograd.grad(z, x, g)",
+        "a + b",
+    ),
+    "calls of backward": ("y.backward(g, retain_graph=True)", "h * x", "z.backward(g)", "x.grad"),
+    "a call that may be": ("y.backward(g)", "x.cos()", "if ctx.flag:\n            z.backward(g)", "x.grad"),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_stages_that_share_a_computation(case):
+    """What an earlier stage has differentiated is a finding in a later one, no constant; so is a call in an `if`."""
+    parts = dict(zip(("first", "second", "then", "result"), SHARED[case], strict=True))
+    (cls,) = port_source(STAGES.format(**parts)).classes
+    assert {f.code for f in cls.findings} <= {"autograd", "absent"}
+    assert cls.status == "partial"
+
+
+@pytest.mark.parity
+def test_stages_add_up(tmp_path):
+    """Two calls of backward give one tensor the sum of its gradients."""
+    pytest.importorskip("torch")
+    text = STAGES.format(first="y.backward(g)", second="x ** 2 * 3", then="z.backward(g)", result="x.grad")
+    text = text.replace(", flag: bool", "").replace("        ctx.flag = flag\n", "").replace("x.grad, None", "x.grad")
+    want, got = gradients(tmp_path, text)
+    np.testing.assert_allclose(got, want, rtol=1e-5)

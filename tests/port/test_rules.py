@@ -1401,6 +1401,56 @@ def test_a_copy_in_backward_has_no_history():
         assert jax.grad(jax.grad(names["C"].apply))(3.0) == expected
 
 
+BUFFER = """
+import torch
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        total.add_(x.sum())
+        return x * 1
+{more}
+    @staticmethod
+    def backward(ctx, {gradients}):
+        return {gradients}, None
+"""
+JVP = "    @staticmethod\n    def jvp(ctx, t, _):\n        return t\n"
+CALLING = """
+class D(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, total):
+        return C.apply(x, total) * 2
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+"""
+
+
+def test_a_buffer_that_forward_writes_to_is_returned():
+    """The port returns the buffer's new array behind its results, and says so."""
+    text = BUFFER.format(more="", gradients="g")
+    assert [(f.code, f.severity) for f in port_source(text).findings] == [("in-place", "note")]
+    (_, total), pullback = jax.vjp(executed(text)["C"].apply, jnp.arange(3.0), jnp.array(1.0))
+    assert total == 4
+    gx, gtotal = pullback((jnp.ones(3), jnp.array(5.0)))
+    assert gx.tolist() == [1, 1, 1]
+    assert gtotal == 0
+
+
+@pytest.mark.parametrize(("more", "gradients"), [(JVP, "g"), ("", "*g")])
+def test_a_buffer_that_cannot_be_returned_is_a_finding(more, gradients):
+    """Where another method, or `*gradients`, speaks of the results, they stay as they are."""
+    text = BUFFER.format(more=more, gradients=gradients)
+    assert ("in-place", "error") in {(f.code, f.severity) for f in port_source(text).findings}
+
+
+def test_a_call_of_what_returns_a_buffer_is_a_finding():
+    """Another Function of the file takes one result of it, and would get two."""
+    classes = port_source(BUFFER.format(more="", gradients="g") + CALLING).classes
+    assert {c.name: c.status for c in classes} == {"C": "ported", "D": "partial"}
+
+
 def test_a_buffer_that_backward_writes_to_is_a_finding():
     """What backward leaves in a buffer for the caller would be lost, whether backward reads it again or not."""
     text = (

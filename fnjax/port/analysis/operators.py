@@ -249,8 +249,9 @@ def _mutated(call: cst.CSTNode) -> set[str]:
             except (ValueError, SyntaxError):
                 said = ()
             found |= {said} if isinstance(said, str) else set(said)
-        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-            found |= set(re.findall(r"!\)\S*\s+(\w+)", str(literal(node))))
+        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.FormattedStringText)):
+            text = node.value if isinstance(node, cst.FormattedStringText) else str(literal(node))
+            found |= set(re.findall(r"!\)\S*\s+(\w+)", text))
     return found
 
 

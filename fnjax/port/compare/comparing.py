@@ -15,7 +15,7 @@ from fnjax.port.compare.excuses import excused
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.in_pytorch import run, settled
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
-from fnjax.port.compare.values import Results, Values, cast, differentiated, inexact
+from fnjax.port.compare.values import Results, Values, cast, differentiated, flat, inexact
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")
@@ -159,6 +159,27 @@ def key_of(original: Any, ported: Any) -> str:
     """The last argument of the port's forward, where that is a key that the original has not; else empty."""
     theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
+
+
+def with_buffers(original: Any, ported: Any) -> Callable[..., Any]:
+    """The original's apply; what it writes to and the port returns instead comes behind its results.
+
+    The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
+    """
+    if not hasattr(ported, "backward"):
+        return original.apply  # type: ignore[no-any-return] # a function
+    inputs = list(inspect.signature(original.forward).parameters)
+    theirs, ours = (list(inspect.signature(c.backward).parameters) for c in (original, ported))
+    further = [n.removeprefix("_") for n in ours[len(theirs) :]]
+    if not further or ours[: len(theirs)] != theirs or not {*further} <= {*inputs}:
+        return original.apply  # type: ignore[no-any-return] # a function
+    places = [inputs.index(n) - 1 for n in further]
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        found = original.apply(*args, **kwargs)
+        return (*flat(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
+
+    return apply
 
 
 def _notes(

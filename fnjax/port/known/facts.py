@@ -127,6 +127,7 @@ class Value:
         optional: None on one way through the function.
         left_out: an argument that may be None, as far as is known.
         wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
+        recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
     """
 
     kind: str = "unknown"
@@ -151,6 +152,7 @@ class Value:
     optional: bool = False
     left_out: bool = False
     wide: bool = False
+    recorded: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def traced(self) -> bool:
@@ -254,6 +256,7 @@ def join_values(a: Value, b: Value) -> Value:
         optional=a.optional or b.optional,
         left_out=a.left_out or b.left_out,
         wide=a.wide or b.wide,
+        recorded=a.recorded | b.recorded,
     )
 
 

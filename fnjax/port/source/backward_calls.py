@@ -3,9 +3,10 @@
 What: inside a function, a call of backward on what was computed from tensors that ask for gradients.
 Before: `y.backward(g)` and `return x.grad`
 After: `x_grad = torch.autograd.grad(y, x, g)[0]` and `return x_grad`
-Safety: only where each tensor whose `.grad` is read asks for gradients in the function, and one call of backward alone
-gives it.
-Limits: gradients in containers and those that several calls add up stay as they are, and are findings.
+Several calls, one after the other, add up what reaches a tensor: `x_grad + x_grad_2`; `x.grad = None` begins anew.
+Safety: only where each tensor whose `.grad` is read asks for gradients in the function, and the calls of backward that
+give it stand on the way to the read, in no loop.
+Limits: gradients in containers stay as they are, and are findings.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fnjax.port.torch import code
+from fnjax.port.torch.expressions import names
 from fnjax.port.tree.located import Located, Positions, nodes, rewrite_where
 
 
@@ -32,42 +34,100 @@ class _Functions(Located):
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         calls = {n: found for n in nodes(original_node.body) if (found := _backward(n)) is not None}
-        reads = [n for n in nodes(original_node.body) if _is_grad(n)]
+        cleared = {n: name for n in nodes(original_node.body) if (name := _cleared(n))}
+        ignored = {id(t) for n in cleared for t in nodes(n)}
+        reads = [n for n in nodes(original_node.body) if _is_grad(n) and id(n) not in ignored]
         if not calls or not reads:
             return updated_node
-        wanted = self._wanted(original_node, list(calls), reads)
-        if wanted is None:
+        giving = self._giving(original_node, calls, reads, cleared)
+        if giving is None:
             return updated_node
-        taken = {n.value for n in nodes(original_node) if isinstance(n, cst.Name)}
-        names = {
-            x: f"{x}_grad" if f"{x}_grad" not in taken else f"gradient_of_{x}" for xs in wanted.values() for x in xs
-        }
-        made = original_node.visit(_Rewrite(self.positions, calls, wanted, names))
+        made = original_node.visit(_Rewrite(self.positions, calls, giving, frozenset(cleared), _names(original_node)))
         assert isinstance(made, cst.FunctionDef)
         return made
 
-    def _wanted(
-        self, function: cst.FunctionDef, calls: list[cst.CSTNode], reads: list[cst.CSTNode]
-    ) -> dict[cst.CSTNode, list[str]] | None:
-        """The tensors whose gradients each call gives."""
+    def _giving(
+        self,
+        function: cst.FunctionDef,
+        calls: dict[cst.CSTNode, tuple[str, str]],
+        reads: list[cst.CSTNode],
+        cleared: dict[cst.CSTNode, str],
+    ) -> dict[cst.CSTNode, list[cst.CSTNode]] | None:
+        """The calls that give what each read of a gradient finds."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
         for node in nodes(function.body):
             for name in _asking(node):
                 asked.setdefault(name, at[node])
-        loops = [n for n in nodes(function.body) if isinstance(n, (cst.For, cst.While))]
-        wanted: dict[cst.CSTNode, list[str]] = {call: [] for call in calls}
+        leaves = {code(r.value): asked.get(code(r.value)) for r in reads}  # type: ignore[attr-defined] # attributes
+        blocks = [n for n in nodes(function.body) if isinstance(n, _PERHAPS)]
+        found: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         for read in reads:
-            assert isinstance(read, cst.Attribute)
-            name = code(read.value)
-            before = [c for c in calls if name in asked and asked[name] < at[c] < at[read]]
-            if len(before) != 1:
+            name = code(read.value)  # type: ignore[attr-defined] # an attribute
+            begins = leaves[name]
+            if begins is None:
                 return None
-            if any(asked[name] < at[n] and any(c is before[0] for c in nodes(n)) for n in loops):  # rounds add up
+            begins = max([begins, *(at[n] for n, x in cleared.items() if x == name and at[n] < at[read])])
+            before = [c for c in calls if begins < at[c] < at[read]]
+            if len(before) > 1:
+                before = [c for c in before if name in self._reached(function, c, calls[c][0], leaves)]
+                if any(at[n] > begins and _within(c, n) and not _within(read, n) for n in blocks for c in before):
+                    return None  # nobody knows whether it is called
+            rounds = (n for n in blocks if isinstance(n, (cst.For, cst.While)) and at[n] > asked[name])
+            if not before or any(_within(c, n) for n in rounds for c in before):  # rounds add up
                 return None
-            if name not in wanted[before[0]]:
-                wanted[before[0]].append(name)
-        return wanted if all(wanted.values()) else None
+            found[read] = before
+        return found if {c for given in found.values() for c in given} == set(calls) else None
+
+    def _reached(
+        self,
+        function: cst.FunctionDef,
+        call: cst.CSTNode,
+        output: str,
+        leaves: dict[str, tuple[int, int] | None],
+    ) -> set[str]:
+        """The variables that an output may be computed from; a leaf is computed from nothing."""
+        at = self.positions
+        steps = [(at[n], *_step(n)) for n in nodes(function.body) if n in at and at[n] < at[call]]
+        reached: set[str] = set()
+        waiting = names(cst.parse_expression(output))
+        while waiting:
+            name = waiting.pop()
+            reached.add(name)
+            begins = leaves.get(name)
+            if begins is None or any(name in given for place, given, _ in steps if place > begins):
+                waiting |= {n for _, given, read in steps if name in given for n in read} - reached
+        return reached
+
+
+_PERHAPS = (cst.If, cst.For, cst.While, cst.Try, cst.Match)
+
+
+def _within(node: cst.CSTNode, block: cst.CSTNode) -> bool:
+    return any(n is node for n in nodes(block))
+
+
+def _names(function: cst.FunctionDef) -> set[str]:
+    return {n.value for n in nodes(function) if isinstance(n, cst.Name)}
+
+
+def _step(node: cst.CSTNode) -> tuple[set[str], set[str]]:
+    """The variables that a statement may change, and those that it reads."""
+    match node:
+        case cst.Assign():
+            targets = [t.target for t in node.targets if not _marks(t.target)]
+            return {n for t in targets for n in names(t)}, names(node)
+        case cst.AugAssign() | cst.AnnAssign():
+            return names(node.target), names(node)
+        case cst.For():
+            return names(node.target), names(node.iter)
+        case cst.WithItem() | cst.NamedExpr() | cst.Expr():  # a call may write to any of its arguments
+            return names(node), names(node)
+    return set(), set()
+
+
+def _marks(target: cst.BaseExpression) -> bool:
+    return isinstance(target, cst.Attribute) and target.attr.value in {"grad", "requires_grad"}
 
 
 class _Rewrite(Located):
@@ -75,11 +135,24 @@ class _Rewrite(Located):
         self,
         positions: Positions,
         calls: dict[cst.CSTNode, tuple[str, str]],
-        wanted: dict[cst.CSTNode, list[str]],
-        names: dict[str, str],
+        giving: dict[cst.CSTNode, list[cst.CSTNode]],
+        cleared: frozenset[cst.CSTNode],
+        taken: set[str],
     ) -> None:
         super().__init__(positions)
-        self.calls, self.wanted, self.names = calls, wanted, names
+        self.calls, self.cleared = calls, cleared
+        self.wanted: dict[cst.CSTNode, list[str]] = {}  # the tensors whose gradients each call gives
+        self.sums: dict[cst.CSTNode, list[str]] = {}  # what takes the place of each read
+        self.names: dict[tuple[cst.CSTNode, str], str] = {}
+        for read, given in giving.items():
+            name = code(read.value)  # type: ignore[attr-defined] # an attribute of a variable
+            for call in given:
+                if name not in self.wanted.setdefault(call, []):
+                    self.wanted[call].append(name)
+                    earlier = sum(n == name for _, n in self.names)
+                    plain = f"{name}_grad" if f"{name}_grad" not in taken else f"gradient_of_{name}"
+                    self.names[call, name] = f"{plain}_{earlier + 1}" if earlier else plain
+            self.sums[read] = [self.names[call, name] for call in given]
 
     def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> cst.BaseSmallStatement:
         if original_node not in self.calls:
@@ -87,17 +160,38 @@ class _Rewrite(Located):
         output, cotangent = self.calls[original_node]
         inputs = self.wanted[original_node]
         rest = f", {cotangent}" if cotangent else ""
-        targets = ", ".join(self.names[x] for x in inputs)
+        targets = ", ".join(self.names[original_node, x] for x in inputs)
         several = f"({', '.join(inputs)})" if len(inputs) > 1 else inputs[0]
         first = "" if len(inputs) > 1 else "[0]"
         statement = cst.parse_statement(f"{targets} = torch.autograd.grad({output}, {several}{rest}){first}")
         assert isinstance(statement, cst.SimpleStatementLine)
         return statement.body[0].with_changes(semicolon=updated_node.semicolon)
 
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.BaseSmallStatement:
+        return cst.Pass(semicolon=updated_node.semicolon) if original_node in self.cleared else updated_node
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        pairs = zip(original_node.body, updated_node.body, strict=True)
+        kept = [new for old, new in pairs if not isinstance(old, cst.SimpleStatementLine) or {*old.body} - self.cleared]
+        return updated_node.with_changes(body=kept or [cst.SimpleStatementLine([cst.Pass()])])
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        if not _is_grad(original_node):
+        given = self.sums.get(original_node)
+        if given is None:
             return updated_node
-        return cst.Name(self.names[code(original_node.value)], lpar=updated_node.lpar, rpar=updated_node.rpar)
+        if len(given) == 1:
+            return cst.Name(given[0], lpar=updated_node.lpar, rpar=updated_node.rpar)
+        return cst.parse_expression(f"({' + '.join(given)})")
+
+
+def _cleared(node: cst.CSTNode) -> str:
+    """The variable whose gradient `x.grad = None` clears."""
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1 or code(node.value) != "None":
+        return ""
+    target = node.targets[0].target
+    return code(target.value) if isinstance(target, cst.Attribute) and _is_grad(target) else ""
 
 
 def _is_grad(node: cst.CSTNode) -> bool:

@@ -46,7 +46,8 @@ def without_decorating(tree: cst.Module, positions: Positions) -> cst.Module:
             found |= {code(t.target): found[code(small.value)] for t in small.targets}
     if not found:
         return tree
-    located, body = Located(positions), []
+    located = Located(positions)
+    body: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
     for s in tree.body:
         made = _expanded(s, found) if isinstance(s, cst.FunctionDef) else [s]
         for new in made if made[0] is not s else ():
@@ -75,7 +76,9 @@ def _is_operator(node: cst.CSTNode, given: str) -> bool:
     return curried == [given] and code(node.func.func).rpartition(".")[2] in {"custom_op", "triton_op"}  # type: ignore[attr-defined] # a call
 
 
-def _expanded(function: cst.FunctionDef, found: Mapping[str, _Maker]) -> list[cst.BaseStatement]:
+def _expanded(
+    function: cst.FunctionDef, found: Mapping[str, _Maker]
+) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
     call = function.decorators[0].decorator if len(function.decorators) == 1 else None
     maker = found.get(code(call.func)) if isinstance(call, cst.Call) else None
     if maker is None or not isinstance(call, cst.Call) or any(a.star for a in call.args):
@@ -85,7 +88,7 @@ def _expanded(function: cst.FunctionDef, found: Mapping[str, _Maker]) -> list[cs
     values |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
     values[maker.given] = function.name
     decorator: cst.BaseExpression | None = None
-    behind = []
+    behind: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
     for small in maker.lines:
         value = getattr(small, "value", None)
         if not isinstance(value, cst.BaseExpression):
@@ -94,7 +97,8 @@ def _expanded(function: cst.FunctionDef, found: Mapping[str, _Maker]) -> list[cs
         if isinstance(small, cst.Return) and not is_operator:
             continue
         made = value.visit(_Filled(values))
-        if is_operator:
+        assert isinstance(made, cst.BaseExpression)
+        if is_operator and isinstance(made, cst.Call):
             decorator = made.func
         if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
             values[small.targets[0].target.value] = function.name if is_operator else made
@@ -145,11 +149,10 @@ class _Filled(cst.CSTTransformer):
         """A text, if all in it is known."""
         parts: list[object] = []
         for part in updated_node.parts:
-            if isinstance(part, cst.FormattedStringText):
-                parts.append(part.value)
-            else:
-                known = literal(part.expression) if part.format_spec is None and part.conversion is None else MISSING
-                if not isinstance(known, (str, int)):
-                    return updated_node
-                parts.append(known)
+            known: object = part.value if isinstance(part, cst.FormattedStringText) else MISSING
+            if isinstance(part, cst.FormattedStringExpression) and part.format_spec is None and part.conversion is None:
+                known = literal(part.expression)
+            if not isinstance(known, (str, int)):
+                return updated_node
+            parts.append(known)
         return cst.SimpleString(f'"{"".join(map(str, parts))}"')

@@ -200,8 +200,9 @@ for _name, _function in {
     "softmax": "jax.nn.softmax(input, axis=(dim))",
     "log_softmax": "jax.nn.log_softmax(input, axis=(dim))",
 }.items():
-    operation(f"F.{_name}", _LEGACY, _softmax(_function), "float")
-    operation(f"+{_name} special.{_name}", "input, dim, dtype=None", _softmax(_function), "float")
+    for _names, _signature in ((f"F.{_name}", _LEGACY), (f"+{_name} special.{_name}", "input, dim, dtype=None")):
+        _where = f"jax.nn.{_name}({{x}}, axis=None, where={{m}})"
+        operation(_names, _signature, _softmax(_function), "float", rows=True, along=True, where=_where)
 operation("F.softmin", _LEGACY, _softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
 
 

@@ -16,7 +16,7 @@ import torch
 
 from fnjax._class.function import Function
 from fnjax._cli.call import UsageError, arguments, load
-from fnjax.port.compare.comparing import MODES, Comparing, key_of
+from fnjax.port.compare.comparing import MODES, Comparing, key_of, with_buffers
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.values import cast, differentiated
 from fnjax.port.verify import taking
@@ -319,7 +319,7 @@ class Proof:
 
 def comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Both sides, ready to be compared."""
-    return Comparing(theirs.apply, ours.apply, key=key_of(theirs, ours), second=job.second, **job.options)
+    return Comparing(with_buffers(theirs, ours), ours.apply, key=key_of(theirs, ours), second=job.second, **job.options)
 
 
 def _wrong(comparison: Comparison) -> list[Entry]:

@@ -41,6 +41,9 @@ def of_the_file(walk: Walk, node: cst.Call, name: str) -> Term | None:
         forward = _applied_forward(walk, node.func)
         if forward is not None:
             _written_inputs(walk, node, forward)
+        if forward is not None and forward.gives:
+            message = f"{code(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
+            raise Stop(node, "in-place", message)
         if forward is not None and walk.program.drawing(forward):
             made = _with_key(walk, node, made)
         return Term(made, _applied(walk, node))

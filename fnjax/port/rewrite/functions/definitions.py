@@ -23,6 +23,7 @@ from fnjax.port.analysis.terms import EQUAL
 from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
+from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
 from fnjax.port.source.records import METHODS
@@ -65,6 +66,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.owner is not None and walk.kept:
         routine.owner.keep(routine.role, dict(walk.kept))
     if routine.role in {"forward", "helper"}:
+        if routine.role == "forward" and (routine.writes or routine.gives):
+            routine.gives = find_buffers(walk, routine)
         _written_inputs(walk, routine)
     if routine.role == "forward" and any(map(_nested, walk.returns)):
         message = "an output that holds arrays in a list or a dictionary: return them one by one, or set pytree = True"
@@ -106,6 +109,11 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
     made = _mutating(walk, routine, made)
+    if routine.role == "forward" and routine.gives and made is not node:
+        made = return_buffers(walk, made, routine.gives)
+    forward = program.method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
+    if forward is not None and forward.gives:
+        made = take_gradients(made, forward.gives)
     if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
         for name in _made_numbers(routine):
             walk.sink.imports.add("jax")
@@ -132,7 +140,7 @@ def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.Functi
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
         walk.report(routine.node.name, "alias", message)
     several = any(v.parts is not None for v in walk.returns)
-    changed = made.visit(_Mutating(names, several))
+    changed = made.visit(Returning(names, several))
     assert isinstance(changed, cst.FunctionDef)
     body = lines_of(changed.body)
     last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
@@ -140,38 +148,6 @@ def _mutating(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.Functi
         body = [*body, line(f"return {', '.join(names)}")]
     block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
     return changed.with_changes(body=block.with_changes(body=body))
-
-
-class _Mutating(cst.CSTTransformer):
-    """`return y` with variables behind what is returned."""
-
-    def __init__(self, names: tuple[str, ...], several: bool) -> None:
-        super().__init__()
-        self.names, self.several, self.depth = names, several, 0
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Functions inside return what they did."""
-        self.depth += 1
-        return self.depth == 1
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Out again."""
-        self.depth -= 1
-        return updated_node
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        """A lambda has no return."""
-        return False
-
-    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
-        """One return."""
-        value = updated_node.value
-        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
-        if isinstance(value, cst.Tuple):
-            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
-        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
-        assert isinstance(made, cst.SimpleStatementLine)
-        return cst.ensure_type(made.body[0], cst.Return)
 
 
 def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
@@ -251,6 +227,9 @@ def _written_inputs(walk: Walk, routine: Routine) -> None:
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
                 "stays as it was",
             )
+        elif name in routine.gives:
+            message = f"forward writes to its input {name!r}: apply returns the new array behind its results"
+            walk.note(param, "in-place", message)
         elif any(v.literal is not None for v in walk.returns) and (
             routine.parameters.index(param) - routine.first in walk.program.differentiated(routine)
         ):

@@ -53,7 +53,44 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
     call = _grad_call(walk, grad)
     assert call is not None
     made = _pullback(walk, first, steps, grad, call, between)
-    return None if made is None else ([*made, *walk.block(rest)], used)
+    return None if made is None else ([*made, *_followed(walk, first, steps, rest, inside=found is not None)], used)
+
+
+def _followed(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
+    """What stands behind a call of torch.autograd.grad in one block; there may be another one."""
+    if not inside or not any(_grad_call(walk, part) for s in rest for part in _taken_out(walk, s)):
+        made = walk.block(rest)
+        _record(walk, rest if inside else [], _history(walk, rest))
+        return made
+    block = head.with_changes(body=cst.IndentedBlock(rest), leading_lines=[])
+    positions = walk.program.source.positions
+    positions[block] = positions[rest[0]]
+    return walk.block([block])
+
+
+def _history(walk: Walk, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()) -> frozenset[tuple[str, int]]:
+    """The variables for which gradients were taken before, of what statements read beside these."""
+    read = (walk.state.variables.get(n, UNKNOWN).recorded for n in _read_first(walk, steps) - {*leaves})
+    return frozenset().union(*read)
+
+
+def _record(walk: Walk, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
+    """What statements have computed from something recorded is recorded."""
+    for name in walk.program.bound_in(cst.IndentedBlock(steps)) if history else ():
+        if name in walk.state.variables:
+            value = walk.state.variables[name]
+            walk.state.variables[name] = replace(value, recorded=value.recorded | history)
+
+
+def _read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]:
+    """The variables that statements read before they give them a value."""
+    bound: set[str] = set()
+    found: set[str] = set()
+    for step in steps:
+        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
+            found |= names(s.value if isinstance(s, cst.Assign) else s) - bound
+            bound |= walk.program.bound_in(s)
+    return found
 
 
 def _nested(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
@@ -87,12 +124,8 @@ def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements
     computed = {n for s in steps if "requires_grad" not in code(s) for n in walk.program.bound_in(s)}
     if any(id(n) not in inside for name in computed for n in walk.routine.reads.get(name, ())):
         return None
-    bound: set[str] = set()
-    for step in steps:
-        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
-            if names(s.value if isinstance(s, cst.Assign) else s) & (computed - bound):
-                return None
-            bound |= walk.program.bound_in(s)
+    if _read_first(walk, steps) & computed:
+        return None
     call = _grad_call(walk, grad)
     assert call is not None
     made = _pullback(walk, body[0], steps, grad, call)
@@ -167,6 +200,10 @@ def _pullback(
     made = walk.block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None
+    taken = frozenset((w, walk.state.version(w)) for w in wanted)
+    history = _history(walk, computing, wanted)
+    if history & taken:
+        return None  # part of how it was computed was differentiated before, and is out of sight
     held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
     container = held.kind == "static"
     shapes = _of_shapes(walk, computing)
@@ -178,13 +215,16 @@ def _pullback(
         block = walk.block(computing)
         terms = [walk.expr(o) for o in outs]
         inside = walk.state.variables
+        for name in (code(o) for o in outs if isinstance(o, cst.Name)):
+            if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
+                inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
     given = arguments.get("grad_outputs")
     computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
     needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
     for name in sorted(needed):
-        walk.bind(name, inside.get(name, UNKNOWN), head)
+        walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
     followed = walk.block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]

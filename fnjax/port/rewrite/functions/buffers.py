@@ -1,0 +1,103 @@
+"""Buffers that forward writes to, as running statistics: apply returns their new arrays behind its results.
+
+What: the names of the buffers follow what forward returns, and backward takes their gradients, which it does not read.
+Before: `running_mean.mul_(1 - m).add_(m * mean)` and `return y`; `def backward(ctx, g)`
+After: `running_mean = ...` and `return y, running_mean`; `def backward(ctx, g, _running_mean)`
+Safety: only where a buffer has no gradient and forward's variable is its new array at each return; a note says so.
+Limits: classes with a setup_context, jvp or vmap, those that share methods, and a backward with *args have a finding.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fnjax.port.analysis.program import Routine, nodes
+from fnjax.port.analysis.terms import lines_of
+from fnjax.port.analysis.walk import Walk
+from fnjax.port.known.facts import Place, places
+from fnjax.port.torch import code
+
+
+def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
+    """The inputs without gradient that forward writes to and does not return: it may return these too."""
+    owner = routine.owner
+    found = tuple(p.name.value for p in routine.parameters if p.name.value in routine.writes)
+    found = tuple(n for n in found if _is_buffer(walk, routine, n))
+    if not found or owner is None or {"setup_context", "jvp", "vmap"} & set(owner.methods):
+        return ()
+    alone = len(walk.program.related(owner)) == 1 and routine.node not in walk.program.mutating
+    backward = owner.methods.get("backward")
+    if not alone or backward is None or not _takes_more(backward, found):
+        return ()
+    ends = [n for n in nodes(routine.node.body) if isinstance(n, cst.Return)]
+    rebound = walk.program.rebound_in(routine.node.body) & set(found)
+    several = all(v.parts is not None for v in walk.returns)
+    plain = several or all(v.is_tensor for v in walk.returns)
+    last = lines_of(routine.node.body)[-1]
+    behind = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], (cst.Return, cst.Raise))
+    inner = any(isinstance(n, cst.FunctionDef) for n in nodes(routine.node.body))
+    return found if ends and walk.returns and plain and behind and not rebound and not inner else ()
+
+
+def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
+    param = next(p for p in routine.parameters if p.name.value == name)
+    index = routine.parameters.index(param) - routine.first
+    returned = any(f"arg:{name}" in p.storage for v in walk.returns for p in places(v))
+    value = walk.state.variables.get(name)
+    place = value.place if value else None
+    still = place is not None and place.certain and place.same(Place(frozenset())) and place.storage == {f"arg:{name}"}
+    return index >= 0 and index not in walk.program.differentiated(routine) and not returned and still
+
+
+def _takes_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
+    params = backward.params
+    taken = {n.value for n in nodes(backward) if isinstance(n, cst.Name)}
+    plain = not isinstance(params.star_arg, cst.Param) and not any(p.default for p in params.params)
+    return plain and not taken & {f"_{n}" for n in buffers}
+
+
+def return_buffers(walk: Walk, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
+    """A forward that returns them."""
+    several = any(v.parts is not None for v in walk.returns)
+    changed = made.visit(Returning(buffers, several))
+    assert isinstance(changed, cst.FunctionDef)
+    return changed
+
+
+def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
+    """A backward that takes their gradients."""
+    params = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in made.params.params]
+    further = [cst.Param(cst.Name(f"_{n}")) for n in buffers]
+    return made.with_changes(params=made.params.with_changes(params=[*params, *further]))
+
+
+class Returning(cst.CSTTransformer):
+    """`return y` with variables behind what is returned."""
+
+    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+        super().__init__()
+        self.names, self.several, self.depth = names, several, 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Functions inside return what they did."""
+        self.depth += 1
+        return self.depth == 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Out again."""
+        self.depth -= 1
+        return updated_node
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        """A lambda has no return."""
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """One return."""
+        value = updated_node.value
+        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
+        if isinstance(value, cst.Tuple):
+            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
+        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
+        assert isinstance(made, cst.SimpleStatementLine)
+        return cst.ensure_type(made.body[0], cst.Return)
