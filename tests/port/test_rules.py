@@ -44,7 +44,7 @@ def executed(text):
 REWRITES = {
     "a view of a piece that is written to": (
         "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
-        "z = x * 1\na, b, c = _split(z, [2, n, 3], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
+        "z = x * 1\na, b, c = jnp.split(z, [2, n + 2], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
     ),
     "an array that takes another's entries": (
         "z = torch.empty_like(x)\nz.copy_(x)\nw = z.new_empty(n, 3)\nw.copy_(x[0])\nw.copy_(torch.tensor(2.0))",
@@ -70,6 +70,20 @@ REWRITES = {
             "v = {(n,): 1}[tuple((n,))]"
         ),
     ),
+    "pieces that variables take, and others": (
+        (
+            "a, b, c = x.split(n, -1)\nd, e = torch.split(y, [n - 1, 4])\nz = x.chunk(2)\nw = y.split((1, 2, n), 1)\n"
+            "v, *u = x.split(n)\nf, g = y.chunk(2, n)"
+        ),
+        (
+            "a, b, c = jnp.split(x, [n, 2 * n], axis=-1)\nd, e = jnp.split(y, [n - 1])\nz = _chunk(x, 2)\n"
+            "w = tuple(jnp.split(y, [1, 3], axis=1))\nv, *u = _split(x, n)\nf, g = jnp.array_split(y, 2, axis=n)"
+        ),
+    ),
+    "one number, or several, where an index says": (
+        "x[ctx.where] = 0\nx[ctx.where] = y\nx[ctx.where] = y.sum()",
+        "x = _fill(x, ctx.where, 0)\nx = _set(x, ctx.where, y)\nx = _fill(x, ctx.where, jnp.sum(y))",
+    ),
     "a write to pieces in a row": (
         "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
         "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
@@ -84,7 +98,7 @@ REWRITES = {
     "a write that the next of a chain reads": (
         "z = x * 1\na, b = z.chunk(2, -2)\nb.mul_(2).add_(z.sum())\nctx.z = z",
         (
-            "z = x * 1\na, b = _chunk(z, 2, axis=-2)\nb = b * 2\nz = z.at[..., -b.shape[-2]:, :].set(b)\n"
+            "z = x * 1\na, b = jnp.array_split(z, 2, axis=-2)\nb = b * 2\nz = z.at[..., -b.shape[-2]:, :].set(b)\n"
             "b = b + jnp.sum(z)\nz = z.at[..., -b.shape[-2]:, :].set(b)\nctx.z = z"
         ),
     ),
