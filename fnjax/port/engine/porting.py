@@ -268,19 +268,20 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
     seen.update(cls.beside)
     waiting = sorted({n for s in cls.beside if s in units for n in units[s].read()})
     alone = ported is None or cls.top is not cls.node or len(top.made) == 1
-    waiting += sorted(top.read() if alone else read_names([ported]))
+    waiting += sorted(top.read() if alone else read_names([ported])) + top.operators()
     done: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name in done:
             continue
         done.add(name)
-        for provider in program.source.providers.get(name, ()):
+        operator = program.classes.get(name) if "::" in name else None
+        for provider in operator.beside if operator else program.source.providers.get(name, ()):
             if provider in seen or provider not in units:
                 continue
             seen.add(provider)
             found += units[provider].sink.findings
-            waiting += sorted(units[provider].read())
+            waiting += sorted(units[provider].read()) + units[provider].operators()
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
         found.append(Finding(*program.source.position(cls.node), "unknown", message))
