@@ -6,10 +6,11 @@
     python benchmarks/port_library.py FOLDER [--op NAME]... [--ports FOLDER]
 
 The operators are plain ones: their bodies, mlcg's as register_kernel("cpu") gives them beside Triton's, are calls of
-PyTorch and NumPy that run on a CPU. PyTorch's own are taken from the installed PyTorch. The list was written down before the first of them was ported. Of each package the files
-below are ported as one folder; in PyTorch they are imported as they are, with stand-ins for modules that are not
-there. Each operator gets the same numbers on both sides: results, the new values of what it mutates, and gradients
-where it has a derivative. Equal means within 1e-5 of the largest value.
+PyTorch and NumPy that run on a CPU. PyTorch's own are taken from the installed PyTorch. The list was written down
+before the first of them was ported. Of each package the files below are ported as one folder; in PyTorch they are
+imported as they are, with stand-ins for modules that are not there. Each operator gets the same numbers on both
+sides: results, the new values of what it mutates, and gradients where it has a derivative. Equal means within 1e-5 of
+the largest value.
 """
 
 from __future__ import annotations
@@ -393,6 +394,8 @@ def _pick(folder: Path, picked: Path, packages: set[str]) -> None:
             target = picked / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(((installed if name.startswith("torch/") else folder) / name).read_bytes())
+    for place in [p for p in picked.rglob("*") if p.is_dir()]:
+        Path(place, "__init__.py").touch()  # packages, without what theirs import
 
 
 def _port(picked: Path, ports: Path) -> dict[str, str]:

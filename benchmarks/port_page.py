@@ -26,6 +26,8 @@ BESIDE = [
     "branch_values",
     "written_choices",
     "writing",
+    "slices",
+    "indices",
     "sharing",
     "views",
     "masks",

@@ -9,13 +9,16 @@ on tensors.
 """
 
 import ast
+import collections
 import itertools
 import pathlib
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from benchmarks import harness
 
@@ -96,6 +99,40 @@ def port(text):
     print((int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) // 1024)
 
 
+def walks(text):
+    """How often a statement is walked, on the mean and at most; the share of the time that goes into edits.
+
+    Edits are what rules write in a source's place; those of all walks but the last are thrown away.
+    """
+    import libcst
+
+    from fnjax.port import port_source
+    from fnjax.port.analysis.walk import Walk
+
+    counts, edits = collections.Counter(), []
+
+    def counted(self, node, walk=Walk._statement):
+        counts[self.program.source.position(node)] += 1
+        return walk(self, node)
+
+    def timed(parse):
+        def call(*args):
+            start = time.process_time()
+            try:
+                return parse(*args)
+            finally:
+                edits.append(time.process_time() - start)
+
+        return call
+
+    parsers = {name: timed(getattr(libcst, name)) for name in ("parse_expression", "parse_statement")}
+    with mock.patch.object(Walk, "_statement", counted), mock.patch.multiple(libcst, **parsers):
+        start = time.process_time()
+        port_source(text)
+        took = time.process_time() - start
+    return statistics.mean(counts.values()), max(counts.values()), sum(edits) / took
+
+
 def measure(report, options):
     one, _ = seconds(file("easy", 20), options.rounds)
     rows = []
@@ -108,6 +145,8 @@ def measure(report, options):
             rows.append((f"{kind}, {length} lines", took, parsed, each))
             report.goal(f"{kind}, {lines} lines: ms a line", each, 3)
     report.table("Files of many classes", ("", "s", "LibCST's parse, s", "ms a line"), rows)
+    rows = [(kind, mean, most, f"{share:.0%}") for kind in KINDS for mean, most, share in [walks(file(kind, LINES[1]))]]
+    report.table("Walks", ("", "of a statement, mean", "most", "of the time: edits"), rows)
     report.goal(f"MB for {LINES[-1]} hard lines", memory("hard", LINES[-1]), 400)
     arms = "\n".join(f"        elif s > {12 - i}:\n            y = x * {i + 2}" for i in range(11))
     deep, _ = seconds("from torch.autograd import Function\n\n\n" + ARMS.format(arms=arms), options.rounds)

@@ -207,6 +207,16 @@ def test_fake_and_body_that_disagree(kind, wrong):
     assert f"the body gave {X.dtype}[3]" in text
 
 
+def test_fake_that_returns_nothing():
+    """No callback would ever be made, and its result would be None: a `return` that was forgotten is an error."""
+    cube = KINDS["by_numpy"]()
+    cube.register_fake(lambda x: None)
+    with pytest.raises(
+        fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"
+    ):
+        jax.jit(cube)(X)
+
+
 def test_fake_that_needs_a_traced_number():
     """The error names the number that must be static."""
 
@@ -276,6 +286,28 @@ def test_kernels_are_chosen_when_lowering():
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert [w for w in ("sine", "cosine", "tanh") if f"stablehlo.{w}" in text] == [wanted]
     np.testing.assert_allclose(made(X), jnp.sin(X), rtol=1e-6)
+
+
+def test_no_kernel_for_the_platform():
+    """Under jit the error says so when the program runs; for its own platform the program is lowered anywhere."""
+
+    def body(x: jax.Array) -> jax.Array:
+        return jnp.sin(x)
+
+    made = fnjax.custom_op("tests::cuda_only", body, mutates_args=(), device_types="cuda")
+    words = "Could not run 'tests::cuda_only' with arguments from the 'CPU' backend"
+    for call in (made, jax.jit(made), jax.jit(jax.vmap(made))):
+        with pytest.raises(Exception, match=words):
+            jax.block_until_ready(call(X))
+    assert "stablehlo.sine" in jax.jit(made).trace(X).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_forward_mode_names_what_operators_have():
+    """No static method can be added to an operator."""
+    cube = KINDS["by_jax"]()
+    with pytest.raises(NotImplementedError, match="use reverse mode: jax") as caught:
+        jax.jvp(cube, (X,), (X,))
+    assert "static method" not in str(caught.value)
 
 
 def test_kernels_that_disagree():
@@ -476,6 +508,17 @@ def test_overloads_are_found():
     library.impl("over.twice", lambda x: x * 2)
     np.testing.assert_allclose(fnjax.ops.tests.over.twice(X), 2 * X)
     np.testing.assert_allclose(fnjax.ops.tests.over.default(X), X + 1)
+
+
+def test_a_name_of_overloads_alone():
+    """A name that only an overload has finds it, and calls it."""
+    library = fnjax.Library("tests", "FRAGMENT")
+    library.define("alone.twice(Tensor x) -> Tensor")
+    library.impl("alone.twice", lambda x: x * 2)
+    np.testing.assert_allclose(fnjax.ops.tests.alone.twice(X), 2 * X)
+    np.testing.assert_allclose(fnjax.ops.tests.alone(X), 2 * X)
+    with pytest.raises(AttributeError, match="no overload name 'thrice'"):
+        fnjax.ops.tests.alone.thrice  # noqa: B018 - looked up
 
 
 def test_wrap_triton():

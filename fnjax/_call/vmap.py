@@ -59,6 +59,9 @@ def run_vmap(
     if len(given) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
         raise _incompatible(definition, out_dims, f"an output with {len(counts)} member(s)")
     axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(definition, member, n)]
+    if any(axis is not None and not -x.ndim <= axis < x.ndim for x, axis in zip(arrays, axes, strict=True)):
+        raise _incompatible(definition, out_dims, f"outputs of the shapes {[x.shape for x in arrays]}")
+    axes = [axis if axis is None else axis % x.ndim for x, axis in zip(arrays, axes, strict=True)]
     wanted = [(a.shape, a.dtype) for a in avals]
     came_types = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
     if came_types != wanted:
@@ -76,10 +79,7 @@ def _axes(definition: Definition, member: Any, count: int) -> list[int | None]:
 
 
 def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-    if axis is None:
-        return shape
-    # A scalar has no axis to take away: what is given for it is equal to no shape.
-    return tuple(n for i, n in enumerate(shape) if i != axis % len(shape)) if shape else (-1,)
+    return tuple(n for i, n in enumerate(shape) if i != axis)
 
 
 def _incompatible(definition: Definition, out_dims: Any, output: str) -> BatchingError:

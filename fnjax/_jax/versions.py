@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.extend import linear_util
 from jax.extend.core import DebugInfo, find_top_trace, set_current_trace, take_current_trace
-from jax.interpreters import mlir
+from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
 
 # --- programs
@@ -93,6 +93,15 @@ _EVALUATION = _find_evaluation()
 def is_transformed() -> bool:
     """Whether what is called now stands under a transformation; else arrays are concrete."""
     return find_top_trace(()) is not _EVALUATION
+
+
+def is_staged() -> bool:
+    """Whether what is called now becomes part of a program; un-jitted derivatives and batches compute at once."""
+    trace = current_trace()
+    # JAX has no public name for the trace of jax.vmap, but only that has `axis_data`.
+    while linearizes(trace) or isinstance(trace, ad.JVPTrace) or hasattr(trace, "axis_data"):
+        trace = trace.parent_trace
+    return trace is not _EVALUATION
 
 
 def linearizes(trace: Any) -> bool:

@@ -114,6 +114,7 @@ def wrong_argument(
     kind = type_name(value)
     fix = ""
     if kind == "Tensor":
+        kind = "torch.Tensor"
         fix = "convert it: jnp.asarray(tensor.numpy())"
     elif wanted == "Tensor" and isinstance(value, int | float | complex):
         fix = f"pass jnp.asarray({value!r})"
@@ -217,6 +218,18 @@ def other_than_fake(method: Method, qualname: str, index: int, fake: str, body: 
         "operator-fake",
         method=method,
         fix="make register_fake return what the body returns",
+    )
+
+
+def empty_fake(method: Method, qualname: str, wanted: str) -> OperatorError:
+    """A fake without any array."""
+    return error(
+        OperatorError,
+        f"register_fake of {qualname} returned no array",
+        "operator-fake",
+        method=method,
+        expected=f"arrays like the results: {wanted}",
+        fix="return them (jnp.empty_like(x))",
     )
 
 

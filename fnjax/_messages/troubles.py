@@ -34,7 +34,13 @@ def closure(method: Method, name: str) -> FnjaxError:
 
 
 def forward_mode(method: Method, name: str) -> FnjaxError:
-    """Forward mode on a class that has only a backward."""
+    """Forward mode on a class, or an operator, that has only a backward."""
+    remedy = "use reverse mode: jax.grad, jax.vjp, jax.jacrev"
+    if "::" not in name:
+        remedy = (
+            f"add a static method jvp(ctx, *tangents) to {name}, or set derive_jvp = True to have it derived from "
+            f"backward; or {remedy}"
+        )
     return error(
         MissingMethodError,
         f"You must implement the jvp function for custom autograd.Function to use it with forward mode AD. "
@@ -42,8 +48,7 @@ def forward_mode(method: Method, name: str) -> FnjaxError:
         "forward-mode",
         method=method,
         got="jax.jvp, jax.jacfwd or jax.linearize on it",
-        fix=f"add a static method jvp(ctx, *tangents) to {name}, or set derive_jvp = True to have it derived from "
-        "backward; or use reverse mode: jax.grad, jax.vjp, jax.jacrev",
+        fix=remedy,
     )
 
 

@@ -99,6 +99,7 @@ def _take_gradients(this: Implementation, backward: Method, returned: Any, needs
         if p.type.is_tensor and p.type.listed:
             if not isinstance(grad, list) or len(grad) != len(need):
                 raise wrong_gradient_structure(backward, qualname, p.name, len(need), grad)
+            grads[i] = grad or None  # a list without arrays has no gradient
         elif not p.type.is_tensor and grad is not None:
             raise gradient_for_static(backward, qualname, f"argument {i} ('{p.name}')", i, grad)
     return grads[:n]

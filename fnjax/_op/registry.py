@@ -18,6 +18,8 @@ class _Namespace:
 
     def __getattr__(self, name: str) -> Any:
         found = OPERATORS.get(f"{self._name}::{name}")
+        if found is None and any(n.startswith(f"{name}.") for n in self.__dir__()):
+            return _Overloads(f"{self._name}::{name}")
         if found is None:
             raise unknown_operator(self._name, name, self.__dir__())
         return found
@@ -27,6 +29,26 @@ class _Namespace:
 
     def __repr__(self) -> str:
         return f"<fnjax.ops.{self._name}: {', '.join(self.__dir__())}>"
+
+
+class _Overloads:
+    """A name that only overloads have, as `tfl::slice.tensor` alone has `slice`."""
+
+    def __init__(self, qualname: str) -> None:
+        self._qualname = qualname
+
+    def __getattr__(self, name: str) -> Any:
+        found = OPERATORS.get(f"{self._qualname}.{name}")
+        if found is None:
+            raise AttributeError(f"'{self._qualname.replace('::', '.')}' has no overload name '{name}'")
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = [op for n, op in OPERATORS.items() if n.startswith(f"{self._qualname}.")]
+        if len(found) > 1:
+            namespace, _, own = self._qualname.partition("::")
+            raise unknown_operator(namespace, own, sorted(n for n in OPERATORS if n.startswith(f"{self._qualname}.")))
+        return found[0](*args, **kwargs)
 
 
 class _Ops:

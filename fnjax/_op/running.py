@@ -15,7 +15,7 @@ from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, is_tensor, is_tracer, split, to_tensor
 from fnjax._jax.versions import varying
-from fnjax._messages.operators import fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
+from fnjax._messages.operators import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema
 
@@ -108,9 +108,8 @@ def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[st
         return first.form.fill(first.run(*arrays))
     _compare(this, staged)
     branches = {str(platform): s.run for platform, s in staged.items() if platform is not None}
-    if default is not None:
-        branches["default"] = staged[None].run
-    form = next(iter(staged.values())).form
+    types, form = next(iter(staged.values()))[1:]
+    branches["default"] = staged[None].run if default is not None else _absent(this, types)
     return form.fill(jax.lax.platform_dependent(*arrays, **branches))
 
 
@@ -133,6 +132,15 @@ def _platforms_of(this: Implementation, arrays: Sequence[Any], args: Sequence[An
             name = arg if isinstance(arg, str) else arg.platform
             return PLATFORMS.get(name.partition(":")[0], (name,))
     return PLATFORMS.get(jax.default_backend(), (jax.default_backend(),))
+
+
+def _absent(this: Implementation, types: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
+    """What runs where there is no kernel: a callback that raises, as for other platforms the program may be lowered."""
+
+    def refuse(*arrays: Any) -> Arrays:
+        raise no_kernel(this.qualname, jax.default_backend(), [str(k) for k in this.kernels])
+
+    return lambda *arrays: list(jax.pure_callback(refuse, types, *arrays, vmap_method="sequential"))
 
 
 def _compare(this: Implementation, staged: Mapping[str | None, _Staged]) -> None:
@@ -212,6 +220,8 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
     if this.fake is None:
         raise no_fake(this.operator, this.name, kernel, cause) from cause
     types, form = _fake_types(call, arrays, numbers=True)
+    if this.schema.returns and not types:  # nothing would ever call the body
+        raise empty_fake(this.fake, this.qualname, this.schema.text.rpartition(" -> ")[2])
 
     def host(*arrays: Any) -> Arrays:
         found, got = split(call.run(kernel, [*map(to_tensor, arrays)]), _is_result)

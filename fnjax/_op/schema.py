@@ -280,7 +280,7 @@ def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoRe
 # A schema that was given
 
 _TYPE = re.compile(
-    r"(?P<base>Tensor|SymInt|int|float|bool|str|ScalarType|Scalar|Device)"
+    r"(?P<base>Tensor|SymInt|int|float|bool|str|ScalarType|Scalar|Device|Any)"
     r"(?P<alias>\(\w+(?P<write>!)?( -> [\w|]+)?\))?(?P<q1>\?)?(?P<list>\[(?P<size>\d*)\])?(?P<q2>\?)?$"
 )
 _NAMED = re.compile(r"(?P<type>\S.*?) +(?P<name>[A-Za-z_]\w*) *(=(?P<default>.*))?$")
@@ -292,7 +292,8 @@ def read_schema(text: str) -> Schema:
     Raises:
         OperatorError: the text is none.
     """
-    found = re.fullmatch(r"\s*\((?P<parameters>.*)\)\s*->\s*(?P<returns>.+?)\s*", text)
+    text = " ".join(text.split()).replace("( ", "(").replace(" )", ")")  # it may be written over several lines
+    found = re.fullmatch(r"\((?P<parameters>.*)\)\s*->\s*(?P<returns>.+?)", text)
     if found is None:
         raise unreadable_schema(text, "expected a schema of the form (...) -> ...")
     keyword_only, parameters, is_view = False, [], False

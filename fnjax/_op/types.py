@@ -19,7 +19,7 @@ class Type(NamedTuple):
     """A type as a schema writes it: `Tensor`, `float?`, `SymInt[]`, `Tensor?[]`, `SymInt[]?`.
 
     Attributes:
-        base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType` or `Device`.
+        base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType`, `Device` or `Any`.
         listed: whether it is a list.
         optional: whether None may stand for the whole.
         holey: whether None may stand for an element of the list.
@@ -145,6 +145,10 @@ def _take_device(value: Any) -> Any:
     raise Refused
 
 
+def _take_any(value: Any) -> Any:
+    return value
+
+
 _TAKE = {
     "Tensor": _take_tensor,
     "SymInt": _take_int,
@@ -155,4 +159,5 @@ _TAKE = {
     "Scalar": _take_scalar,
     "ScalarType": _take_dtype,
     "Device": _take_device,
+    "Any": _take_any,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fnjax._jax.versions import is_transformed
+from fnjax._jax.versions import is_staged
 from fnjax.triton._state import Reads, reading
 
 KEPT = 256  # programs; the one that was not used for longest goes first
@@ -15,11 +15,12 @@ _LOCK = threading.Lock()
 
 
 def translated(launch, operands):
-    """What a launch stores, by JAX's operations: under a transformation these, else as one program.
+    """What a launch stores, by JAX's operations: where these become part of a program, else as a program of their own.
 
     Operation by operation, each one would be compiled and every intermediate stored: many seconds for a large kernel.
+    Outside of jax.jit JAX differentiates and batches the program as a whole.
     """
-    if is_transformed() or any(isinstance(x, jax.core.Tracer) for x in operands):
+    if is_staged():
         return launch.translated(*operands)
     key = launch, tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands)
     with _LOCK:
@@ -28,10 +29,10 @@ def translated(launch, operands):
         reads, program = _new(launch)
     try:
         results = program(*operands)
-        if reads.waits:
+        if reads.waits and not _is_traced(results):
             jax.block_until_ready(results)
     except jax.errors.JaxRuntimeError:
-        if not reads.waits:
+        if not reads.waits or _is_traced(operands):
             raise
         return launch.translated(*operands)  # operation by operation the refusal is Python's own
     if any(isinstance(value, list | dict | set) for _, value in launch.parameters.values()):
@@ -41,6 +42,10 @@ def translated(launch, operands):
         while len(_PROGRAMS) > KEPT:
             _PROGRAMS.popitem(last=False)
     return results
+
+
+def _is_traced(arrays):
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
 def _new(launch):

@@ -1,5 +1,7 @@
 """`tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`: functions of floats, by JAX's names."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +59,7 @@ def _truth_of(function, kind=int1):
     return operate
 
 
+@functools.cache  # one object for a name: what is kept of a launch asks whether it is the same still
 def __getattr__(name):
     name = _FAST.get(name, name)
     if name in _ONE:

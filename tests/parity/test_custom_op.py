@@ -804,6 +804,83 @@ def gradients_for_a_list_of_results(w):
 
 
 @behaviour()
+def gradients_of_a_list_alone(w):
+    def f(xs: list[w.Tensor]) -> w.Tensor:
+        return xs[0] * 2 + xs[1]
+
+    op = w.custom_op("pa::alone", f, mutates_args=())
+    op.register_autograd(lambda ctx, grad: [grad * 2, grad])
+    return w.grad(lambda x: op([x, x]).sum(), w.array(*X))
+
+
+@behaviour()
+def gradients_of_an_empty_list(w):
+    def f(x: w.Tensor, xs: list[w.Tensor]) -> w.Tensor:
+        return x * 2
+
+    op = w.custom_op("pa::empty", f, mutates_args=())
+    op.register_autograd(lambda ctx, grad: (grad * 2, []))
+    return w.grad(lambda x: op(x, []).sum(), w.array(*X))
+
+
+@behaviour()
+def gradient_of_a_result_that_is_marked(w):
+    def f(x: w.Tensor) -> tuple[w.Tensor, w.Tensor]:
+        return x * 2, x * 3
+
+    op = w.custom_op("pa::marked", f, mutates_args=())
+    op.register_autograd(
+        lambda ctx, a, b: a * 2 + b, setup_context=lambda ctx, inputs, output: ctx.mark_non_differentiable(output[1])
+    )
+    return w.grad(lambda x: op(x)[0].sum() + op(x)[1].sum(), w.array(*X))
+
+
+@behaviour()
+def gradient_without_zeros(w):
+    def f(x: w.Tensor) -> tuple[w.Tensor, w.Tensor]:
+        return x * 2, x * 3
+
+    def backward(ctx, a, b):
+        assert b is None
+        return a * 2
+
+    op = w.custom_op("pa::without_zeros", f, mutates_args=())
+    op.register_autograd(backward, setup_context=lambda ctx, inputs, output: ctx.set_materialize_grads(False))
+    return w.grad(lambda x: op(x)[0].sum(), w.array(*X))
+
+
+@behaviour()
+def inputs_have_their_defaults(w):
+    def f(x: w.Tensor, n: int = 2, y: w.Tensor | None = None) -> w.Tensor:
+        return x * n
+
+    seen = []
+    op = w.custom_op("pa::defaults", f, mutates_args=())
+    op.register_autograd(
+        lambda ctx, grad: (grad, None, None), setup_context=lambda ctx, inputs, output: seen.append(inputs[1:])
+    )
+    return w.grad(lambda x: op(x).sum(), w.array(*X)), seen
+
+
+@behaviour("mine")
+def gradient_that_raises(w):
+    def backward(ctx, grad):
+        raise KeyError("mine")
+
+    return scaling(w, backward)
+
+
+@behaviour("takes 2 positional arguments but 3")
+def setup_context_by_position(w):
+    doubled(w, "pa::by_position").register_autograd(lambda ctx, grad: grad, lambda ctx, inputs, output: None)
+
+
+@behaviour("argument")
+def save_for_backward_of_a_list(w):
+    return scaling(w, lambda ctx, grad: (grad, None), lambda ctx, inputs, output: ctx.save_for_backward([inputs[0]]))
+
+
+@behaviour()
 def gradient_of_an_unused_result(w):
     def f(x: w.Tensor) -> tuple[w.Tensor, w.Tensor]:
         return x * 2, x * 3
@@ -1005,6 +1082,74 @@ def vmap_of_one_result(w):
 @behaviour("returned an incompatible (output, out_dims) tuple")
 def vmap_of_wrong_axes(w):
     return batched(w, lambda info, in_dims, *args, **kwargs: (args[0], (0, 0)))
+
+
+def batched_square(w, out_dims):
+    def f(x: w.Tensor) -> w.Tensor:
+        return x * x
+
+    op = w.custom_op("pa::batched_square", f, mutates_args=())
+    op.register_vmap(lambda info, in_dims, x: (x * x, out_dims))
+    return w.vmap(op)(w.array(X, (3.0, 4.0)))
+
+
+@behaviour()
+def vmap_of_a_negative_axis(w):
+    return batched_square(w, -2), batched_square(w, -1)
+
+
+@behaviour()
+def vmap_of_a_list(w):
+    def f(xs: list[w.Tensor]) -> tuple[w.Tensor, w.Tensor]:
+        return xs[0] + xs[1], xs[0] - xs[1]
+
+    def rule(info, in_dims, xs):
+        assert in_dims == ([0, None],)
+        return (xs[0] + xs[1], xs[0] - xs[1]), (0, 0)
+
+    op = w.custom_op("pa::batched_list", f, mutates_args=())
+    op.register_vmap(rule)
+    y = w.array(*X)
+    return w.vmap(lambda x: op([x, y]))(w.array(X, (3.0, 4.0)))
+
+
+@behaviour()
+def gradient_of_a_batch(w):
+    def f(x: w.Tensor) -> w.Tensor:
+        return x * x
+
+    op = w.custom_op("pa::batched_gradient", f, mutates_args=())
+    op.register_vmap(lambda info, in_dims, x: (x * x, in_dims[0]))
+    op.register_autograd(
+        lambda ctx, grad: grad * 2 * ctx.saved_tensors[0],
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    return w.grad(lambda x: w.vmap(op)(x).sum(), w.array(X, (3.0, 4.0)))
+
+
+@behaviour()
+def opcheck_with_keywords(w):
+    def f(x: w.Tensor, *, n: int) -> w.Tensor:
+        return x * n
+
+    op = w.custom_op("pa::checked", f, mutates_args=())
+    op.register_fake(lambda x, n: w.empty_like(x))
+    by_name = w.opcheck(
+        w.ops.pa.checked.default, (w.array(*X),), {"n": 2}, test_utils=("test_schema", "test_faketensor")
+    )
+    return sorted(by_name.items())
+
+
+@behaviour()
+def opcheck_of_a_fake_that_differs(w):
+    op = sine(w, lambda x: w.empty_like(x)[:1])
+    results = w.opcheck(op, (w.array(*X),), test_utils=("test_schema", "test_faketensor"), raise_exception=False)
+    return [(name, result == "SUCCESS") for name, result in sorted(results.items())]
+
+
+@behaviour("Expected a value of type 'Tensor' for argument 'x' but instead found type 'int'")
+def opcheck_of_other_arguments(w):
+    return w.opcheck(sine(w, w.empty_like), (3,))
 
 
 @behaviour()

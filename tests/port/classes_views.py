@@ -87,6 +87,68 @@ class ViewFlat(Function):
         return (g.view(-1) * mask).view(g.shape)
 """,
     ),
+    "PieceWrites": (  # pieces along an axis, and one write for a chain of calls
+        "randn(5, 6), 2",
+        """
+class PieceWrites(Function):
+    @staticmethod
+    def forward(ctx, x, n: int):
+        y = x.clone()
+        a, b, c = y.chunk(3, dim=-1)
+        a.mul_(2)
+        b.add_(1).mul_(3).neg_()
+        c.sub_(b)
+        d, e = y.split([1, 5], dim=1)
+        e.add_(x[:, 1:]).sub_(3)
+        d.copy_(e[:, :1])
+        y.narrow(1, 4, 2).mul_(2)
+        y.select(-1, -1).add_(1).mul_(y[0, 0])
+        for i, r in enumerate(y.unbind(1)):
+            r.add_(i).mul_(2)
+        for k, r in enumerate(y.split(n)):
+            r.add_(k).div_(2)
+        p, q = torch.split(y, (n, 5 - n), 0)
+        q.mul_(2)
+        for r, s in zip(y.split(4), x.split(4)):
+            r.mul_(2.0).add_(s)
+        return y.mul_(2).sub_(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * g, None
+""",
+    ),
+    "EntriesCopied": (  # into other dtypes and larger shapes
+        "randn(4, 4), randn(4, 4)",
+        """
+class EntriesCopied(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.empty_like(x)
+        y.copy_(x)
+        z = x.new_empty(2, x.shape[0])
+        z.copy_(x[:, 0])
+        z[0].copy_(w[0])
+        k = torch.zeros(3, dtype=torch.long)
+        k[0].copy_(3 * x[0, 0])
+        for i in range(2):
+            y[i].copy_(w[i])
+            y[i, 1:].copy_(x[i, 0]).mul_(2)
+        y[[0, 1]].copy_(w[:2])
+        y.select(0, 1).copy_(x[0])
+        v = y[:, 0]
+        v.copy_(x[:, 1])
+        h = torch.ones_like(y, dtype=torch.float32)
+        h[0].copy_(x[0])
+        return y + z.sum() + k.sum() + h.to(y.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = torch.zeros_like(g)
+        gx[1:].copy_(g[1:])
+        return gx, g
+""",
+    ),
     "ChunkWrite": (
         "randn(4, 6)",
         """

@@ -197,6 +197,11 @@ np.sqrt(p)
 np.square(a)
 np.squeeze(a[None])
 np.stack([a, b], 1)
+np.split(a, [1, 2], axis=1)[1]
+np.array_split(a, 2)[0]
+np.hsplit(a, [1])[0]
+np.vsplit(a, [1])[1]
+np.dsplit(np.stack([a, b], 2), 2)[1]
 np.std(a)
 np.subtract(a, b)
 np.sum(a)

@@ -9,6 +9,7 @@ import pytest
 
 import fnjax
 from fnjax.port import port_source
+from fnjax.port.engine.folder import port_files
 
 DECORATED = """\
 import numpy as np
@@ -603,3 +604,102 @@ def test_numbers_of_mutating_operators(both):
     np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[0], s.numpy())
     np.testing.assert_allclose(jax.jit(ported.norm_out)(x, out)[1], into.numpy())
     np.testing.assert_array_equal(ported.add_(x, x), 2 * x)
+
+
+SHARED = """\
+import torch
+from portr.utils import direct_register_custom_op
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def doubled_fake(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+direct_register_custom_op(op_name="doubled", op_func=doubled, mutates_args=[], fake_impl=doubled_fake)
+
+
+def scale_into(out: torch.Tensor, x: torch.Tensor, s: float) -> None:
+    out.copy_(torch.ops.portr.doubled(x) * s)
+
+
+def scale_into_fake(out: torch.Tensor, x: torch.Tensor, s: float) -> None:
+    return
+
+
+if torch.cuda.is_available() or True:
+    direct_register_custom_op("scale_into", scale_into, ["out"], scale_into_fake, dispatch_key="CUDA")
+"""
+SHARING = """\
+import torch
+
+lib = torch.library.Library("portr_own", "FRAGMENT")
+
+
+def register(op_name, op_func, mutates_args, fake_impl=None, target_lib=None, dispatch_key="CUDA"):
+    schema = torch.library.infer_schema(op_func, mutates_args=mutates_args)
+    my_lib = target_lib or lib
+    my_lib.define(op_name + schema)
+    my_lib.impl(op_name, op_func, dispatch_key=dispatch_key)
+    if fake_impl is not None:
+        my_lib._register_fake(op_name, fake_impl)
+"""
+
+
+def test_functions_that_register_what_they_are_given(tmp_path):
+    """What serving packages share, imported, has its package's namespace; a file's own has that of its Library."""
+    ported = port_source(SHARED)
+    assert {c.name: c.status for c in ported.classes} == {"portr::doubled": "ported", "portr::scale_into": "ported"}
+    module(tmp_path, "ported_shared", ported.code)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(jax.jit(fnjax.ops.portr.scale_into)(jnp.zeros(3), x, 3.0), 6 * x)
+    own = SHARING + SHARED.partition("direct_register_custom_op\n")[2].replace("direct_register_custom_op", "register")
+    ported = port_source(own.replace("ops.portr.", "ops.portr_own."))
+    assert {c.name: c.status for c in ported.classes} == {
+        "portr_own::doubled": "ported",
+        "portr_own::scale_into": "ported",
+    }
+    assert "def register" not in ported.code
+
+
+def test_a_function_of_a_folder_registers_what_it_is_given():
+    """It stands in another file, which names the Library."""
+    first = SHARED.replace("from portr.utils", "from .utils").replace("ops.portr.", "ops.portr_own.")
+    second = SHARING.replace("def register", "def direct_register_custom_op")
+    files = {"folder/layer.py": first, "folder/utils.py": second}
+    ported = port_files(files, dict.fromkeys(files, "folder"))["folder/layer.py"]
+    assert [(c.name, c.status) for c in ported.classes] == [
+        ("portr_own::doubled", "ported"),
+        ("portr_own::scale_into", "ported"),
+    ]
+
+
+TYPES = """\
+import torch
+from torch import Tensor
+from torch.types import Number
+from typing import List, Optional
+
+
+@torch.library.custom_op("portt::factory", mutates_args=())
+def factory(shape: List[int], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(shape, device=device, dtype=dtype)
+
+
+@torch.library.custom_op("portt::cast", mutates_args=())
+def cast(x: Tensor, s: Number, dtype: Optional[torch.dtype] = None) -> Tensor:
+    y = x * s
+    return y if dtype is None else y.to(dtype)
+"""
+
+
+def test_types_that_a_schema_is_inferred_from(tmp_path):
+    """Annotations by dtypes, devices and numbers stay, as the types that fnjax.custom_op knows."""
+    made = module(tmp_path, "ported_types", port_source(TYPES).code)
+    assert fnjax.ops.portt.factory.schema == "(SymInt[] shape, Device device, ScalarType dtype=float32) -> Tensor"
+    assert fnjax.ops.portt.cast.schema == "(Tensor x, Scalar s, ScalarType? dtype=None) -> Tensor"
+    assert made.factory([2], jax.devices()[0]).tolist() == [1.0, 1.0]
+    assert made.cast(jnp.ones(2), 2.5, jnp.int32).dtype == jnp.int32

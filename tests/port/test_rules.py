@@ -42,6 +42,60 @@ def executed(text):
 
 
 REWRITES = {
+    "a view of a piece that is written to": (
+        "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
+        "z = x * 1\na, b, c = _split(z, [2, n, 3], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
+    ),
+    "an array that takes another's entries": (
+        "z = torch.empty_like(x)\nz.copy_(x)\nw = z.new_empty(n, 3)\nw.copy_(x[0])\nw.copy_(torch.tensor(2.0))",
+        (
+            "z = jnp.empty_like(x)\nz = x.astype(z.dtype)\nw = jnp.empty((n, 3), dtype=z.dtype)\n"
+            "w = jnp.broadcast_to(x[0], w.shape).astype(w.dtype)\nw = jnp.full_like(w, jnp.array(2.0))"
+        ),
+    ),
+    "entries that take others": (
+        "z = torch.zeros_like(x)\nz[0].copy_(x[1])\nw = z.half()\nw[n, 1:].copy_(x[0])\nz[[0, 1]].copy_(x[:2])",
+        (
+            "z = jnp.zeros_like(x)\nz = z.at[0].set(x[1])\nw = z.astype(jnp.float16)\n"
+            "w = w.at[n, 1:].set(x[0].astype(w.dtype))\njnp.full_like(z[jnp.array([0, 1])], x[:2])"
+        ),
+    ),
+    "a tuple of indices": (
+        (
+            "w = torch.arange(2)\nx[tuple((w,))] = 0\nx[tuple([w, w])] += 1\nz = x[(w,)] + y[tuple((n, n))]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+        (
+            "w = jnp.arange(2)\nx = x.at[w].set(0)\nx = x.at[w, w].set(x[w, w] + 1)\nz = x[w] + y[n, n]\n"
+            "v = {(n,): 1}[tuple((n,))]"
+        ),
+    ),
+    "a write to pieces in a row": (
+        "z = x * 1\nfor v in z.split(n):\n    v.mul_(2).add_(y)",
+        "z = x * 1\nfor i, v in enumerate(_split(z, n)):\n    v = v * 2 + y\n    z = z.at[n * i:n * (i + 1)].set(v)",
+    ),
+    "a write to pieces whose size may be a list": (
+        "z = x * 1\nfor v in z.split(flag):\n    v.mul_(2)",
+        (
+            "z = x * 1\nfor i, v in enumerate(_split(z, flag)):\n    v = v * 2\n"
+            "    z = _write(z, lambda a: _split(a, flag)[i], v)"
+        ),
+    ),
+    "a write that the next of a chain reads": (
+        "z = x * 1\na, b = z.chunk(2, -2)\nb.mul_(2).add_(z.sum())\nctx.z = z",
+        (
+            "z = x * 1\na, b = _chunk(z, 2, axis=-2)\nb = b * 2\nz = z.at[..., -b.shape[-2]:, :].set(b)\n"
+            "b = b + jnp.sum(z)\nz = z.at[..., -b.shape[-2]:, :].set(b)\nctx.z = z"
+        ),
+    ),
+    "a start that may be negative": (
+        "z = x * 1\nz.narrow(1, n, 2).zero_()\nz.narrow(1, 3, 2).zero_()",
+        (
+            "z = x * 1\nz = _write(z, lambda a: jax.lax.dynamic_slice_in_dim(a, n, 2, axis=1), "
+            "jnp.zeros_like(jax.lax.dynamic_slice_in_dim(z, n, 2, axis=1)))\n"
+            "z = z.at[:, 3:5].set(jnp.zeros_like(jax.lax.dynamic_slice_in_dim(z, 3, 2, axis=1)))"
+        ),
+    ),
     "a number that widens nothing": ("z = torch.tensor(1e-5).float()", "z = jnp.array(1e-5)"),
     "a whole number": ("z = torch.tensor(2).float()", "z = jnp.array(2).astype(jnp.float32)"),
     "a method": ("z = x.exp()", "z = jnp.exp(x)"),
@@ -139,7 +193,7 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     "an entry": ("x[0, 1:] = y[0, 1:]", "x = x.at[0, 1:].set(y[0, 1:])"),
     "an entry, augmented": ("x[n] += 2", "x = x.at[n].add(2)"),
     "an in-place method": ("x.mul_(2)", "x = x * 2"),
-    "a chain of in-place methods": ("x.mul_(2).add_(1)", "x = x * 2\nx = x + 1"),
+    "a chain of in-place methods": ("x.mul_(2).add_(1)", "x = x * 2 + 1"),
     "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
     "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
     "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),

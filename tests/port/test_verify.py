@@ -332,6 +332,18 @@ def test_a_class_is_taken_out_alone(tmp_path):
         _ = part(package / "base.py").BAD.y
 
 
+def test_a_file_beside_it_is_not_torch(tmp_path):
+    """In a package `import torch` is PyTorch, whatever files the folder has, as in Python."""
+    pytest.importorskip("torch")
+    from fnjax.port.verify.taking import part
+
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "torch.py").write_text("raise SystemExit('taken for PyTorch')\n")
+    file = tmp_path / "use.py"
+    file.write_text("from torch.autograd import Function\nclass C(Function):\n    pass\n")
+    assert part(file).C.__mro__[1].__module__ == "torch.autograd.function"
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

@@ -2,8 +2,10 @@
 
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fnjax.triton.language as tl
 from fnjax import triton
@@ -65,3 +67,35 @@ def test_functions_of_plain_python_are_called_at_each_launch():
     """What they read nobody knows, so nothing is kept."""
     first, second = (int(counting_kernel[(1,)](jnp.zeros(1, jnp.int32))[0]) for _ in range(2))
     assert second > first
+
+
+@triton.jit
+def powers_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out_ptr + at, tl.math.exp2(tl.load(x_ptr + at)))
+
+
+def powers(x):
+    return powers_kernel[(1,)](x, jnp.zeros(4), N=4)
+
+
+@pytest.mark.parametrize(
+    ("transformed", "shape"),
+    [
+        (powers, (4,)),
+        (jax.grad(lambda x: powers(x).sum()), (4,)),
+        (lambda x: jax.jvp(powers, (x,), (x,)), (4,)),
+        (jax.vmap(powers), (3, 4)),
+        (jax.vmap(jax.grad(lambda x: powers(x).sum())), (3, 4)),
+    ],
+    ids=["value", "grad", "jvp", "vmap", "vmap of grad"],
+)
+def test_what_is_not_compiled_by_the_user_runs_as_one_program(transformed, shape, monkeypatch):
+    """Derivatives and batches outside of jit as well: a second call traces nothing."""
+    x = jnp.ones(shape)
+    first = transformed(x)
+    monkeypatch.setattr(powers_kernel.source, "node", None)  # no trace gets far without it
+    again = transformed(x)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    with pytest.raises(AttributeError):
+        jax.jit(transformed)(x)

@@ -92,15 +92,24 @@ class Evaluation(Variables):
             self.sink, self.before = sink, before
 
     @contextlib.contextmanager
+    def scope(self) -> Iterator[dict[str, Value]]:
+        """The variables of what is walked here, of which nothing is known behind it."""
+        outer, self.state = self.state, self.state.copy()
+        try:
+            yield self.state.variables
+        finally:
+            self.state = outer
+
+    @contextlib.contextmanager
     def supposing(self) -> Iterator[Sink]:
         """What is walked here leaves no trace at all, but in the sink that one gets."""
-        state, memo, returned = self.state, self.memo, len(self.returns)
-        self.state, self.memo = state.copy(), {}
+        memo, returned = self.memo, len(self.returns)
+        self.memo = {}
         try:
-            with self.rehearsal() as sink:
+            with self.scope(), self.rehearsal() as sink:
                 yield sink
         finally:
-            self.state, self.memo = state, memo
+            self.memo = memo
             del self.returns[returned:]
 
     def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:

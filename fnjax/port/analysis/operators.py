@@ -103,6 +103,10 @@ def collect(program: Program) -> None:
         _give_body(program, r, places)
     for r in (r for r in said if r.method not in {"define", "impl"}):
         _register(program, r, places)
+    for r in said:  # what is said of one operator changes nothing for the others
+        providers = program.source.providers.get(r.library, [])
+        if r.top in providers and isinstance(r.top, cst.SimpleStatementLine):
+            providers.remove(r.top)
 
 
 def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -245,8 +249,9 @@ def _mutated(call: cst.CSTNode) -> set[str]:
             except (ValueError, SyntaxError):
                 said = ()
             found |= {said} if isinstance(said, str) else set(said)
-        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-            found |= set(re.findall(r"!\)\S*\s+(\w+)", str(literal(node))))
+        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.FormattedStringText)):
+            text = node.value if isinstance(node, cst.FormattedStringText) else str(literal(node))
+            found |= set(re.findall(r"!\)\S*\s+(\w+)", text))
     return found
 
 
@@ -334,6 +339,13 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
         return
+    if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
+        message = (
+            f"the shapes that are registered for {owner.name} have sizes that only its values tell, and are dropped"
+        )
+        owner.left_out.append((r.top, message, "note"))
+        program.lifted.add(r.node)
+        return
     owner.beside.append(r.top)
     if r.method == "register_autograd":
         _register_derivative(program, owner, r, places)
@@ -343,6 +355,12 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
         _stand_by(program, owner, r)
     elif r.given is not None:
         program.routine(r.given, r.given.name.value)
+
+
+def _makes_sizes(function: cst.FunctionDef) -> bool:
+    """Whether it asks PyTorch for a new symbolic size."""
+    calls = (code(n.func) for n in nodes(function) if isinstance(n, cst.Call))
+    return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 
 def _stand_by(program: Program, owner: Class, r: Registration) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import libcst as cst
 
-
 _SAME = {
     "torch.Number": "int | float | bool",
     "torch.SymInt": "int",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fnjax.port.source.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
 
 _OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
+_SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
 
 
 class Name(NamedTuple):
@@ -159,8 +160,10 @@ class _Linker:
     def groups(self) -> list[list[str]]:
         """The files, those together that import what Function classes need from each other."""
         group = {name: [name] for name in self.files}
-        waiting = self._functions()
+        registered = self._registered()
+        waiting = [*self._functions(), *(name for _, name in registered)]
         seen = set(waiting)
+        pairs = [(file, name.file) for file, name in registered]
         while waiting:
             here = waiting.pop()
             for name in self._needs(here):
@@ -168,17 +171,25 @@ class _Linker:
                     continue
                 seen.add(name)
                 waiting.append(name)
-            for other in {n.file for n in self._needs(here)}:
-                if group[other] is not group[here.file]:
-                    joined = group[here.file] + group[other]
-                    group.update(dict.fromkeys(joined, joined))
+            pairs += [(here.file, n.file) for n in self._needs(here)]
+        for one, other in pairs:
+            if group[other] is not group[one]:
+                joined = group[one] + group[other]
+                group.update(dict.fromkeys(joined, joined))
         order = {name: i for i, name in enumerate(self.files)}
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
+
+    def _registered(self) -> list[tuple[str, Name]]:
+        """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
+        calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
+        lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
+        return [(f.name, r.name) for f, s in lines for r in self._references(f, [s])]
 
     def _functions(self) -> list[Name]:
         """The classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
-        found = [Name(f.name, n) for f, s, text in texts if _OPERATOR.search(text) for n in f.bound_by(s)]
+        said = [(f, s) for f, s, text in texts if _SAID.search(text)]
+        found = [Name(f.name, n) for f, s in said for n in f.bound_by(s)]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:

@@ -12,9 +12,11 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.source.backward_calls import without_backward_calls
+from fnjax.port.source.decorating import without_decorating
 from fnjax.port.source.inlined import with_lines_of_views
 from fnjax.port.source.kept_numbers import without_kept_numbers
 from fnjax.port.source.launchers import without_launchers
+from fnjax.port.source.registering import without_registering
 from fnjax.port.torch import Operation, code, find
 from fnjax.port.tree.located import nodes, spaced
 
@@ -39,13 +41,12 @@ _CANONICAL = (
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
 _CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
-_FUNCTIONAL = frozenset(  # those that only torch.nn.functional shows, with the same first arguments
-    """
-    avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid
-    hardswish hardtanh leaky_relu linear max_pool1d max_pool2d max_pool2d_with_indices max_pool3d
-    max_pool3d_with_indices mish one_hot pad relu6 scaled_dot_product_attention silu softplus softshrink
-    """.split()
-)
+_NAMES = """
+avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid
+hardswish hardtanh leaky_relu linear max_pool1d max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices
+mish one_hot pad relu6 scaled_dot_product_attention silu softplus softshrink
+"""
+_FUNCTIONAL = frozenset(_NAMES.split())  # those that only torch.nn.functional shows, with the same first arguments
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
 
 
@@ -139,6 +140,7 @@ class Source:
         ranges = wrapper.resolve(PositionProvider)
         positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
         tree = without_backward_calls(spaced(wrapper.module, positions), positions)
+        tree = without_registering(without_decorating(tree, positions), positions)
         tree = with_lines_of_views(without_kept_numbers(without_launchers(tree, positions), positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):

@@ -291,8 +291,10 @@ def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
     return x / (k + alpha * mean) ** beta
 
 
-def _attention(query, key, value, mask=None, is_causal=False, scale=None, enable_gqa=False):
+def _attention(query, key, value, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """Scaled dot-product attention over the last two axes; heads are the axis before them."""
+    if dropout_p:
+        raise NotImplementedError("scaled_dot_product_attention: dropout_p draws random numbers, and has no key here")
     if enable_gqa:
         key = jnp.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
         value = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)

@@ -14,7 +14,7 @@ lines("""
 .size | input, dim | input.shape[dim] | static
 .ndim | input | input.ndim | static attribute
 .dim .ndimension | input | input.ndim | static
-+numel .nelement | input | input.size | static
++numel .nelement | input | input.size | static | jnp.sum({m})
 .dtype | input | input.dtype | static attribute
 .itemsize | input | input.dtype.itemsize | static attribute
 .element_size | input | input.dtype.itemsize | static
@@ -46,10 +46,10 @@ torch.is_tensor | obj | isinstance(obj, jax.Array) | static
 .tolist | input | input.tolist() | static untraced
 .numpy | input, *, force=False | np.asarray(input) | static untraced
 +is_nonzero | input | bool(input) | static untraced
-+detach .detach_ torch.detach_ torch.detach_copy | input | jax.lax.stop_gradient(input) | same view each
++detach .detach_ torch.detach_ torch.detach_copy | input | jax.lax.stop_gradient(input) | same view each rows
 +clone | input, *, memory_format=None | input | same each
 torch.alias_copy | input | input | same
-.contiguous | input, memory_format=None | input | same maybe each
+.contiguous | input, memory_format=None | input | same maybe each made
 .cpu | input, memory_format=None | input | same maybe each
 .cuda .xpu .mtia .ipu | input, device=None, non_blocking=False, memory_format=None | input | same maybe each
 .pin_memory | input, device=None | input | same maybe
@@ -100,15 +100,15 @@ dtype.is_floating_point | input | jnp.issubdtype(input, jnp.floating) | static a
 dtype.is_complex | input | jnp.issubdtype(input, jnp.complexfloating) | static attribute
 dtype.is_signed | input | not jnp.issubdtype(input, jnp.unsignedinteger) and input != bool | static attribute
 dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
-.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe each
-.double | input, *, memory_format=None | input.astype(float) | float maybe each
-.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each
-.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each
+.float | input, *, memory_format=None | input.astype(jnp.float32) | float maybe each casts=float32
+.double | input, *, memory_format=None | input.astype(float) | float maybe each casts=float
+.half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each casts=float16
+.bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each casts=bfloat16
 .int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe each
 .long | input, *, memory_format=None | input.astype(int) | int maybe each
-.short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe
-.char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe
-.byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe
+.short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe casts=int16
+.char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe casts=int8
+.byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe casts=uint8
 .bool | input, *, memory_format=None | input.astype(bool) | bool maybe each
 .cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
 .cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe

@@ -9,21 +9,21 @@ from fnjax.port.torch.registry import lines, operation
 PLACE = "layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 _NEW = f"dtype=None, {PLACE}"
 lines(f"""
-torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float
+torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float made
 torch.empty_strided | size, stride, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_permuted | size, physical_layout, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
-torch.full | size, fill_value, *, {_NEW} | jnp.full(size, fill_value, dtype=dtype) | same
+torch.full | size, fill_value, *, {_NEW} | jnp.full(size, fill_value, dtype=dtype) | same made
 torch.zeros_like | input, *, {_NEW} | jnp.zeros_like(input, dtype=dtype) | same each
 torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same each
 torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same each
 torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same each
-torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int
+torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int made
 torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
-torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float
-torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same
+torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float made
+torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same made
 torch.as_tensor torch.asarray | data, dtype=None, device=None, *, copy=None, requires_grad=False | jnp.asarray(data, dtype=dtype) | same maybe
 torch.from_numpy | ndarray | jnp.asarray(ndarray) | same
-.new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same
+.new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same made
 torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=increasing) | same
 """)  # fmt: skip
 
@@ -39,7 +39,7 @@ def _single(name: str, number: str) -> Template:
 
 
 for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
-    operation(f"torch.{_name}", f"*size, {_NEW}", _single(_name, _number), "float")
+    operation(f"torch.{_name}", f"*size, {_NEW}", _single(_name, _number), "float", made=True)
 
 
 def _arange(call: Bound) -> str:
@@ -57,7 +57,7 @@ def _linspace(call: Bound) -> str:
     return f"{name}(start, end, steps, dtype=dtype)"
 
 
-operation("torch.linspace", f"start, end, steps, *, {_NEW}", _linspace, "float")
+operation("torch.linspace", f"start, end, steps, *, {_NEW}", _linspace, "float", made=True)
 
 
 def _scalar(call: Bound) -> str:
@@ -77,8 +77,10 @@ def _like(template: str) -> Template:
 
 
 for _name in ("zeros", "ones", "empty"):
-    operation(f".new_{_name}", f"input, *size, {_NEW}", _like(f"jnp.{_name}(size, dtype=DTYPE)"))
-operation(".new_full", f"input, size, fill_value, *, {_NEW}", _like("jnp.full(size, fill_value, dtype=DTYPE)"))
+    operation(f".new_{_name}", f"input, *size, {_NEW}", _like(f"jnp.{_name}(size, dtype=DTYPE)"), made=True)
+operation(
+    ".new_full", f"input, size, fill_value, *, {_NEW}", _like("jnp.full(size, fill_value, dtype=DTYPE)"), made=True
+)
 operation(".new_empty_strided", f"input, size, stride, *, {_NEW}", _like("jnp.empty(size, dtype=DTYPE)"))
 operation(".new_tensor", f"input, data, *, {_NEW}", _like("jnp.array(data, dtype=DTYPE)"))
 

@@ -1,43 +1,45 @@
 """Operations on each entry."""
 
+import libcst as cst
+
 from fnjax.port.torch.record import Bound, Refuse, Template
 from fnjax.port.torch.registry import lines, operation
 
 lines("""
-*exp | input | jnp.exp(input) | float each
-*exp2 special.exp2 | input | 2.0 ** input | float each
-*expm1 special.expm1 | input | jnp.expm1(input) | float each
-*log | input | jnp.log(input) | float each
-*log1p special.log1p | input | jnp.log1p(input) | float each
-*sqrt | input | jnp.sqrt(input) | float each
+*exp | input | jnp.exp(input) | float each pole=0
+*exp2 special.exp2 | input | 2.0 ** input | float each pole=0
+*expm1 special.expm1 | input | jnp.expm1(input) | float each pole=0
+*log | input | jnp.log(input) | float each pole=1
+*log1p special.log1p | input | jnp.log1p(input) | float each pole=1
+*sqrt | input | jnp.sqrt(input) | float each pole=1
 *sin | input | jnp.sin(input) | float each
 *cos | input | jnp.cos(input) | float each
-*tan | input | jnp.tan(input) | float each
-*asin *arcsin | input | jnp.arcsin(input) | float each
-*acos *arccos | input | jnp.arccos(input) | float each
+*tan | input | jnp.tan(input) | float each pole=0
+*asin *arcsin | input | jnp.arcsin(input) | float each pole=0
+*acos *arccos | input | jnp.arccos(input) | float each pole=0
 *atan *arctan | input | jnp.arctan(input) | float each
-*sinh | input | jnp.sinh(input) | float each
-*cosh | input | jnp.cosh(input) | float each
+*sinh | input | jnp.sinh(input) | float each pole=0
+*cosh | input | jnp.cosh(input) | float each pole=0
 *tanh F.tanh | input | jnp.tanh(input) | float each
 *asinh *arcsinh | input | jnp.arcsinh(input) | float each
-*acosh *arccosh | input | jnp.arccosh(input) | float each
-*atanh *arctanh | input | jnp.arctanh(input) | float each
+*acosh *arccosh | input | jnp.arccosh(input) | float each pole=2
+*atanh *arctanh | input | jnp.arctanh(input) | float each pole=0
 *abs +absolute .absolute_ | input | jnp.abs(input) | same each
 *neg *negative | input | -input | same each
 +positive | input | input | same view each
 ~sign ~sgn | input | jnp.sign(input) | same each
 *square | input | jnp.square(input) | same each
-*reciprocal | input | 1 / input | float each
+*reciprocal | input | 1 / input | float each pole=1
 *sigmoid special.expit F.sigmoid | input | jax.nn.sigmoid(input) | float each
 *sinc special.sinc | input | jnp.sinc(input) | float each
 *deg2rad | input | jnp.deg2rad(input) | float each
 *rad2deg | input | jnp.rad2deg(input) | float each
 *erf special.erf | input | jax.scipy.special.erf(input) | float each
 *erfc special.erfc | input | jax.scipy.special.erfc(input) | float each
-~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float each
+~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float each pole=0
 special.erfcx | input | jax.scipy.special.erfcx(input) | float
-~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each
-~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each
+~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each pole=1
+~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each pole=1
 torch.polygamma special.polygamma | n, input | jax.scipy.special.polygamma(n, input) | float
 .polygamma .polygamma_ | input, n | jax.scipy.special.polygamma(n, input) | float
 ~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
@@ -53,7 +55,7 @@ special.ndtri | input | jax.scipy.special.ndtri(input) | float
 special.log_ndtr | input | jax.scipy.special.log_ndtr(input) | float
 special.zeta | input, other | jax.scipy.special.zeta(input, other) | float
 special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
-*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each
+*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each pole=other:1
 special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
 +angle | input | jnp.angle(input) | float each
 torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
@@ -74,16 +76,16 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~nan_to_num torch.nan_to_num_ | input, nan=0.0, posinf=None, neginf=None | jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf) | same each
 +frexp | input | jnp.frexp(input) | pair fields=mantissa,exponent
 ~mul ~multiply | input, other | input * other | promoted each
-~true_divide | input, other | input / other | float each
+~true_divide | input, other | input / other | float each pole=other:1
 ~remainder | input, other | input % other | promoted each
 ~fmod | input, other | jnp.fmod(input, other) | promoted each
 ~floor_divide | input, other | _floor_divide(input, other) | promoted each
-~float_power | input, exponent | jnp.power(jnp.asarray(input, dtype=float), exponent) | float
+~float_power | input, exponent | jnp.power(jnp.asarray(input, dtype=float), exponent) | float pole=1
 +maximum | input, other | jnp.maximum(input, other) | promoted each
 +minimum | input, other | jnp.minimum(input, other) | promoted each
 +fmax | input, other | jnp.fmax(input, other) | promoted each
 +fmin | input, other | jnp.fmin(input, other) | promoted each
-~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float each
+~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float each pole=other:1
 ~hypot | input, other | jnp.hypot(input, other) | promoted each
 ~copysign | input, other | jnp.copysign(input, other) | float each
 ~nextafter | input, other | jnp.nextafter(input, other) | promoted each
@@ -116,9 +118,21 @@ torch.where | condition | jnp.nonzero(condition) | list untraced each
 ~clamp_max torch.clamp_max_ | input, max | jnp.minimum(input, max) | promoted each
 .fill_ torch.fill torch.fill_ | input, value | jnp.full_like(input, value) | same each
 .zero_ torch.zero_ | input | jnp.zeros_like(input) | same each
-.copy_ | input, src, non_blocking=False | jnp.full_like(input, src) | same each
 """)  # fmt: skip
 operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
+
+
+def _copy(call: Bound) -> str:
+    """A variable takes the other's entries in its own shape and dtype; a number, and what may be one, fills it."""
+    named = isinstance(call.context.rewritten(call.values["input"]), cst.Name)
+    if not named or call.kind("src") != "tensor" or call.rank("src") == 0:
+        return "jnp.full_like(input, src)"
+    if call.context.same_shape(call.values["input"], call.values["src"]):
+        return "src.astype(input.dtype)"
+    return "jnp.broadcast_to(src, input.shape).astype(input.dtype)"
+
+
+operation(".copy_", "input, src, non_blocking=False", _copy, each=True)
 
 
 def _masked_fill(call: Bound) -> str:
@@ -151,7 +165,7 @@ def _rsqrt(call: Bound) -> str:
     return "jax.lax.rsqrt(input)" if call.dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
 
 
-operation("*rsqrt", "input", _rsqrt, "float", each=True)
+operation("*rsqrt", "input", _rsqrt, "float", each=True, pole="1")
 
 
 def _logit(call: Bound) -> str:
@@ -160,7 +174,7 @@ def _logit(call: Bound) -> str:
     return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
 
 
-operation("*logit special.logit", "input, eps=None", _logit, "float", each=True)
+operation("*logit special.logit", "input, eps=None", _logit, "float", each=True, pole="0.5")
 
 
 def _whole(name: str) -> Template:
@@ -174,7 +188,7 @@ def _whole(name: str) -> Template:
 
 
 for _name in ("log2", "log10"):
-    operation(f"*{_name}", "input", _whole(_name), "float", each=True)
+    operation(f"*{_name}", "input", _whole(_name), "float", each=True, pole="1")
 
 
 def _add(call: Bound) -> str:
@@ -209,14 +223,14 @@ def _div(call: Bound) -> str:
     raise Refuse("rounding_mode must be a literal: None, 'floor' or 'trunc'")
 
 
-operation("~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True)
+operation("~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True, pole="other:1")
 
 
 def _pow(call: Bound) -> str:
     return "input ** exponent"
 
 
-operation("~pow", "input, exponent", _pow, "promoted", each=True)
+operation("~pow", "input, exponent", _pow, "promoted", each=True, pole="1")
 
 
 def _clamp(call: Bound) -> str:

@@ -49,7 +49,6 @@ F.affine_grid | theta, size, align_corners=None | _affine_grid(theta, size, alig
 torch.affine_grid_generator | theta, size, align_corners | _affine_grid(theta, size, align_corners=align_corners) | float
 F.upsample_nearest | input, size=None, scale_factor=None | _interpolate(input, size=size, scale_factor=scale_factor) | float
 F.upsample_bilinear | input, size=None, scale_factor=None | _interpolate(input, size=size, scale_factor=scale_factor, mode="bilinear", align_corners=True) | float
-F.scaled_dot_product_attention | query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False | _attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa) | float
 torch.cosine_similarity F.cosine_similarity | x1, x2, dim=1, eps=1e-08 | _cosine_similarity(x1, x2, axis=dim, eps=eps) | float
 torch.pairwise_distance F.pairwise_distance | x1, x2, p=2.0, eps=1e-06, keepdim=False | jnp.linalg.vector_norm(x1 - x2 + (eps), axis=-1, keepdims=keepdim, ord=p) | float
 F.nll_loss | input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean" | _nll_loss(input, target, weight=weight, ignore_index=ignore_index, reduction=reduction) | float
@@ -207,8 +206,9 @@ for _name, _function in {
     "softmax": "jax.nn.softmax(input, axis=(dim))",
     "log_softmax": "jax.nn.log_softmax(input, axis=(dim))",
 }.items():
-    operation(f"F.{_name}", _LEGACY, _softmax(_function), "float")
-    operation(f"+{_name} special.{_name}", "input, dim, dtype=None", _softmax(_function), "float")
+    for _names, _signature in ((f"F.{_name}", _LEGACY), (f"+{_name} special.{_name}", "input, dim, dtype=None")):
+        _where = f"jax.nn.{_name}({{x}}, axis=None, where={{m}})"
+        operation(_names, _signature, _softmax(_function), "float", rows=True, along=True, where=_where)
 operation("F.softmin", _LEGACY, _softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
 
 
@@ -254,6 +254,22 @@ operation(
     "input, grid, interpolation_mode, padding_mode, align_corners",
     '_grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode], '
     '("zeros", "border", "reflection")[padding_mode], align_corners)',
+    "float",
+)
+
+
+def _attention(call: Bound) -> str:
+    dropout = call.literal("dropout_p")
+    if dropout not in {0, MISSING}:
+        raise Refuse(f"dropout_p={dropout!r} draws random numbers; write the dropout out")
+    told = ", dropout_p=dropout_p" if dropout is MISSING else ""
+    return f"_attention(query, key, value, attn_mask{told}, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)"
+
+
+operation(
+    "F.scaled_dot_product_attention",
+    "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False",
+    _attention,
     "float",
 )
 

@@ -2,7 +2,7 @@
 
 A line says: what is known of the result | where JAX has them | names. The result is `entry` (each entry of the
 arguments alone), `float`, `int`, `bool` or `complex` (of that dtype), `same` (the first argument's dtype), `view` (may
-share its memory), or `parts=N`.
+share its memory), `list` (of what may share it), or `parts=N`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ float | numpy jnp | mean std var median average percentile quantile nanmean nans
 float | numpy jnp | gradient trapezoid
 view | numpy jnp | transpose reshape ravel expand_dims squeeze swapaxes moveaxis rollaxis broadcast_to asarray
 view | numpy jnp | atleast_1d atleast_2d atleast_3d diag diagonal flip flipud fliplr rot90 real imag
+list | numpy jnp | split array_split hsplit vsplit dsplit
 parts=2 | numpy jnp | frexp modf divmod
 same | numpy.linalg jnp.linalg | inv det cholesky solve pinv matrix_power eigvalsh svdvals multi_dot
 float | numpy.linalg jnp.linalg | norm cond
@@ -68,6 +69,7 @@ HOST_MATRICES = {"scipy.linalg.sqrtm"}  # of square matrices; its result may be 
 _LISTS = """
 concatenate stack vstack hstack dstack column_stack block array asarray einsum multi_dot reshape transpose tile
 broadcast_to moveaxis roll pad flip squeeze expand_dims tensordot rot90 full_like
+split array_split hsplit vsplit dsplit
 """
 LISTS = frozenset(_LISTS.split())  # those that take lists: of arrays, or for a shape or axes
 RENAMED = {"a_min": "min", "a_max": "max"}

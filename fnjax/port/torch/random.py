@@ -6,8 +6,8 @@ from fnjax.port.torch.registry import lines, operation
 
 _NEW = f"generator=None, dtype=None, {PLACE}"
 lines(f"""
-torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random
-torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random
+torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random made
+torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random made
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
 +bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random each
 +bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
@@ -51,7 +51,7 @@ def _randint(low: str) -> Template:
     return build
 
 
-operation("torch.randint", f"high, size, *, {_NEW}", _randint("0"), "int", random=True)
+operation("torch.randint", f"high, size, *, {_NEW}", _randint("0"), "int", random=True, made=True)
 operation("torch.randint", f"low, high, size, *, {_NEW}", _randint("low"), "int", random=True)
 
 

@@ -31,36 +31,13 @@ VANISH = frozenset(
 )
 # dtypes that JAX has only when 64-bit numbers are switched on: Python's types are their right names in both cases.
 WIDE = {"jnp.int64": "int", "jnp.float64": "float", "jnp.complex128": "complex", "jnp.bool_": "bool"}
-DTYPES = frozenset(
-    {
-        "float32",
-        "float",
-        "float64",
-        "double",
-        "float16",
-        "half",
-        "bfloat16",
-        "complex64",
-        "cfloat",
-        "complex128",
-        "cdouble",
-    }
-    | {
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "short",
-        "int32",
-        "int",
-        "int64",
-        "long",
-        "bool",
-        "bool_",
-    }
-)
+_NAMES = {
+    "float": ("float32", "float", "float64", "double", "float16", "half", "bfloat16"),
+    "complex": ("complex64", "cfloat", "complex128", "cdouble"),
+    "int": ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "short", "int32", "int", "int64", "long"),
+    "bool": ("bool", "bool_"),
+}
+DTYPES = {name: kind for kind, names_ in _NAMES.items() for name in names_}
 ROOTS = frozenset({"jax", "jnp", "np", "math"})
 
 
@@ -114,6 +91,10 @@ class Context:
         """The number of dimensions of a tensor, where it is known."""
         return None
 
+    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        """Whether two tensors surely have the same shape."""
+        return False
+
     def literal(self, node: cst.BaseExpression) -> object:
         """The value of a literal, or of a name that surely stands for one; else MISSING."""
         return literal(node)
@@ -162,6 +143,19 @@ class Overload:
         alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
             `self` (returns its first argument).
         each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
+
+    What follows is said of the first signature of an operation, and holds for all (see Operation.first).
+
+    Attributes:
+        total: without axes it gives one number.
+        axes: an empty list of axes is all of them.
+        large: whole numbers of any kind, also booleans, give large ones.
+        made: a tensor of its own, contiguous whatever the inputs are.
+        rows: as contiguous as its first argument.
+        casts: the dtype that it gives.
+        pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
+        where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
+        along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
     """
 
     parameters: tuple[Parameter, ...]
@@ -173,6 +167,15 @@ class Overload:
     traced: bool = True
     alias: str = "new"
     each: bool = False
+    total: bool = False
+    axes: bool = False
+    large: bool = False
+    made: bool = False
+    rows: bool = False
+    casts: str = ""
+    pole: str = ""
+    where: str = ""
+    along: bool = False
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
@@ -197,14 +200,19 @@ class Operation:
     inplace: Operation | None = None
 
     @property
+    def first(self) -> Overload:
+        """The first of its signatures."""
+        return self.overloads[0]
+
+    @property
     def alias(self) -> str:
         """What PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
-        return "self" if self.inplace else self.overloads[0].alias
+        return "self" if self.inplace else self.first.alias
 
     @property
     def each(self) -> bool:
         """Whether it works on each entry alone."""
-        return self.overloads[0].each
+        return self.first.each
 
     def bind(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
         """The call's arguments by their names.
@@ -346,7 +354,7 @@ class Bound:
                 value = self.context.rewritten(self.values[p.name])
                 if p.name == "dtype" and (wide := WIDE.get(code(value))):
                     value = cst.Name(wide)
-                if p.name == "dim" and self.operation.names[0].rpartition(".")[2] in _ALL_AXES:
+                if p.name == "dim" and self.operation.first.axes:
                     value = self._all_axes(value)
                 values[p.name] = value
             elif p.variadic:
@@ -361,9 +369,4 @@ class Bound:
         return filled
 
 
-# Reductions that take an empty list of axes for all of them.
-_ALL_AXES = frozenset(
-    {"sum", "mean", "amax", "amin", "std", "var", "std_mean", "var_mean", "norm", "vector_norm", "nansum", "nanmean"}
-    | {"count_nonzero"}
-)
 Template = Callable[[Bound], str]  # builds the template for one call

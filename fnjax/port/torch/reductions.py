@@ -5,26 +5,26 @@ from fnjax.port.torch.record import Bound, Refuse, Template
 from fnjax.port.torch.registry import lines, operation
 
 lines("""
-+sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
-+nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
-+mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float
-+nanmean | input, dim=None, keepdim=False, *, dtype=None | jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float
-+prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same
-+amax | input, dim=None, keepdim=False | jnp.max(input, axis=dim, keepdims=keepdim) | same
-+amin | input, dim=None, keepdim=False | jnp.min(input, axis=dim, keepdims=keepdim) | same
-+all | input, dim=None, keepdim=False | jnp.all(input, axis=dim, keepdims=keepdim) | bool
-+any | input, dim=None, keepdim=False | jnp.any(input, axis=dim, keepdims=keepdim) | bool
++sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes | jnp.sum({x}, where={m})
++nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same axes
++mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float total axes | jnp.mean({x}, where={m})
++nanmean | input, dim=None, keepdim=False, *, dtype=None | jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float axes
++prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large | jnp.prod({x}, where={m})
++amax | input, dim=None, keepdim=False | jnp.max(input, axis=dim, keepdims=keepdim) | same total axes
++amin | input, dim=None, keepdim=False | jnp.min(input, axis=dim, keepdims=keepdim) | same total axes
++all | input, dim=None, keepdim=False | jnp.all(input, axis=dim, keepdims=keepdim) | bool total | jnp.all({x}, where={m})
++any | input, dim=None, keepdim=False | jnp.any(input, axis=dim, keepdims=keepdim) | bool total | jnp.any({x}, where={m})
 +argmax | input, dim=None, keepdim=False | jnp.argmax(input, axis=dim, keepdims=keepdim) | int
 +argmin | input, dim=None, keepdim=False | jnp.argmin(input, axis=dim, keepdims=keepdim) | int
 +aminmax | input, *, dim=None, keepdim=False | (jnp.min(input, axis=dim, keepdims=keepdim), jnp.max(input, axis=dim, keepdims=keepdim)) | pair fields=min,max
-+count_nonzero | input, dim=None | jnp.count_nonzero(input, axis=dim) | int
++count_nonzero | input, dim=None | jnp.count_nonzero(input, axis=dim) | int axes
 +logsumexp special.logsumexp | input, dim, keepdim=False | jax.nn.logsumexp(input, axis=dim, keepdims=keepdim) | float
-+max | input | jnp.max(input) | same
++max | input | jnp.max(input) | same total | jnp.max({x}, where={m}, initial=-jnp.inf)
 +max | input, other: tensor | jnp.maximum(input, other) | promoted
-+min | input | jnp.min(input) | same
++min | input | jnp.min(input) | same total | jnp.min({x}, where={m}, initial=jnp.inf)
 +min | input, other: tensor | jnp.minimum(input, other) | promoted
-~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same
-~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same
+~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large along | jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))
+~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large
 +logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float
 +cummax | input, dim | _cummax(input, axis=dim) | pair fields=values,indices
 +cummin | input, dim | _cummin(input, axis=dim) | pair fields=values,indices
@@ -49,8 +49,8 @@ torch.searchsorted | sorted_sequence, input, *, out_int32=False, right=False, si
 torch.cumulative_trapezoid | y, x=None, *, dx=1, dim=-1 | _cumulative_trapezoid(y, x, dx=dx, axis=dim) | float
 torch.trapezoid torch.trapz | y, x=None, *, dx=1.0, dim=-1 | jax.scipy.integrate.trapezoid(y, x=x, dx=dx, axis=dim) | float
 torch.frobenius_norm | input, dim=None, keepdim=False | jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim) | float
-linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float
-linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float
+linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float total axes | jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())
+linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float axes
 linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=(ord), axis=(dim), keepdims=keepdim) | float
 .sum_to_size | input, *size | _sum_to_size(input, size) | same
 +unique | input, sorted=True, return_inverse=False, return_counts=False, dim=None | jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim) | same untraced
@@ -104,8 +104,8 @@ def _spread(function: str) -> Template:
 
 
 _SPREAD = "input, dim=None, unbiased=True, keepdim=False, *, correction=1"
-operation("+std", _SPREAD, _spread("jnp.std"), "float")
-operation("+var", _SPREAD, _spread("jnp.var"), "float")
+operation("+std", _SPREAD, _spread("jnp.std"), "float", axes=True, where="jnp.std({x}, where={m}, ddof=1)")
+operation("+var", _SPREAD, _spread("jnp.var"), "float", axes=True, where="jnp.var({x}, where={m}, ddof=1)")
 
 
 def _with_mean(function: str) -> Template:
@@ -119,8 +119,8 @@ def _with_mean(function: str) -> Template:
     return build
 
 
-operation("torch.std_mean", _SPREAD, _with_mean("jnp.std"), "pair", fields="std mean")
-operation("torch.var_mean", _SPREAD, _with_mean("jnp.var"), "pair", fields="var mean")
+operation("torch.std_mean", _SPREAD, _with_mean("jnp.std"), "pair", fields="std mean", axes=True)
+operation("torch.var_mean", _SPREAD, _with_mean("jnp.var"), "pair", fields="var mean", axes=True)
 
 
 def _sorted(call: Bound) -> str:
@@ -184,8 +184,16 @@ def _norm_cast(call: Bound) -> str:
     return text
 
 
-operation("torch.norm", 'input, p="fro", dim=None, keepdim=False, dtype=None', _norm_cast, "float")
-operation(".norm", 'input, p="fro", dim=None, keepdim=False, dtype=None', _norm_cast, "float")
+for _name in ("torch.norm", ".norm"):
+    operation(
+        _name,
+        'input, p="fro", dim=None, keepdim=False, dtype=None',
+        _norm_cast,
+        "float",
+        total=True,
+        axes=True,
+        where="jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
+    )
 
 
 def _nuclear(call: Bound) -> str:

@@ -1,6 +1,6 @@
 """How a line is written into the table, and how it is found there.
 
-A line of `lines` has four columns, parted by ` | `:
+A line of `lines` has four columns, or five, parted by ` | `:
 
     ~add | input, other, *, alpha=1 | input + alpha * other | promoted
 
@@ -8,8 +8,9 @@ A line of `lines` has four columns, parted by ` | `:
    `+sum` is short for `torch.sum .sum`, `~add` for `torch.add .add .add_`, `*exp` for `torch.exp .exp torch.exp_ .exp_`
 2. torch's signature
 3. the template: a JAX expression over the parameters (see Fill for what is left out)
-4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `each` (works on each entry
-   alone), and `fields=values,indices`
+4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
+   the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `along`, `casts=float16`, `pole=1`
+5. the JAX expression for entries that a mask selects (Overload.where)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from fnjax.port.torch.record import Absent, Operation, Overload, Template
 from fnjax.port.torch.signature import parse
@@ -63,14 +65,15 @@ def operation(
     traced: bool = True,
     alias: str = "new",
     called: bool = True,
-    each: bool = False,
+    **columns: Any,
 ) -> None:
     """Enter a line; for a name that is in the table already, one more overload.
 
     A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
+    The columns are the other attributes of Overload.
     """
     overload = Overload(
-        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, each
+        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
     )
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))
@@ -90,21 +93,21 @@ def lines(text: str) -> None:
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        names, signature, template, words = (part.strip() for part in re.split(r" \|(?= )", line))
+        names, signature, template, words, *where = (part.strip() for part in re.split(r" \|(?= )", line))
         result, *rest = words.split()
-        fields = next((w.removeprefix("fields=") for w in rest if w.startswith("fields=")), "")
-        alias = next((w for w in rest if w in {"view", "repeat", "maybe"}), "new")
+        said = dict(word.partition("=")[::2] for word in rest)
         operation(
             names,
             signature,
             template,
             result,
-            fields=fields.replace(",", " "),
-            random="random" in rest,
-            traced="untraced" not in rest,
-            alias=alias,
-            called="attribute" not in rest,
-            each="each" in rest,
+            fields=said.pop("fields", "").replace(",", " "),
+            random=said.pop("random", None) is not None,
+            traced=said.pop("untraced", None) is None,
+            alias=next((w for w in ("view", "repeat", "maybe") if said.pop(w, None) is not None), "new"),
+            called=said.pop("attribute", None) is None,
+            where="".join(where),
+            **{word: value or True for word, value in said.items()},  # type: ignore[arg-type] # of Overload
         )
 
 

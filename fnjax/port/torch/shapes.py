@@ -9,11 +9,11 @@ from fnjax.port.torch.record import Bound
 from fnjax.port.torch.registry import lines, operation
 
 lines("""
-torch.reshape | input, shape | input.reshape(shape) | same maybe
-.reshape | input, *shape | input.reshape(shape) | same maybe
-.view_as | input, other | input.reshape(other.shape) | same view
-.reshape_as | input, other | input.reshape(other.shape) | same maybe
-+ravel | input | input.ravel() | same maybe
+torch.reshape | input, shape | input.reshape(shape) | same maybe rows
+.reshape | input, *shape | input.reshape(shape) | same maybe rows
+.view_as | input, other | input.reshape(other.shape) | same view rows
+.reshape_as | input, other | input.reshape(other.shape) | same maybe rows
++ravel | input | input.ravel() | same maybe rows
 +t .t_ torch.t_copy | input | input.T | same view
 +transpose .transpose_ +swapaxes .swapaxes_ +swapdims .swapdims_ | input, dim0, dim1 | jnp.swapaxes(input, dim0, dim1) | same view
 torch.swapaxes .swapaxes .swapaxes_ | input, axis0, axis1 | jnp.swapaxes(input, axis0, axis1) | same view
@@ -22,14 +22,14 @@ torch.permute | input, dims | jnp.transpose(input, dims) | same view
 torch.permute_copy | input, dims | jnp.transpose(input, dims) | same
 .permute | input, *dims | jnp.transpose(input, dims) | same view
 +movedim +moveaxis | input, source, destination | jnp.moveaxis(input, source, destination) | same view
-+unsqueeze .unsqueeze_ | input, dim | jnp.expand_dims(input, dim) | same view
-torch.unsqueeze_copy | input, dim | jnp.expand_dims(input, dim) | same
++unsqueeze .unsqueeze_ | input, dim | jnp.expand_dims(input, dim) | same view rows
+torch.unsqueeze_copy | input, dim | jnp.expand_dims(input, dim) | same rows
 +squeeze .squeeze_ torch.squeeze_copy | input | jnp.squeeze(input) | same view
 torch.squeeze .squeeze_ torch.squeeze_copy | input, dim | _squeeze(input, dim) | same view
 .squeeze .squeeze_ | input, *dim | _squeeze(input, dim) | same view
 .resize_ | input, *shape, memory_format=None | _resize(input, shape) | same
 torch.resize_as_ .resize_as_ | input, the_template, *, memory_format=None | _resize(input, the_template.shape) | same
-+unflatten | input, dim, sizes | _unflatten(input, dim, sizes) | same view
++unflatten | input, dim, sizes | _unflatten(input, dim, sizes) | same view rows
 .expand_as | input, other | jnp.broadcast_to(input, other.shape) | same repeat
 torch.broadcast_tensors | *tensors | jnp.broadcast_arrays(*tensors) | list view
 torch.broadcast_shapes | *shapes | jnp.broadcast_shapes(*shapes) | static
@@ -131,7 +131,7 @@ def _view(call: Bound) -> str:
     return "input.reshape(shape)"
 
 
-operation(".view torch.view_copy", "input, *shape", _view, alias="view")
+operation(".view torch.view_copy", "input, *shape", _view, alias="view", rows=True)
 operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view")
 
 
@@ -141,7 +141,7 @@ def _flatten(call: Bound) -> str:
     return "_flatten(input, start_dim, end_dim)" if call.given("end_dim") else "_flatten(input, start_dim)"
 
 
-operation("+flatten", "input, start_dim=0, end_dim=-1", _flatten, alias="maybe")
+operation("+flatten", "input, start_dim=0, end_dim=-1", _flatten, alias="maybe", rows=True)
 
 
 def _meshgrid(call: Bound) -> str:

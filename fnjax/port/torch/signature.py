@@ -24,6 +24,36 @@ ALIASES = {
 SIZES = frozenset(
     {"dim", "dims", "size", "shape", "sizes", "repeats", "shifts", "output_size", "s", "normalized_shape"}
 ) | {"kernel_size", "stride", "padding", "dilation", "source", "destination"}
+# Parameters that decide shapes: a tensor in their place cannot be a Python number under jit.
+SHAPES = (
+    SIZES - {"shifts", "s", "normalized_shape", "source", "destination"}
+    | {
+        "split_size",
+        "chunks",
+        "length",
+        "k",
+        "end",
+        "n",
+        "split_size_or_sections",
+        "split_sizes",
+        "indices_or_sections",
+    }
+    | {
+        "sections",
+        "steps",
+        "num_classes",
+        "pad",
+        "minlength",
+        "bins",
+        "groups",
+        "diagonal",
+        "dimension",
+        "dim0",
+        "dim1",
+    }
+    | {"axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
+)
+NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})  # whose dtype has no say in the result's
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+SHARED = "direct_register_custom_op"  # the function that serving packages share, which defines and implements
+
 
 def operator_names(tree: ast.Module) -> list[str]:
     """The qualified names, in the order of the file: of custom_op, triton_op, and what a Library defines.
@@ -29,7 +31,20 @@ def operator_names(tree: ast.Module) -> list[str]:
             owner = libraries.get(first, owner)
             if "::" in name or (owner and name):
                 found[name if "::" in name else f"{owner}::{name}"] = None
+        elif _last(node) == SHARED:
+            by_name = {k.arg: k.value for k in node.keywords}
+            name = _begins(texts, by_name["op_name"]) if "op_name" in by_name else _text(texts, node)
+            given = (ast.unparse(a) for a in (*node.args, *by_name.values()))
+            owner = next((libraries[a] for a in given if a in libraries), _space(tree, libraries))
+            found |= {f"{owner}::{name}": None} if owner and name else {}
     return list(found)
+
+
+def _space(tree: ast.Module, libraries: dict[str, str]) -> str:
+    """The namespace of SHARED: that of the file's one Library, or of the package that it is imported from."""
+    froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
+    roots = [(n.module or "").partition(".")[0] for n in froms if any(a.name == SHARED for a in n.names)]
+    return next(iter(roots or libraries.values()), "")
 
 
 def _last(call: ast.Call) -> str:

@@ -21,9 +21,10 @@ from torch._subclasses.fake_tensor import (
 import fnjax
 from fnjax.port.compare.values import flat
 from fnjax.port.verify import taking
+from fnjax.port.verify.names import SHARED
 
 _DEFINING = frozenset({"custom_op", "triton_op"})
-_BODIES = _DEFINING | {"impl"}
+_BODIES = _DEFINING | {"impl", SHARED}
 
 
 @dataclass
@@ -140,7 +141,7 @@ def _parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]
         ours = any(isinstance(a, ast.Constant) and str(a.value).partition("(")[0] in spelled for a in given)
         if last in _DEFINING and ours and decorated is not None:
             known.add(decorated.name)
-        named = [functions[a.id] for a in call.args if isinstance(a, ast.Name) and a.id in functions]
+        named = [functions[a.id] for a in given if isinstance(a, ast.Name) and a.id in functions]
         first = decorated or next(iter(named), None)
         if last in _BODIES and ours and first is not None:
             yield "forward", first

@@ -10,6 +10,7 @@ import __future__
 import ast
 import builtins
 import importlib
+import importlib.util
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -150,7 +151,9 @@ class Part(types.ModuleType):
             place = self.path.parents[level - 1]
         elif package is not None and first == package.name:
             place = package.parent
-        elif any(p.is_file() for p in _files(self.path.parent / first)):
+        elif any(p.is_file() for p in _files(self.path.parent / first)) and (
+            package is None or importlib.util.find_spec(first) is None  # in a package Python does not look there
+        ):
             place = self.path.parent
         else:
             return None

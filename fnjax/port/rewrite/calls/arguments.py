@@ -16,7 +16,6 @@ import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import SIZE, Value
-from fnjax.port.rewrite.calls.results import ACCUMULATING
 from fnjax.port.source.naming import canonical, targets
 from fnjax.port.torch import (
     TENSOR_TYPES,
@@ -80,8 +79,9 @@ def _dtype(walk: Walk, text: str) -> cst.BaseExpression:
 
 def large(walk: Walk, operation: Operation, args: list[cst.Arg]) -> list[cst.Arg]:
     """Small integers add up to large ones in PyTorch, whatever their dtype: `jnp.cumsum(m, dtype=int)`."""
-    accumulates = operation.names[0].removeprefix("torch.") in ACCUMULATING and bool(args)
-    if not accumulates or walk.expr(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
+    if not operation.first.large or operation.inplace or not args:
+        return []
+    if walk.expr(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
         return []
     given = any(a.keyword and a.keyword.value == "dtype" for a in args)
     return [] if given else [cst.Arg(_dtype(walk, "int"), keyword=cst.Name("dtype"))]

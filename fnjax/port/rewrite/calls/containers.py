@@ -76,12 +76,9 @@ def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
 @expression(cst.Lambda)
 def function(walk: Walk, node: cst.Lambda) -> Term:
     """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
-    outer = walk.state.copy()
-    for param in node.params.params:
-        walk.state.variables[param.name.value] = replace(UNKNOWN, place=PASSED)
-    with walk.perhaps(repeated=True):
+    with walk.scope() as variables, walk.perhaps(repeated=True):
+        variables.update({p.name.value: replace(UNKNOWN, place=PASSED) for p in node.params.params})
         body = walk.expr(node.body)
-    walk.state = outer
     defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
     params = [
         p if d is p.default else p.with_changes(default=fit(d, 1))  # type: ignore[arg-type] # not None here
@@ -100,8 +97,7 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
         return _unrolled(walk, node, written)
     if (asked := _with_answers(walk, node)) is not None:
         return walk.expr(asked)
-    outer = walk.state.copy()
-    with walk.perhaps(repeated=True):
+    with walk.scope(), walk.perhaps(repeated=True):
         made_for = _comp_for(walk, node.for_in)
         if isinstance(node, cst.DictComp):
             key, value = hashed(walk, walk.expr(node.key)), walk.expr(node.value)
@@ -113,7 +109,6 @@ def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
             elt = hashed(walk, term) if isinstance(node, cst.SetComp) else term.node
             made = node.with_changes(elt=elt, for_in=made_for)
             element = term.value
-    walk.state = outer
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
 

@@ -29,14 +29,20 @@ _SAME = {
 }
 
 
+_NO_NAMESPACES = frozenset({"aten", "prim", "prims", "load_library", "loaded_libraries", "import_module"})
+
+
 @expression(cst.Attribute)
 def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`torch.ops.mylib.scale`."""
+    """`torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
     qualname = _looked_up(walk, node)
     if not qualname:
-        return None
+        parts = (walk.name_of(node) or walk.program.resolve(node)).split(".")
+        if parts[:2] != ["torch", "ops"] or len(parts) > 3 or {*parts[2:]} & _NO_NAMESPACES:
+            return None
+        qualname = "".join(parts[2:])
     walk.sink.imports.add("fnjax")
-    return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}"), Value("object"))
+    return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
 
 
 @call_of("torch.ops.", "torch.library.", "*.impl", RESULT)
@@ -76,7 +82,7 @@ def _looked_up(walk: Walk, node: cst.BaseExpression) -> str:
     parts = name.split(".")
     if not name.startswith("torch.ops.") or len(parts) < 4 or isinstance(find(name), Operation):
         return ""
-    return f"{parts[2]}::{parts[3]}" if parts[2] not in {"aten", "prim", "prims"} else ""
+    return f"{parts[2]}::{parts[3]}" if parts[2] not in _NO_NAMESPACES else ""
 
 
 def translated(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -39,33 +39,8 @@ from fnjax.port.torch import (
 )
 from fnjax.port.torch.expressions import same_code
 from fnjax.port.torch.record import VANISH
+from fnjax.port.torch.signature import NOT_PROMOTING, SHAPES
 
-_REDUCED = {
-    "sum": "jnp.sum({x}, where={m})",
-    "mean": "jnp.mean({x}, where={m})",
-    "numel": "jnp.sum({m})",
-    "any": "jnp.any({x}, where={m})",
-    "all": "jnp.all({x}, where={m})",
-    "max": "jnp.max({x}, where={m}, initial=-jnp.inf)",
-    "min": "jnp.min({x}, where={m}, initial=jnp.inf)",
-    "prod": "jnp.prod({x}, where={m})",
-    "std": "jnp.std({x}, where={m}, ddof=1)",
-    "var": "jnp.var({x}, where={m}, ddof=1)",
-    "norm": "jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
-}
-# Of selected entries in their order, where the mask has the shape of x.
-_ALONG = {
-    "softmax": "jax.nn.softmax({x}, axis=None, where={m})",
-    "log_softmax": "jax.nn.log_softmax({x}, axis=None, where={m})",
-    "cumsum": "jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))",
-}
-# Those whose arguments' shapes decide: a tensor in their place cannot be a Python number under jit.
-_SHAPES = frozenset(
-    {"dim", "size", "shape", "sizes", "dims", "split_size", "chunks", "length", "k", "end", "n", "repeats"}
-    | {"split_size_or_sections", "split_sizes", "indices_or_sections", "sections", "steps", "num_classes", "pad"}
-    | {"kernel_size", "stride", "padding", "dilation", "output_size", "minlength", "bins", "groups", "diagonal"}
-    | {"dimension", "dim0", "dim1", "axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
-)
 _NUMBER = re.compile(r"jnp\.array\(-?(\d+\.\d*|\.\d+|\d+(?=e))(e[-+]?\d+)?\)")  # of a Python float
 
 
@@ -96,6 +71,11 @@ class Facts(Context):
     def rank(self, node: cst.BaseExpression) -> int | None:
         """As the walk found."""
         return self._value(node).rank
+
+    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        """As the walk found."""
+        mark = self._value(one).like
+        return mark != "" and mark == self._value(other).like
 
     def literal(self, node: cst.BaseExpression) -> object:
         """A literal, or what a variable surely holds."""
@@ -180,7 +160,7 @@ def operate(
             return compressed(walk, node, base, chosen)
     if (found := looked_up(walk, node, bound)) is not None:
         return found
-    mask = _masked(walk, operation, short, list(terms.values()))
+    mask = _masked(walk, operation, list(terms.values()))
     if mask and not operation.each:
         return _reduced(walk, node, short, bound)
     without_poles(walk, short, list(bound.values.values()))
@@ -207,7 +187,7 @@ def operate(
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        decides = name in _SHAPES or (short in {"arange", "range"} and name != "out")
+        decides = name in SHAPES or (short == "arange" and name != "out")
         if decides and not operation.each and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
@@ -220,8 +200,8 @@ def operate(
         value = value.parts[part]
     expression_ = _created(rendered.expression)
     if operation.each and bound.overload.result in {"same", "promoted", "float"}:
-        expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in _NOT_PROMOTING])
-    if short in _JOINING and _perhaps_empty(walk, bound.values["tensors"]):
+        expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in NOT_PROMOTING])
+    if short == "cat" and _perhaps_empty(walk, bound.values["tensors"]):
         expression_ = expression_.with_changes(func=cst.Name("_cat"))
         walk.sink.needs.add("_cat")
     data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
@@ -319,17 +299,15 @@ def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: 
         or any(p.default is None or p.name in walk.taken for p in left)
     ):
         return None
-    start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables |= {p.name: STATIC for p in left}
-    term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
-    walk.state = start
+    with walk.scope() as variables:
+        variables.update({p.name: STATIC for p in left})
+        term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
     takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
     made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
     place = term.value.place
     return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))
 
 
-_JOINING = frozenset({"cat", "concat", "concatenate"})
 _EMPTY = re.compile(
     r"\w+\.\w*Tensor\((\[\])?\)|\w+\.tensor\(\[\].*\)|\w+\.(empty|zeros|ones)\(([([]0,?[)\]]|0)(, .*)?\)"
     r"|\w+\.new(_empty|_zeros|_tensor)?\((0|\[\]|\(0,\))?(, .*)?\)"
@@ -348,10 +326,6 @@ def _holds_tensor(value: Value) -> bool:
     return value.traced or any(_holds_tensor(v) for v in (*(value.parts or ()), value.element) if v is not None)
 
 
-# Parameters whose dtype has no say in the result's.
-_NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})
-
-
 def kept_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
     """What is written to a tensor takes its dtype."""
     if not any(widens(target.value, v) for v in others):
@@ -367,11 +341,11 @@ def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
     )
 
 
-def _masked(walk: Walk, operation: Operation, short: str, terms: list[Term]) -> str:
+def _masked(walk: Walk, operation: Operation, terms: list[Term]) -> str:
     masks = {t.value.mask for t in terms if t.value.mask}
     if not masks:
         return ""
-    if len(masks) > 1 or not (operation.each or short in _REDUCED or short in _ALONG):
+    if len(masks) > 1 or not (operation.each or operation.first.where):
         raise Uncompressed
     if any(t.value.is_tensor and not t.value.mask and t.value.rank != 0 for t in terms):
         raise Uncompressed
@@ -393,12 +367,13 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
         axes = f"axis=tuple(range({code(fit(selection.mask))}.ndim))"  # those that the mask selects from
         made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
         return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
-    if (given[1:] and not along) or (short in _ALONG and not along) or bound.overload.result == "pair":
+    of_each = bound.operation.first.along
+    if (given[1:] and not along) or (of_each and not along) or bound.overload.result == "pair":
         raise Uncompressed
     walk.sink.imports |= {"jax", "jnp"}
     texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
-    if short in _ALONG:
-        return Term(parse(_ALONG[short].format(**texts)), replace(term.value, place=walk.fresh(node), number=""))
+    made = parse(bound.operation.first.where.format(**texts))
+    if of_each:
+        return Term(made, replace(term.value, place=walk.fresh(node), number=""))
     dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
-    value = Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node))
-    return Term(parse(_REDUCED[short].format(**texts)), value)
+    return Term(made, Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node)))

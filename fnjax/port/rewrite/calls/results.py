@@ -10,21 +10,7 @@ import libcst as cst
 from fnjax.port.analysis.walk import Walk, names
 from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
 from fnjax.port.torch import Bound, Rendered, code, literal
-
-_DTYPES = {
-    "float": "float",
-    "double": "float",
-    "half": "float",
-    "bfloat16": "float",
-    "int": "int",
-    "long": "int",
-    "short": "int",
-    "bool": "bool",
-    "uint": "int",
-    "complex": "complex",
-    "char": "int",
-    "byte": "int",
-}
+from fnjax.port.torch.record import DTYPES
 
 
 def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, short: str) -> Value:
@@ -42,7 +28,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
     known = {v.dtype for v in tensors}
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
-        dtype = "int" if first.dtype == "bool" and short in ACCUMULATING else first.dtype
+        dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
     elif overload.result == "promoted" and len(known) == 1:
         dtype = known.pop() if all(v.dtype in known | {"int", "bool"} for v in values) else "unknown"
     if short == "where" and len(tensors) > 1:
@@ -51,7 +37,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     target = bound.values.get("dtype") or (bound.values.get("other") if short == "to" else None)
     if target is not None and bound.context.role(target) == "dtype":
         last = code(walk.expr(target).node).rpartition(".")[2].rstrip("_")
-        dtype = next((d for t, d in _DTYPES.items() if last.startswith(t)), "unknown")
+        dtype = DTYPES.get(last, "float" if last.startswith("float") else "unknown")
         if last == "dtype":
             dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
     exact = _exact(walk, bound, rendered, tensors, short)
@@ -60,7 +46,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
     if bound.overload.each and tensors and all(v.rank == 0 for v in tensors):
         rank = 0
-    if short in {"sum", "mean", "max", "min", "amax", "amin", "norm", "prod", "all", "any"} and len(bound.values) == 1:
+    if bound.operation.first.total and len(bound.values) == 1:
         rank = 0
     if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
         dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__
@@ -68,7 +54,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     place = _place(walk, node, bound, rendered, first, dtype, exact)
     like = likes.pop() if same and likes else _sized_as(walk, bound.values.get("size") or bound.values.get("data"))
     like = like or walk.mark(node)
-    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_rows(bound, short, first, tensors))
+    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_rows(bound, first, tensors))
     if overload.result == "pair":
         parts = tuple(
             Value("tensor", "int", place=walk.fresh(node, f" {f}"))
@@ -97,42 +83,22 @@ def _sized_as(walk: Walk, size: cst.BaseExpression | None) -> str:
     return walk.expr(size.value).value.like
 
 
-# Operations that make a tensor of nothing, contiguous whatever the inputs are.
-_MADE = frozenset({"zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye", "tensor"})
-_RESHAPED = frozenset({"flatten", "reshape", "ravel", "reshape_as"})
-_KEEP_ROWS = _RESHAPED | {"view", "view_as", "detach", "alias", "unsqueeze", "unflatten", "softmax", "log_softmax"}
-
-
-def _rows(bound: Bound, short: str, first: Value, tensors: list[Value]) -> int:
+def _rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     """Whether the result is contiguous."""
     if "memory_format" in bound.values:
         return 0
-    if short.removeprefix("new_") in _MADE or short == "contiguous":
+    if bound.operation.first.made:
         return 2
-    if short in _KEEP_ROWS:
+    if bound.operation.first.rows:
         return first.rows
     return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
-ACCUMULATING = frozenset({"sum", "prod", "cumsum", "cumprod"})  # whole numbers of any kind give large ones
-# Of float32 where no dtype is given.
-_FLOATS = frozenset({"ones", "zeros", "empty", "eye", "linspace", "rand", "randn"})
-_CASTS = {
-    "float": "float32",
-    "double": "float",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "short": "int16",
-    "char": "int8",
-    "byte": "uint8",
-}
-
-
 def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], short: str) -> str:
     """The dtype of the result, as far as the source names it."""
-    name = bound.operation.names[0]
-    if name == f"torch.Tensor.{short}" and short in _CASTS:
-        return _CASTS[short]
+    says = bound.operation.first
+    if says.casts:
+        return says.casts
     for key in ("dtype", "non_blocking", "other") if short in {"to", "type"} else ("dtype",):
         target = bound.values.get(key)
         if target is None or bound.literal(key) is None:
@@ -145,8 +111,8 @@ def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], s
     if short == "type_as" and "other" in bound.values:
         return walk.expr(bound.values["other"]).value.exact
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
-        return "float32" if short in _FLOATS and name == f"torch.{short}" else ""
-    if short in ACCUMULATING and tensors[0].dtype in {"int", "bool"}:
+        return "float32" if says.made and says.result == "float" else ""
+    if says.large and tensors[0].dtype in {"int", "bool"}:
         return ""
     if bound.overload.result in {"same", "pair", "list"} and short != "where":
         return tensors[0].exact
@@ -194,7 +160,7 @@ def _place(
     place = first.place
     if alias == "maybe" and place.local and not _held(walk, place):
         return walk.fresh(node)  # nobody can tell
-    if alias == "maybe" and (bound.operation.names[0].rpartition(".")[2] in _RESHAPED and first.rows and place.local):
+    if alias == "maybe" and (bound.operation.first.rows and first.rows and place.local):
         taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
         return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":

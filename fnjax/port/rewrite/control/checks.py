@@ -22,6 +22,7 @@ _RAISING = {
     "torch._check_index": "IndexError",
     "torch._check_not_implemented": "NotImplementedError",
 }
+_UNTOLD = '"Expected cond to be True, but got False."'
 _HINTS = frozenset({"torch._check_is_size", "torch._constrain_as_size", "torch._constrain_as_value"})
 
 
@@ -46,7 +47,7 @@ def checked(walk: Walk, node: cst.Expr) -> Statements | None:
         message = message.body
     elif message is not None:
         message = cst.Call(fit(message, 18))
-    error = cst.Call(cst.Name(_RAISING[name]), [cst.Arg(message)] if message is not None else [])
+    error = cst.Call(cst.Name(_RAISING[name]), [cst.Arg(message or cst.SimpleString(_UNTOLD))])
     body = cst.IndentedBlock([cst.SimpleStatementLine([cst.Raise(error)])])
     made = cst.If(cst.UnaryOperation(cst.Not(), fit(condition, 7)), body)
     return walk.statement(placed(walk, made, node))

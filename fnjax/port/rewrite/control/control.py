@@ -99,11 +99,9 @@ def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: in
     value = None if narrowed is None else walk.lookup(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
         return walk.expr(node)
-    start, walk.state = walk.state, walk.state.copy()
-    walk.state.variables[narrowed[0]] = narrowed[1][side]
-    found = walk.expr(node)
-    walk.state = start
-    return found
+    with walk.scope() as variables:
+        variables[narrowed[0]] = narrowed[1][side]
+        return walk.expr(node)
 
 
 @statement(cst.If)

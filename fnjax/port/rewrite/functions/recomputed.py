@@ -209,16 +209,15 @@ def _pullback(
     shapes = _of_shapes(walk, computing)
     made += walk.block(shapes)
     computing = [s for s in computing if s not in shapes]
-    outer = walk.state.copy()
-    for w in wanted if not container else ():
-        walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
-    with walk.differentiating():
+    with walk.scope(), walk.differentiating():
+        for w in wanted if not container else ():
+            walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
         block = walk.block(computing)
         terms = [walk.expr(o) for o in outs]
-    inside, walk.state = walk.state.variables, outer
-    for name in (code(o) for o in outs if isinstance(o, cst.Name)):
-        if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
-            inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
+        inside = walk.state.variables
+        for name in (code(o) for o in outs if isinstance(o, cst.Name)):
+            if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
+                inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
     given = arguments.get("grad_outputs")
     computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
     needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
@@ -371,13 +370,11 @@ def _of_container(
     name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
     element = walk.expr(inputs).value.element or TENSOR
     cotangent = code(fit(walk.expr(given).node, 1))
-    outer = walk.state.copy()
-    walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
     renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
-    with walk.differentiating():
+    with walk.scope(), walk.differentiating():
+        walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
         block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
         term = walk.expr(outputs)
-    walk.state = outer
     result = code(fit(term.node, 1))
     if term.value.is_tensor:
         result = f"({result},)"

@@ -252,6 +252,9 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
     """What is known of a function's result."""
     first = tensors[0] if tensors else Value("tensor", numpy=True)
     place = walk.fresh(node)
+    if result == "list":
+        one = replace(Value("tensor", first.dtype, numpy=True), place=first.place and first.place.doubtful)
+        return Value("static", element=one, place=place)
     if result.startswith("parts="):
         if any(a.keyword and a.keyword.value in {"mode", "compute_uv"} for a in node.args):
             raise Stop(node, "numpy", "the number of results depends on an argument; use jax.numpy's function")

@@ -17,24 +17,12 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.terms import Selection
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse, placed
+from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
 from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, each_of, entry
+from fnjax.port.rewrite.memory.indices import apart, elements, is_number, is_position
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import nodes
-
-
-def elements(node: cst.Subscript) -> list[cst.BaseExpression | None]:
-    """The indices, None for slices."""
-    found: list[cst.BaseExpression | None] = []
-    for e in node.slice:
-        if isinstance(e.slice, cst.Slice) or not isinstance(e.slice, cst.Index):
-            found.append(None)
-        elif isinstance(e.slice.value, cst.Tuple):
-            found += [x.value for x in e.slice.value.elements]
-        else:
-            found.append(e.slice.value)
-    return found
 
 
 def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
@@ -62,11 +50,15 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
     """
     indices = elements(node)
     masks = [i for i in indices if i is not None and is_mask(walk, i)]
-    if len(indices) < 2 or len(masks) != 1 or not all(i is None or i is masks[0] or _plain(walk, i) for i in indices):
+    if (
+        len(indices) < 2
+        or len(masks) != 1
+        or not all(i is None or i is masks[0] or is_position(walk, i) for i in indices)
+    ):
         return None
     base = walk.expr(node.value)
     number = walk.number(node.with_changes(value=cst.Name("_")))
-    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or _number(new)))
+    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_number(new)))
     if not single and new is not None and new.mask != number:
         return None
     walk.sink.needs.add("_selected")
@@ -81,17 +73,6 @@ def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
     value = walk.expr(node).value
     truth = value.dtype == "bool" or (value.dtype == "unknown" and _called_mask(node))
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
-
-
-def _plain(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an index is a whole number or `...`."""
-    value = walk.expr(node).value
-    number = _number(value) and value.literal is not None and value.name == "" and value.dtype != "bool"
-    return isinstance(node, cst.Ellipsis) or number
-
-
-def _number(value: Value) -> bool:
-    return value.kind == "static" and value.parts is None and value.element is None and not value.mixed
 
 
 def whole_write(base: Value, mask: Value | None) -> None:
@@ -401,31 +382,3 @@ def _has_leading_one(node: cst.CSTNode) -> bool:
     ends = [0 if low is None else literal(low), literal(high)]
     known = type(ends[0]) is int and type(ends[1]) is int
     return ends[1] - ends[0] == 1 if known else low is not None and code(high).replace(" ", "") == f"{code(low)}+1"  # type: ignore[operator] # both are ints
-
-
-def apart(walk: Walk, node: cst.Subscript) -> cst.Subscript:
-    """`x[0, :, i]` as `x[0][:, i]`: beside arrays JAX takes a number for an array too, and puts their axis first."""
-    indices = elements(node)
-    values = [None if i is None else walk.expr(i).value for i in indices]
-    numbers = {k for k, i in enumerate(indices) if i and not isinstance(i, cst.Ellipsis) and _plain(walk, i)}
-    arrays = {k for k, v in enumerate(values) if v and v.is_tensor and v.rank != 0 and v.dtype != "bool"}
-    arrays |= {k for k, v in enumerate(values) if v and v.kind == v.dtype == "unknown"}  # for a number it is the same
-    arrays |= {k for k, i in enumerate(indices) if isinstance(i, cst.List)}
-    places = sorted(numbers | arrays)
-    if not numbers or not arrays or places == list(range(places[0], places[-1] + 1)):
-        return node
-    whole = cst.SubscriptElement(cst.Slice(None, None))
-    if len(node.slice) != len(indices) or any(v is not None and v.literal is None for v in values):
-        return node
-    first = [e if k in numbers or code(e).startswith("...") else whole for k, e in enumerate(node.slice)]
-    while code(first[-1]).startswith(":"):
-        first.pop()
-    second = [e for k, e in enumerate(node.slice) if k not in numbers]
-    inner = node.with_changes(slice=_commas(first), lpar=[], rpar=[])
-    made: cst.Subscript = placed(walk, node.with_changes(value=inner, slice=_commas(second)), node)
-    return made
-
-
-def _commas(parts: list[cst.SubscriptElement]) -> list[cst.SubscriptElement]:
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT if p is parts[-1] else comma) for p in parts]

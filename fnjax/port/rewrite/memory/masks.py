@@ -20,7 +20,7 @@ import libcst as cst
 
 from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
 from fnjax.port.rewrite.memory.indexing import same_shape
-from fnjax.port.torch import Bound, code, fit
+from fnjax.port.torch import Bound, Operation, code, find, fit
 
 
 def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
@@ -44,22 +44,14 @@ def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
     return parse(text)
 
 
-# Functions with an infinite derivative, or value, somewhere: which argument decides, and a safe one.
-_POLES = {
-    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "float_power"), (0, "1")),
-    **dict.fromkeys(("lgamma", "digamma"), (0, "1")),
-    **dict.fromkeys(("div", "divide", "true_divide", "atan2", "arctan2", "xlogy"), (1, "1")),
-    **dict.fromkeys(("acos", "asin", "atanh", "arccos", "arcsin", "arctanh", "erfinv"), (0, "0")),
-    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh", "tan"), (0, "0")),
-    **dict.fromkeys(("acosh", "arccosh"), (0, "2")),
-    "logit": (0, "0.5"),
-}
-
-
 def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
     """The argument of a function with poles is safe where the mask does not select it: NaN times 0 is NaN."""
-    index, safe = _POLES.get(operation, (0, ""))
-    if not safe or not walk.derived or len(values) <= index:
+    known = find(f"torch.{operation}") if walk.derived else None
+    if not isinstance(known, Operation) or not known.first.pole:
+        return
+    name, _, safe = known.first.pole.rpartition(":")
+    index = [p.name for p in known.first.parameters].index(name) if name else 0
+    if len(values) <= index:
         return
     node = values[index]
     term = walk.expr(node)

@@ -2,8 +2,8 @@
 
 What: in-place methods, alone, in chains and inside expressions; `out=`, `inplace=True`; every variable that shares the
 memory (a view, another name, a saved tensor) takes its new value too.
-Before: `d = A.diagonal(); d.mul_(2)` with A read afterwards
-After: `d = d * 2` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
+Before: `d = A.diagonal(); d.mul_(2).add_(1)` with A read afterwards
+After: `d = d * 2 + 1` and `A = _write(A, lambda a: jnp.diagonal(a), d)`
 Safety: PyTorch's views are known from the table of operations; flatten and reshape of a tensor that the function makes
 are views if it is contiguous, and a note says where that depends on the inputs. Where it cannot be told
 whether two variables share memory, and the answer matters, that is a finding.
@@ -18,10 +18,11 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names, parse
-from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, places
+from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, places, widens
 from fnjax.port.rewrite.memory.sharing import containers_of, holding, left_behind, made_of_new, read_before
+from fnjax.port.rewrite.memory.slices import index_of
 from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.torch import MISSING, Operation, code, find, fit
 from fnjax.port.torch.expressions import Fill
 from fnjax.port.tree.located import nodes
 
@@ -64,6 +65,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         return _entry(walk, node, target, new, value)
     if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
         return Term(new, replace(value, place=walk.fresh(node)))
+    if (place.certain or place.choice) and _written_again(walk, node, target, holders):
+        return Term(new, value)
     read_before(walk, node, holders)
     if walk.here.conditional:
         raise Stop(
@@ -108,6 +111,20 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     for step in rest:
         made = viewed(made, step)
     return Term(made, value)
+
+
+def _written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
+    """Whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
+    for outer in nodes(walk.current):
+        if not isinstance(outer, cst.Call) or not isinstance(outer.func, cst.Attribute) or outer.func.value is not node:
+            continue
+        operation = find(f"torch.Tensor.{outer.func.attr.value}")
+        if not isinstance(operation, Operation) or operation.inplace is None or not operation.each:
+            return False
+        seen = holders.keys() | {walk.routine.context for name in holders if name.startswith("ctx.")}
+        given = [a.value for a in outer.args]
+        return not any(seen & names(v) or widens(target.value, walk.expr(v).value) for v in given)
+    return False
 
 
 def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
@@ -300,9 +317,8 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
         _still_there(walk, step)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
         return parse(f"{code(new)}.reshape({name}.shape)")
-    if len(steps) == 1 and isinstance(steps[0].expression, cst.Subscript):
-        index = steps[0].expression.with_changes(value=parse(f"{name}.at"))
-        return parse(f"{code(index)}.set({code(fit(new, 1))})")
+    if (index := index_of(walk, steps, new)) is not None:
+        return parse(f"{name}.at[{index}].set({code(fit(new, 1))})")
     part = steps[0].text.removeprefix(HOLE)
     if len(steps) == 1 and part in {".real", ".imag"}:
         other = f"{name}.imag" if part == ".real" else f"{name}.real"

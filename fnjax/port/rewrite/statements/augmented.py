@@ -19,8 +19,6 @@ from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk,
 from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
 from fnjax.port.rewrite.calls.operations import kept_dtype
 from fnjax.port.rewrite.memory.indexing import (
-    apart,
-    elements,
     index_number,
     mask_among,
     mask_of,
@@ -29,6 +27,7 @@ from fnjax.port.rewrite.memory.indexing import (
     subscript,
     whole_write,
 )
+from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write, spread_value, without_poles
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.statements.entries import is_data, untraced_mask, updated

@@ -17,8 +17,6 @@ import libcst as cst
 from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
 from fnjax.port.known.facts import Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
-    apart,
-    elements,
     index_number,
     is_mask,
     mask_among,
@@ -28,6 +26,7 @@ from fnjax.port.rewrite.memory.indexing import (
     trimmed,
     whole_write,
 )
+from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.binding import outliving, set_once

@@ -17,14 +17,14 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse
-from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse, placed
+from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
 from fnjax.port.rewrite.calls.called import part_of
 from fnjax.port.rewrite.memory.indexing import (
-    elements,
     hashed,
 )
+from fnjax.port.rewrite.memory.indices import elements
 from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.rewrite.values.context import hides, is_ctx, path
@@ -297,8 +297,8 @@ def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
 
 @statement(cst.Expr)
 def bare(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` is the assignment."""
-    if (assigned := _attribute_set(walk, node.value)) is not None:
+    """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
+    if (assigned := _attribute_set(walk, node.value) or _entries_set(walk, node.value)) is not None:
         return walk.small(assigned)
     term = walk.expr(node.value)
     if term.node is node.value:
@@ -320,6 +320,26 @@ def _attribute_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
     if not is_ctx(walk, owner) or not isinstance(literal(name), str):
         return None
     return cst.Assign([cst.AssignTarget(cst.Attribute(owner, cst.Name(str(literal(name)))))], value)
+
+
+def _entries_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
+    """`y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
+    match node:
+        case cst.Call(cst.Attribute(cst.Subscript() as entries, cst.Name("copy_")), [cst.Arg(given, None, star="")]):
+            base, term, other = (walk.expr(n).value for n in (entries.value, entries, given))
+        case _:
+            return None
+    if base.place is None or term.place is None or not term.place.certain or not base.is_tensor:
+        return None
+    view = len(term.place.steps) == len(base.place.steps) + 1
+    same = other.dtype == base.dtype and not widens(base, other)
+    if not view or other.kind not in {"tensor", "unknown"}:
+        return None
+    if not same:
+        dtype = cst.Attribute(entries.value, cst.Name("dtype"))
+        given = cst.Call(cst.Attribute(fit(given), cst.Name("to")), [cst.Arg(dtype)])
+    made: cst.Assign = placed(walk, cst.Assign([cst.AssignTarget(entries)], given), node)
+    return made
 
 
 @statement(cst.Import, cst.ImportFrom)
