@@ -12,6 +12,7 @@ from fnjax.triton import _types as types
 from fnjax.triton._carried import (
     Carried,
     advanced,
+    alike,
     assigned,
     counted,
     equal,
@@ -229,7 +230,10 @@ class _Loop:
                     out.append(jnp.broadcast_to(ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
         if retry:
             raise _Retry
-        return out, [state.buffers[i] for i in sorted(self.moved)]
+        return self._alike(out), self._alike([state.buffers[i] for i in sorted(self.moved)])
+
+    def _alike(self, arrays):
+        return alike(arrays, self.buffers)
 
     def _variable(self, count):
         """The loop's variable in turn `count`."""
@@ -328,7 +332,7 @@ class _Loop:
                 self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
                 return out, memory
 
-            carry = (self._first_arrays(), self._first_buffers())
+            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()))
             if turns is not None:
                 return lax.fori_loop(0, turns, turn, carry), turns
 
@@ -384,20 +388,20 @@ class _Loop:
                     self.moved |= wrote
                     going["shape"] = shape
                     raise _Retry
-                memory = [self.state.buffers[i] for i in sorted(self.moved)]
-                again = jnp.broadcast_to(again.array(), shape)
+                memory = self._alike([self.state.buffers[i] for i in sorted(self.moved)])
+                (again,) = self._alike([jnp.broadcast_to(again.array(), shape)])
                 if waiting is not None:
                     stuck = unchanged(buffers, memory) & unchanged(
                         self._some(arrays, waiting), self._some(out, waiting)
                     )
-                    stuck = stuck & jnp.any(again)
+                    (stuck,) = self._alike([stuck & jnp.any(again)])
                 self._restore_after()
                 return out, memory, again, stuck
 
             alive = test if self.active is None else both(test, self.active)
             going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
-            alive = jnp.broadcast_to(alive.array(), going["shape"])
-            carry = (self._first_arrays(), self._first_buffers(), alive, jnp.asarray(False))
+            alive, stuck = self._alike([jnp.broadcast_to(alive.array(), going["shape"]), jnp.asarray(False)])
+            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()), alive, stuck)
             carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
             return forward_only(carry, self.frame.source, self.node)
 
