@@ -8,6 +8,8 @@ import pytest
 from benchmarks import triton_launches as launches
 from tests.triton.kernels import activations, attention, norms
 from tests.triton.twins import DIFFERENTIATED, TWINS, forms_of, gradient_of
+from tests.triton.zoo import TRITON, rows
+from tests.wrappers import on_two_devices
 
 SMALL = {
     "add": lambda: launches.add(64),
@@ -111,3 +113,12 @@ def test_derivative_of_attention_is_its_backward_kernel(causal):
         return own, by_hand
 
     assert_near(*both(q, k, v, do), 5e-6)
+
+
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices (forced host devices in tests/conftest.py)")
+def test_a_loop_inside_of_shard_map():
+    """What a loop carries varies over the devices where memory does: value and gradient of a kernel with two loops."""
+    x = numbers(9, 4, 3)
+    f, (case, _) = on_two_devices(rows), TRITON
+    loss = lambda f: lambda x: (f(x) ** 2).sum()
+    assert_near(jax.jit(jax.value_and_grad(loss(f)))(x), jax.value_and_grad(loss(case.twin))(x), 1e-5)
