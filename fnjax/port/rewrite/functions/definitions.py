@@ -1,7 +1,8 @@
 """Functions.
 
 What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
-reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
+reads any more is dropped; a helper that writes to what it is given returns it; buffers that forward writes to, as
+running statistics, come behind its results, with a note; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
@@ -26,6 +27,7 @@ from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.rewrite.functions.host_bodies import callback_body
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
 
@@ -84,9 +86,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
-    shaped = program.by_node.get(node)
-    if shaped is not None and shaped.shaped and any(f.code == "untraced" for f in walk.sink.findings):
-        routine.concrete = True
+    body = callback_body(walk, program.by_node.get(node), body)
     floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
     if walk.here.stop_gradients and routine.role == "helper" and floats:
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
