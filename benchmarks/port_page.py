@@ -36,9 +36,10 @@ BESIDE = [
     "returning_loops",
     "carried_loops",
     "recomputed",
+    "host_bodies",
     "differences",
 ]
-RULES = ["backward_calls", "kept_numbers", "launchers", *ORDER, *BESIDE]
+RULES = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating", *ORDER, *BESIDE]
 
 INTRODUCTION = """\
 # Porting files
@@ -58,7 +59,8 @@ encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_so
 
 The output holds the Function classes and what they need of the file, and what only calls their apply (`f = C.apply`,
 `def f(x): return C.apply(x, 2)`); layers and scripts that no Function needs stay behind. It imports fnjax, jax, jax.numpy, numpy and the
-standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host), and nothing else: where
+standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host; and what the NumPy body of a
+custom operator uses), and nothing else: where
 JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
 `raise NotImplementedError` in its place; the operations that are known stand on a
 [page of their own](../torch-operations.md); what is right un-jitted (`untraced`), and what drops a write that only the caller

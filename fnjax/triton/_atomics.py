@@ -7,7 +7,7 @@ from jax import lax
 from fnjax.triton._bounds import refuse_outside
 from fnjax.triton._forms import LEAD
 from fnjax.triton._memory import Choice, _truth_of, flat_lanes
-from fnjax.triton._state import NeedsSequence, current
+from fnjax.triton._state import NeedsSequence, NotAnAxis, current
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._values import as_tensor, broadcast, cast
 
@@ -47,6 +47,9 @@ def update(name, pointer, value, mask, sem=None):
         return state.watch.atomic(name, pointer, truth, value, None, sem)
     memory = state.buffers[pointer.buffer]
     alone = state.in_sequence or all(n == 1 for n in state.grid)
+    if alone and state.turns:
+        raise NotAnAxis
+    state.note(name, pointer.buffer, None, ())
     if not alone and name == "xchg":
         raise NeedsSequence
     state.written.add(pointer.buffer)
@@ -108,6 +111,8 @@ def compare_and_swap(pointer, expected, value, sem=None):
         return state.watch.atomic("cas", pointer, truth, value, expected, sem)
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
         raise NeedsSequence
+    if state.turns:
+        raise NotAnAxis
     memory = state.buffers[pointer.buffer]
     refuse_outside("updates", pointer, truth, memory.shape[0])
     index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)

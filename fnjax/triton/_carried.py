@@ -128,8 +128,7 @@ def wide(shape, rank):
 def full_shape(leaf):
     """The shape of a leaf's array."""
     if leaf.form is not None:
-        form = leaf.form
-        return form.base.shape + tuple(n if s else 1 for n, s in zip(form.shape, form.strides, strict=True))
+        return leaf.form.spread
     return tuple(leaf.data.shape)
 
 

@@ -8,14 +8,30 @@ from typing import Any
 
 import numpy as np
 
-LEAD = 3  # the axes of the grid come before those of the block
+GRID = 3  # axes that a grid may have
+LEAD = 6  # axes that come before those of the block: of the grid, some of them cut in two, and of loops
 
 
 class Sym:
-    """A number that a loop makes, known by its range only: first and last value, both taken."""
+    """A number that a loop makes: first and last value, both taken.
 
-    def __init__(self, value, low, high):
-        self.value, self.low, self.high = value, low, high
+    Attributes:
+        axis: the leading axis along which it runs, where the turns of its loop are one; else None, and only the range
+            of the number is known.
+    """
+
+    def __init__(self, value, low, high, axis=None):
+        self.value, self.low, self.high, self.axis = value, low, high, axis
+
+    @classmethod
+    def along(cls, axis, size):
+        """The numbers 0 to size - 1, side by side."""
+        return cls(laid(np.arange(size, dtype=np.int64), axis), 0, size - 1, axis)
+
+
+def laid(numbers, axis):
+    """Numbers along a leading axis."""
+    return numbers.reshape([len(numbers) if d == axis else 1 for d in range(LEAD)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +84,24 @@ class Form:
 
     @property
     def concrete(self) -> bool:
-        """Whether no loop has a part in it."""
-        return not self.syms
+        """Whether its numbers are known."""
+        return all(sym.axis is not None for sym, _ in self.syms)
+
+    @property
+    def moving(self) -> tuple[tuple[Sym, int], ...]:
+        """The loop variables that are known by their range only."""
+        return tuple((sym, c) for sym, c in self.syms if sym.axis is None)
+
+    def untraced(self) -> "Form":
+        """The same with nothing of what is being traced: what moves keeps its range."""
+        held = ((s if s.axis is not None else Sym(None, s.low, s.high), c) for s, c in self.syms)
+        return dataclasses.replace(self, syms=tuple(held))
+
+    @property
+    def spread(self) -> tuple[int, ...]:
+        """The shape of the array of its numbers; of size 1 along what it does not depend on."""
+        lead = np.broadcast_shapes(self.base.shape, *(sym.value.shape for sym, _ in self.syms if sym.axis is not None))
+        return lead + tuple(n if s else 1 for n, s in zip(self.shape, self.strides, strict=True))
 
     def array(self, xp: Any) -> Any:
         """Its numbers, grid before block; of size 1 along what it does not depend on."""
@@ -82,7 +114,8 @@ class Form:
                 wide[LEAD + axis] = size
                 out = out + (xp.arange(size) * stride).reshape(wide)
         for sym, coefficient in self.syms:
-            out = out + sym.value * coefficient
+            value = sym.value * coefficient
+            out = out + (value if sym.axis is None else value.reshape(value.shape + (1,) * len(self.shape)))
         return out
 
 

@@ -1,37 +1,16 @@
-"""Loops: what a turn hands to the next is found by trying, until types stay; pointers that move evenly stay forms."""
+"""`for` and `while` in a kernel: turn after turn in the program, side by side, or as a loop of JAX's."""
 
 import ast
-import dataclasses
-from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
-
-from fnjax.triton import _types as types
-from fnjax.triton._carried import (
-    Carried,
-    advanced,
-    alike,
-    assigned,
-    counted,
-    equal,
-    forward_only,
-    full_shape,
-    leaves,
-    of_sym,
-    ranked,
-    rebuilt,
-    skeleton,
-    wide,
-    widened,
-)  # fmt: skip
-from fnjax.triton._forms import LEAD, Sym, number
-from fnjax.triton._run import LOOPS, Undefined, bind, block, evaluate, known_truth
+from fnjax.triton._axes import run_side_by_side
+from fnjax.triton._run import LOOPS, bind, block, evaluate, known_truth
 from fnjax.triton._state import NeedsSequence, current
-from fnjax.triton._tensor import Tensor, canonical
-from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form, subtract, truth, where  # fmt: skip
-from fnjax.triton._waits import decisive, unchanged
+from fnjax.triton._tensor import Tensor
+from fnjax.triton._turns import Loop
+from fnjax.triton._values import as_tensor, subtract, truth
+from fnjax.triton._waits import decisive
+
+FEW = 4  # turns that are cheaper one after the other in the program than as a loop
 
 
 class Range:
@@ -42,10 +21,6 @@ class Range:
             raise TypeError(f"a range has one to three bounds, not {len(bounds)}")
         self.start, self.stop, self.step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
         self.unrolled = unrolled
-
-
-class _Retry(Exception):  # noqa: N818  a signal
-    """A turn gave other types than it was given."""
 
 
 def run_for(frame, node):
@@ -62,7 +37,11 @@ def run_for(frame, node):
         turns = range(*map(int, bounds))
         if given.unrolled or len(turns) <= 1:
             return _unrolled(frame, node, list(turns) if given.unrolled else [as_tensor(t) for t in turns])
-        return _Loop(frame, node, start, step).run(len(turns))
+        if run_side_by_side(frame, node, start, step, len(turns), None):
+            return False
+        if len(turns) <= FEW:
+            return _unrolled(frame, node, [as_tensor(t) for t in turns])
+        return Loop(frame, node, start, step).run(len(turns))
     if given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")
     return _uneven(frame, node, start, stop, step)
@@ -80,11 +59,13 @@ def _uneven(frame, node, start, stop, step):
     stride = step.uniform()
     if stride is None:
         raise TypeError("the step of a range must be known when the kernel is traced: make it a tl.constexpr")
-    loop = _Loop(frame, node, start, step)
+    loop = Loop(frame, node, start, step)
     distance = subtract(stop, start) if stride > 0 else subtract(start, stop)
     if distance.form is not None:
         most = -(-distance.form.limits()[1] // abs(stride))
         if most <= 0:
+            return False
+        if run_side_by_side(frame, node, start, step, int(most), distance):
             return False
         return loop.run(int(most), distance)
     return loop.run(None, distance)
@@ -100,10 +81,10 @@ def run_while(frame, node):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
     names, from_turn_to_turn = decisive(node)
     if from_turn_to_turn:
-        return _Loop(frame, node, None, None).run_while(truth(test))
+        return Loop(frame, node, None, None).run_while(truth(test))
     if not current().in_sequence:
         raise NeedsSequence  # it waits for memory, where programs before this one write
-    return _Loop(frame, node, None, None).run_while(truth(test), names)
+    return Loop(frame, node, None, None).run_while(truth(test), names)
 
 
 def _no_return(node):
@@ -112,329 +93,6 @@ def _no_return(node):
             raise SyntaxError(f"{type(inner).__name__.lower()} in a loop is not for kernels (Triton has none either)")
     if node.orelse:
         raise SyntaxError("else of a loop is not for kernels")
-
-
-class _Loop:
-    """One loop while it is traced."""
-
-    def __init__(self, frame, node, start, step):
-        self.frame, self.node, self.start, self.step = frame, node, start, step
-        self.state = current()
-        self.before = dict(frame.names)
-        names = assigned(node.body)
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-            names = [*(n for n in names if n != node.target.id), node.target.id]
-        later = self._read_later()
-        self.names = [n for n in names if n in self.before and not isinstance(self.before[n], Undefined)]
-        self.fresh = [n for n in names if n not in self.names and n in later]
-        self.initial = {n: self.before[n] for n in self.names}
-        self.buffers, self.written, self.active = list(self.state.buffers), set(self.state.written), self.state.active
-        self.specs: dict[str, list[Carried]] = {}
-        for name in self.names:
-            self.specs[name] = [self._first_guess(leaf) for leaf in leaves(self.initial[name])]
-        self.moved: set[int] = set()  # buffers that turns write
-        # Of an earlier trace of this loop: what to try first.
-        key = (id(node), tuple((n, *((s.dtype, s.shape) for s in self.specs[n])) for n in self.names))
-        self.remembered = self.state.loops.setdefault(key, {})
-        for name, specs in self.remembered.get("specs", {}).items():
-            if name in self.specs:
-                starts = leaves(self.initial[name])
-                self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
-        self.moved |= self.remembered.get("moved", set())
-        self.fresh_values: dict[str, Any] = {}
-
-    def _read_later(self):
-        """Names that the function reads anywhere outside of this loop, or that a turn reads (of the one before)."""
-        inside = {id(n) for n in ast.walk(self.node)}
-        return {
-            n.id
-            for n in ast.walk(self.frame.source.node)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in inside
-        }
-
-    @staticmethod
-    def _first_guess(leaf):
-        if leaf.form is not None:
-            return Carried(leaf.dtype, leaf.shape, (), step="unknown")
-        return Carried(leaf.dtype, leaf.shape, full_shape(leaf))
-
-    # ------------------------------------------------------------------------------------ a turn
-
-    def _names_of_turn(self, arrays, count):
-        """The names as a turn finds them."""
-        names, taken = dict(self.before), iter(arrays)
-        self.probes = {}
-        for name in self.names:
-            parts = []
-            for leaf, spec in zip(leaves(self.initial[name]), self.specs[name], strict=True):
-                if spec.step is None:
-                    parts.append(Tensor(next(taken), spec.dtype, spec.shape))
-                elif isinstance(spec.step, str):
-                    probe = Sym(jnp.zeros((), jnp.int32), 0, 0)
-                    self.probes[name, len(parts)] = probe
-                    parts.append(
-                        Tensor(
-                            None,
-                            leaf.dtype,
-                            leaf.shape,
-                            form=dataclasses.replace(leaf.form, syms=(*leaf.form.syms, (probe, 1))),
-                        )
-                    )
-                else:
-                    parts.append(advanced(leaf, spec, count))
-            names[name] = rebuilt(self.initial[name], iter(parts))
-        for name in self.fresh:
-            if name in self.specs:
-                parts = [Tensor(next(taken), s.dtype, s.shape) for s in self.specs[name]]
-                names[name] = rebuilt(self.fresh_values[name], iter(parts))
-        return names
-
-    def _turn(self, arrays, buffers, count, going):
-        """One turn: the arrays and buffers that it hands on. Raises _Retry where its types are other ones."""
-        state, frame = self.state, self.frame
-        frame.names = self._names_of_turn(arrays, count)
-        given = dict(frame.names)
-        for index, memory in zip(sorted(self.moved), buffers, strict=True):
-            state.buffers[index] = memory
-        if self.start is not None and isinstance(self.node.target, ast.Name):
-            frame.names[self.node.target.id] = self._variable(count)
-        alive = self.active if going is None else going if self.active is None else both(self.active, going)
-        held = list(state.buffers)
-        with state.only(alive):
-            block(frame, self.node.body)
-        wrote = {i for i, (a, b) in enumerate(zip(held, state.buffers, strict=True)) if a is not b}
-        retry = not wrote <= self.moved
-        self.moved |= wrote
-        out = []
-        for name in [*self.names, *self.fresh]:
-            value = frame.names.get(name, Undefined(name))
-            if isinstance(value, Undefined):
-                if name in self.names:
-                    raise NameError(f"{name} is set in one branch of a loop only")
-                continue
-            if name not in self.specs:
-                self.fresh_values[name] = value
-                self.specs[name] = [Carried(leaf.dtype, leaf.shape, full_shape(leaf)) for leaf in leaves(value)]
-                retry = True
-                continue
-            after = leaves(value)
-            if skeleton(value) != skeleton(self.initial.get(name, value)):
-                raise TypeError(f"{name} changes its kind from turn to turn of a loop")
-            for part, (leaf, spec) in enumerate(zip(after, self.specs[name], strict=True)):
-                new = leaf
-                if spec.step is None and going is not None:
-                    new = where(going, leaf, leaves(given[name])[part])
-                found = self._fits(name, part, new, spec, count)
-                retry |= found is False
-                if spec.step is None and found is not False:
-                    out.append(jnp.broadcast_to(ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
-        if retry:
-            raise _Retry
-        return self._alike(out), self._alike([state.buffers[i] for i in sorted(self.moved)])
-
-    def _alike(self, arrays):
-        return alike(arrays, self.buffers)
-
-    def _variable(self, count):
-        """The loop's variable in turn `count`."""
-        kind = types.promote(self.start.dtype, self.step.dtype)
-        step = self.step.uniform()
-        if self.start.form is not None:
-            return of_form(self.start.form.plus(of_sym(count, step)), kind)
-        return self.start + Tensor(jnp.asarray(count.value * step).reshape((1,) * LEAD), kind, ())
-
-    def _fits(self, name, part, leaf, spec, count):
-        """Whether a turn hands on what it was given; the spec is widened where it does not."""
-        start = leaves(self.initial[name])[part] if name in self.names else None
-        if isinstance(spec.step, str):
-            probe, form = self.probes[name, part], start.form
-            if leaf.form is not None and leaf.shape == leaf.form.shape == form.shape:
-                syms = dict(leaf.form.syms)
-                if syms.pop(probe, 0) == 1 and syms == dict(form.syms) and leaf.form.strides == form.strides:
-                    step = leaf.form.base - form.base
-                    if (step == step.flat[0]).all():  # all programs move by one step
-                        spec.step = number(step.flat[0])
-                        return False
-            spec.step, spec.data = None, full_shape(start)
-            return False
-        if spec.step is not None:
-            if leaf.form is not None and leaf.shape == start.shape:
-                moved = advanced(start, spec, count).form.plus(spec.step)
-                if equal(leaf.form, moved):
-                    return True
-            spec.step, spec.data = None, full_shape(start)
-            return False
-        shape = np.broadcast_shapes(spec.shape, leaf.shape)
-        data = np.broadcast_shapes(wide(spec.data, len(shape)), wide(full_shape(leaf), len(shape)))
-        kind = spec.dtype if leaf.dtype == spec.dtype else types.promote(spec.dtype, leaf.dtype)
-        if (shape, data, kind) == (spec.shape, spec.data, spec.dtype):
-            return True
-        spec.shape, spec.data, spec.dtype = shape, data, kind
-        return False
-
-    # ---------------------------------------------------------------------------------- the loop
-
-    def _first_arrays(self):
-        out = []
-        for name in [*self.names, *self.fresh]:
-            if name not in self.specs:
-                continue
-            starts = leaves(self.initial[name]) if name in self.names else [None] * len(self.specs[name])
-            for leaf, spec in zip(starts, self.specs[name], strict=True):
-                if spec.step is None:
-                    if leaf is None:
-                        out.append(jnp.zeros(spec.data, canonical(spec.dtype)))
-                    else:
-                        out.append(jnp.broadcast_to(ranked(cast(leaf, spec.dtype).array(), len(spec.shape)), spec.data))
-        return out
-
-    def _restore(self):
-        self.state.buffers, self.state.written = list(self.buffers), set(self.written)
-        self.state.active, self.frame.names = self.active, dict(self.before)
-
-    def _tried(self, attempt):
-        for _ in range(24):
-            self._restore()
-            try:
-                result = attempt()
-            except _Retry:
-                continue
-            finally:
-                self._restore_after()
-            self.remembered["specs"] = {n: s for n, s in self.specs.items() if n in self.names}
-            self.remembered["moved"] = set(self.moved)
-            return result
-        raise TypeError("what a loop carries changes its type with every turn")
-
-    def _restore_after(self):
-        self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
-
-    def _first_buffers(self):
-        return [self.buffers[i] for i in sorted(self.moved)]
-
-    def run(self, turns, distance=None):
-        """So many turns (None: as many as any program has), of which a program takes those within `distance`."""
-        stride = None if self.step is None else abs(self.step.uniform())
-
-        def going_of(count):
-            if distance is None:
-                return None
-            return distance > (
-                of_form(of_sym(count, stride), types.int32) if turns is not None else counted(count, stride)
-            )
-
-        def attempt():
-            def turn(k, carry):
-                arrays, buffers = carry
-                self.state.buffers, self.state.active = list(self.buffers), self.active
-                count = Sym(k, 0, (turns or 2**31) - 1)
-                out, memory = self._turn(arrays, buffers, count, going_of(count))
-                self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
-                return out, memory
-
-            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()))
-            if turns is not None:
-                return lax.fori_loop(0, turns, turn, carry), turns
-
-            def more(carried):
-                alive = truth(distance > counted(Sym(carried[0], 0, 2**31 - 1), stride))
-                alive = alive if self.active is None else both(alive, self.active)
-                return jnp.any(alive.array())
-
-            k, *carry = lax.while_loop(more, lambda c: (c[0] + 1, *turn(c[0], tuple(c[1:]))), (jnp.int32(0), *carry))
-            return forward_only(carry, self.frame.source, self.node), k
-
-        (arrays, buffers), last = self._tried(attempt)
-        if distance is None:
-            made = number(last)
-            turns_taken = of_form(made, types.int32)
-        else:
-            positive = where(distance > 0, distance, 0)
-            turns_taken = (positive + (stride - 1)) // stride
-        self._finish(arrays, buffers, turns_taken, always=distance is None)
-        return False
-
-    def run_while(self, test, waiting=None):
-        """Turns while the condition, which each turn asks anew, holds.
-
-        Where it waits, for memory and the names of `waiting`, a turn that leaves them as they were would be repeated
-        for ever: the loop ends, and the launch is told (`_waits.Marks`).
-        """
-        first_names, first_buffers, first_written = (
-            dict(self.frame.names),
-            list(self.state.buffers),
-            set(self.state.written),
-        )
-        self.before, self.buffers, self.written = first_names, first_buffers, first_written
-        for name, specs in self.specs.items():  # the number of turns is nobody's to know
-            for leaf, spec in zip(leaves(self.initial[name]), specs, strict=True):
-                if spec.step is not None:
-                    spec.step, spec.data = None, full_shape(leaf)
-        going = {"shape": full_shape(broadcast(test, ()))}
-
-        def attempt():
-            def turn(carry):
-                arrays, buffers, alive, stuck = carry
-                self.state.buffers, self.state.active = list(self.buffers), self.active
-                now = Tensor(alive, types.int1, ())
-                out, memory = self._turn(arrays, buffers, None, now)
-                self.frame.names = self._names_of_turn(out, None)
-                held = list(self.state.buffers)
-                with self.state.only(now if self.active is None else both(now, self.active)):
-                    again = both(now, truth(evaluate(self.frame, self.node.test)))
-                wrote = {i for i, (a, b) in enumerate(zip(held, self.state.buffers, strict=True)) if a is not b}
-                shape = np.broadcast_shapes(going["shape"], full_shape(again))
-                if not wrote <= self.moved or shape != going["shape"]:
-                    self.moved |= wrote
-                    going["shape"] = shape
-                    raise _Retry
-                memory = self._alike([self.state.buffers[i] for i in sorted(self.moved)])
-                (again,) = self._alike([jnp.broadcast_to(again.array(), shape)])
-                if waiting is not None:
-                    stuck = unchanged(buffers, memory) & unchanged(
-                        self._some(arrays, waiting), self._some(out, waiting)
-                    )
-                    (stuck,) = self._alike([stuck & jnp.any(again)])
-                self._restore_after()
-                return out, memory, again, stuck
-
-            alive = test if self.active is None else both(test, self.active)
-            going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
-            alive, stuck = self._alike([jnp.broadcast_to(alive.array(), going["shape"]), jnp.asarray(False)])
-            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()), alive, stuck)
-            carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
-            return forward_only(carry, self.frame.source, self.node)
-
-        arrays, buffers, _, stuck = self._tried(attempt)
-        self._finish(arrays, buffers, None, always=False)
-        if waiting is not None:
-            self.state.marks.set(self.state, stuck, self.frame.source, self.node.lineno)
-        return False
-
-    def _some(self, arrays, names):
-        """Those of the arrays that names are made of."""
-        found = [n for n in [*self.names, *self.fresh] if n in self.specs for _ in self.specs[n]]
-        return [a for n, a in zip(found, arrays, strict=True) if n in names]
-
-    def _finish(self, arrays, buffers, turns_taken, always):
-        """Names and memory as the last turn left them."""
-        taken, names = iter(arrays), dict(self.before)
-        for name in [*self.names, *self.fresh]:
-            if name not in self.specs:
-                continue
-            value = self.initial.get(name, self.fresh_values.get(name))
-            starts = leaves(self.initial[name]) if name in self.names else [None] * len(self.specs[name])
-            parts = []
-            for leaf, spec in zip(starts, self.specs[name], strict=True):
-                if spec.step is None:
-                    parts.append(Tensor(next(taken), spec.dtype, spec.shape))
-                else:
-                    parts.append(leaf + cast(of_form(spec.step, types.int64) * turns_taken, leaf.dtype))
-            names[name] = rebuilt(value, iter(parts))
-        self.frame.names = names
-        for index, memory in zip(sorted(self.moved), buffers, strict=True):
-            self.state.buffers[index] = memory
-            self.state.written.add(index)
 
 
 LOOPS |= {ast.For: run_for, ast.While: run_while}

@@ -10,7 +10,7 @@ from fnjax.triton import _types as types
 from fnjax.triton import _views as views
 from fnjax.triton._bounds import refuse_outside
 from fnjax.triton._forms import LEAD, number
-from fnjax.triton._state import current
+from fnjax.triton._state import CutsGrid, NotAnAxis, current
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation, of_form, where
 
@@ -95,14 +95,18 @@ def _truth_of(mask, shape):
     return mask if active is None else both(mask, active)
 
 
-def _plan(pointer, truth, length):
+def _plan(kind, pointer, truth, length):
     """A view for an address and a truth, and the conditions that are left of it."""
-    form = pointer.offset.form
+    form, state = pointer.offset.form, current()
+    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
+    if form is not None:
+        conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
+    state.note(kind, pointer.buffer, form, conditions)
     if form is None:
         return None, truth
-    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
-    conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
     plan = views.plan(form, conditions, length)
+    if plan is None or (kind == "write" and plan.made_up):
+        _try_otherwise(form, state)
     if plan is None or truth is None:
         return plan, truth
     if truth.conditions is None:
@@ -113,12 +117,37 @@ def _plan(pointer, truth, length):
     return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
 
 
+def _cut(state, buffer, plan):
+    """Memory as a view reads it; in loops that do not write it, as they have cut it before their first turn.
+
+    Cut in each turn it would be differentiated so: a gradient as large as memory, of each turn, to be added up.
+    """
+    memory, key = state.buffers[buffer], (buffer, plan.layout)
+    if not state.traced or not plan.moving:
+        return views.cut(memory, plan.layout)
+    whole, found = state.ready.get(key, (None, None))
+    if whole is memory:
+        return found
+    state.wanted.add(key)
+    return views.cut(memory, plan.layout)
+
+
+def _try_otherwise(form, state):
+    """Where an address is no view: perhaps it is one with the grid's axes cut, or of one turn of a loop."""
+    if not state.in_sequence and (digits := views.digits_of(form)):
+        cuts = state.cut(digits)
+        if cuts is not None:
+            raise CutsGrid(cuts)
+    if state.turns:
+        raise NotAnAxis
+
+
 def load(pointer, mask=None, other=None, volatile=False):
     """What is at an address; `other`, or zero, where the mask does not hold."""
     if isinstance(pointer, Choice):
         yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
         return where(pointer.truth, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
-    watch = current().watch
+    state = current()
     element = pointer.element
     shape = pointer.shape
     if mask is not None:
@@ -126,14 +155,14 @@ def load(pointer, mask=None, other=None, volatile=False):
     truth = _truth_of(mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
-    if watch is not None:
-        return watch.load(pointer, shape, truth, other, volatile)
-    memory = current().buffers[pointer.buffer]
+    if state.watch is not None:
+        return state.watch.load(pointer, shape, truth, other, volatile)
+    memory = state.buffers[pointer.buffer]
     refuse_outside("reads", pointer, truth, memory.shape[0])
-    plan, left = _plan(pointer, truth, memory.shape[0])
+    plan, left = _plan("read", pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
-        data = views.to_block(views.read(memory, plan), plan, fill)
+        data = views.to_block(views.read(_cut(state, pointer.buffer, plan), plan), plan, fill)
         value = Tensor(data, element, pointer.shape)
         if other is not None and fill is None and plan.clipped:
             left = truth
@@ -172,7 +201,7 @@ def store(pointer, value, mask=None):
     memory = state.buffers[pointer.buffer]
     refuse_outside("writes", pointer, truth, memory.shape[0])
     state.written.add(pointer.buffer)
-    plan, left = _plan(pointer, truth, memory.shape[0])
+    plan, left = _plan("write", pointer, truth, memory.shape[0])
     if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):
         return
     _scatter(memory, pointer, truth, value)
@@ -187,7 +216,7 @@ def _write_view(memory, pointer, plan, left, value):
         choice = _over_block(broadcast(left, pointer.shape), full, truth=True)
         if choice is None:
             return False
-        old = views.read(memory, plan)
+        old = views.read(views.cut(memory, plan.layout), plan)
         new = jnp.where(views.from_block(choice, plan), views.from_block(block, plan), old)
     else:
         new = views.from_block(block, plan)
@@ -216,7 +245,7 @@ def flat_lanes(memory, pointer, truth, *values):
     rank = LEAD + len(pointer.shape)
     arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
-    wide = tuple(current().grid[d] if d < LEAD and not current().in_sequence else n for d, n in enumerate(wide))
+    wide = current().lead + wide[LEAD:]
     arrays = [jnp.broadcast_to(a, wide).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)

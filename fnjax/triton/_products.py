@@ -5,6 +5,7 @@ from jax import lax
 
 from fnjax.triton._forms import LEAD
 from fnjax.triton._shapes import trans
+from fnjax.triton._state import current
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._types import as_type, bfloat16, float16, float32, float64, int32
 from fnjax.triton._values import cast
@@ -31,37 +32,38 @@ def dot(
     wide = summed if a.dtype.is_int() or a.dtype.is_fp8() else a.dtype
     x, y = a.array().astype(canonical(wide)), b.array().astype(canonical(wide))
     x, y = _ranked(x, a.shape), _ranked(y, b.shape)
-    batch = a.ndim - 2
-    lead = x.shape[:LEAD]
-    both = [d for d in range(LEAD) if x.shape[d] == y.shape[d] != 1]
-    x = x.reshape([x.shape[d] for d in range(x.ndim) if d >= LEAD or x.shape[d] > 1])
-    only_x = [d for d in range(LEAD) if lead[d] > 1 and d not in both]
-    only_y = [d for d in range(LEAD) if y.shape[d] > 1 and d not in both]
-    y_lead = [d for d in range(LEAD) if y.shape[d] > 1]
-    y = y.reshape([y.shape[d] for d in range(y.ndim) if d >= LEAD or y.shape[d] > 1])
-    x_lead = [d for d in range(LEAD) if lead[d] > 1]
-    nx, ny = len(x_lead), len(y_lead)
-    contract = ((nx + batch + 1,), (ny + batch,))
-    batched = (
-        (*(x_lead.index(d) for d in both), *range(nx, nx + batch)),
-        (*(y_lead.index(d) for d in both), *range(ny, ny + batch)),
-    )
-    found = lax.dot_general(x, y, (contract, batched), precision="highest", preferred_element_type=canonical(summed))
-    # Now: both, batch, only_x, m, only_y, n.
-    order = {("lead", d): i for i, d in enumerate(both)}
-    at = len(both) + batch
-    order |= {("lead", d): at + i for i, d in enumerate(only_x)}
-    m = at + len(only_x)
-    order |= {("lead", d): m + 1 + i for i, d in enumerate(only_y)}
-    leads = [d for d in range(LEAD) if ("lead", d) in order]
-    found = found.transpose([*(order["lead", d] for d in leads), *range(len(both), at), m, found.ndim - 1])
-    shape = (*a.shape[:-1], b.shape[-1])
-    sizes = [found.shape[leads.index(d)] if d in leads else 1 for d in range(LEAD)]
-    result = Tensor(found.reshape(*sizes, *shape), summed, shape)
+    result = Tensor(product(x, y, canonical(summed)), summed, (*a.shape[:-1], b.shape[-1]))
+    if current().turns:  # a loop may sum it over its turns
+        result.factors = x, y, canonical(summed)
     if acc is not None:
-        return (result if acc.dtype == summed else cast(result, acc.dtype)) + acc
+        return acc + (result if acc.dtype == summed else cast(result, acc.dtype))
     out = as_type(out_dtype)
     return cast(result, out) if out in (float16, bfloat16) else result
+
+
+def product(x, y, kind, over=None):
+    """The product of the last two axes; leading axes are batches or rows, that of `over` is summed over as well.
+
+    The operands keep their order: a product that swaps them has another layout, and costs a transposition.
+    """
+    if over is not None and 1 in (x.shape[over], y.shape[over]):
+        x, y = x.astype(kind).sum(over, keepdims=True), y.astype(kind).sum(over, keepdims=True)
+    rank = x.ndim
+    of_x, of_y = ([d for d in range(rank - 2) if d >= LEAD or a.shape[d] > 1] for a in (x, y))
+    both = [d for d in of_x if d in of_y and d != over]
+    summed = [d for d in of_x if d in of_y and d == over]
+    rows, columns = ([d for d in one if d not in other] for one, other in ((of_x, of_y), (of_y, of_x)))
+    x, y = (
+        x.reshape([*(x.shape[d] for d in of_x), *x.shape[-2:]]),
+        y.reshape([*(y.shape[d] for d in of_y), *y.shape[-2:]]),
+    )
+    contract = ([*map(of_x.index, summed), len(of_x) + 1], [*map(of_y.index, summed), len(of_y)])
+    batch = (list(map(of_x.index, both)), list(map(of_y.index, both)))
+    found = lax.dot_general(x, y, (contract, batch), precision="highest", preferred_element_type=kind)
+    order = [*both, *rows, rank - 2, *columns, rank - 1]
+    found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
+    sizes = dict(zip(sorted(order), found.shape, strict=True))
+    return found.reshape([sizes.get(d, 1) for d in range(rank)])
 
 
 def _ranked(data, shape):

@@ -11,7 +11,7 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
-from fnjax.triton._state import EndsProgram, KernelError, NeedsSequence, current, reads_of_trace
+from fnjax.triton._state import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis, current, reads_of_trace
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, both, cast, either, negation, truth, where
 
@@ -91,7 +91,7 @@ def call(source, names):
     try:
         with state.only(state.active):
             block(frame, source.node.body)
-    except (NeedsSequence, EndsProgram, KernelError):
+    except (NeedsSequence, CutsGrid, NotAnAxis, EndsProgram, KernelError):
         raise
     except Exception as error:
         if isinstance(error, FnjaxError):

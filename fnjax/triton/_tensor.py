@@ -4,6 +4,7 @@ A value has size 1 along what it does not depend on. Whole numbers that are know
 arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
 """
 
+import math
 import operator
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton._forms import LEAD
+from fnjax.triton._state import afford
 
 KNOWN_LIMIT = 1 << 16  # numbers that are not affine stay NumPy's up to this many
 
@@ -22,6 +24,8 @@ def canonical(kind):
 
 class Tensor:
     """A value of a kernel, one for each program. `shape` is the block's."""
+
+    factors = None  # of a matrix product, for loops that sum it
 
     def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
         self._data, self._type, self.shape = data, dtype, tuple(shape)
@@ -39,15 +43,16 @@ class Tensor:
     def data(self):
         """The array, grid before block; of size 1 where nothing changes."""
         if self._data is not None:
+            afford(self._data)
             return self._data
         if self.form is not None:
             xp = np if is_small(self.form) else jnp
             found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
-            found = None if self.rest is None else self.rest.data
+            found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
             for form in self.conditions:
                 met = form.array(np if is_small(form) else jnp) >= 0
-                found = met if found is None else pair(operator.and_, found, met)
+                found = pair(operator.and_, found, met)
         if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
             self._data = found
         return found
@@ -152,12 +157,8 @@ def as_block(form, shape):
     return form.reshaped(shape, (0,) * missing + form.strides)
 
 
-def _size(form):
-    return form.base.size * int(np.prod([n for n, s in zip(form.shape, form.strides, strict=True) if s], dtype=int))
-
-
 def is_small(form):
-    return form.concrete and _size(form) <= KNOWN_LIMIT
+    return form.concrete and math.prod(form.spread) <= KNOWN_LIMIT
 
 
 def aligned(data, rank):

@@ -192,6 +192,8 @@ def both(a, b):
     """The conjunction of two truths; forms are kept."""
     a, b = truth(a), truth(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
+    if holds(a) or holds(b):
+        return broadcast(b if holds(a) else a, shape)
     if a.conditions is not None or b.conditions is not None:
         conditions, rests = (), []
         for t in (a, b):
@@ -205,6 +207,13 @@ def both(a, b):
             rest = compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, *rests)
         return Tensor(None, types.int1, shape, conditions=conditions, rest=rest)
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
+
+
+def holds(value):
+    """Whether a truth is known to hold for all."""
+    if value.conditions is not None:
+        return not value.conditions and value.rest is None
+    return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
 def either(a, b):
@@ -248,7 +257,8 @@ def compare(name, a, b):
             "less": lambda: (difference.negated().plus(number(-1)),),
             "equal": lambda: (difference, difference.negated()),
         }[name]()
-        return Tensor(None, types.int1, difference.shape, conditions=found)
+        doubtful = tuple(form for form in found if form.limits()[0] < 0)
+        return Tensor(None, types.int1, difference.shape, conditions=doubtful)
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
 
@@ -307,6 +317,8 @@ def where(condition, a, b):
     condition = truth(condition)
     a, b, kind = meet(a, b)
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    if holds(condition):
+        return broadcast(a, shape)
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
 

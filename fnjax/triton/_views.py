@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton._forms import LEAD, Form, Sym
+from fnjax.triton._forms import LEAD, Form, Sym, laid
 
 
 @dataclasses.dataclass
@@ -55,6 +55,16 @@ class Plan:
         return any(level.low > 0 or level.high < level.size for level in self.levels)
 
     @property
+    def moving(self) -> bool:
+        """Whether it begins where a loop says."""
+        return any(level.syms for level in self.levels)
+
+    @property
+    def layout(self) -> tuple[tuple[int, int, int, int], ...]:
+        """How memory is cut: of each level stride, count, and the rows that are made up."""
+        return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
+
+    @property
     def made_up(self) -> bool:
         """Whether rows are read that are not there (they are masked)."""
         return any(level.before or level.after for level in self.levels)
@@ -62,22 +72,24 @@ class Plan:
 
 def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
     """The view that an address is, or None. Conditions that the view cannot grant are left."""
-    first = int(address.base.flat[0])
-    axes = _axes(address, first)
-    if axes is None or length == 0:
+    found = strides_of(address)
+    if found is None or length == 0 or any(stride < 0 for stride, _ in found.values()):
         return None
+    first = int(address.base.flat[0])
+    axes = [Axis(size, stride, [(d, size)], []) for d, (stride, size) in found.items()]
     usable = []
     for position, condition in enumerate(conditions):
-        found = _coefficients(condition, axes)
-        if found is not None:
-            usable.append((position, *found, condition.syms))
+        coefs = strides_of(condition)
+        if coefs is not None and coefs.keys() <= found.keys():
+            own = {id(axis): coefs.get(axis.parts[0][0], (0, 1))[0] for axis in axes}
+            usable.append((position, int(condition.base.flat[0]), own, condition.moving))
     for axis in axes:
         axis.coefs = [coefs[id(axis)] for _, _, coefs, _ in usable]
     axes = _merged(sorted((a for a in axes), key=lambda a: -a.stride))
     if not axes or axes[-1].stride != 1:
         axes.append(Axis(1, 1, [], [0] * len(usable)))
     facts = [(constant, [axis.coefs[i] for axis in axes], syms) for i, (_, constant, _, syms) in enumerate(usable)]
-    found = _place(axes, 0, first, address.syms, length, facts, True)
+    found = _place(axes, 0, first, address.moving, length, facts, True)
     if found is None:
         return None
     levels, _, granted = found
@@ -86,55 +98,55 @@ def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
     return Plan(tuple(levels), tuple(axes), left, LEAD + len(address.shape))
 
 
-def _axes(address, first):
-    """The axes that an address depends on, None if it is not affine in the grid, or runs backwards."""
-    axes, affine = [], np.full((1,) * LEAD, first, np.int64)
-    for d in range(LEAD):
-        size = address.base.shape[d]
+def strides_of(form: Form) -> dict[int, tuple[int, int]] | None:
+    """Stride and size along each axis of grid, loops and block that a form depends on; None if it is not affine."""
+    origin = (0,) * LEAD
+    affine, strides, sizes = form.base[origin], [0] * LEAD, list(form.base.shape)
+    for d, size in enumerate(form.base.shape):
         if size > 1:
-            index = [0] * LEAD
-            index[d] = 1
-            stride = int(address.base[tuple(index)]) - first
-            wide = [1] * LEAD
-            wide[d] = size
-            affine = affine + (np.arange(size, dtype=np.int64) * stride).reshape(wide)
-            if stride:
-                axes.append(Axis(size, stride, [(d, size)], []))
-    if not np.array_equal(np.broadcast_to(affine, address.base.shape), address.base):
+            strides[d] = int(form.base[tuple(int(e == d) for e in range(LEAD))] - form.base[origin])
+            affine = affine + laid(np.arange(size, dtype=np.int64) * strides[d], d)
+    if not (form.base == affine).all():
         return None
-    for d, (size, stride) in enumerate(zip(address.shape, address.strides, strict=True)):
-        if stride and size > 1:
-            axes.append(Axis(size, stride, [(LEAD + d, size)], []))
-    return None if any(axis.stride < 0 for axis in axes) else axes
+    for sym, coefficient in form.syms:
+        if sym.axis is not None:
+            strides[sym.axis] += coefficient
+            sizes[sym.axis] = sym.high + 1
+    every = zip((*strides, *form.strides), (*sizes, *form.shape), strict=True)
+    return {d: (stride, size) for d, (stride, size) in enumerate(every) if stride and size > 1}
 
 
-def _coefficients(condition, axes):
-    """A condition's constant and its coefficient for each axis; None if it depends on anything else."""
-    first = int(condition.base.flat[0])
-    found = _axes_of_condition(condition, first)
-    if found is None:
-        return None
-    own = {id(axis): found.pop(axis.parts[0][0], 0) for axis in axes}
-    return None if any(found.values()) else (first, own)
+def digits_of(form: Form) -> dict[int, list[int]] | None:
+    """The sizes that axes of the grid are to be cut into so that a form is affine in them, where there are such.
 
-
-def _axes_of_condition(condition, first):
-    found, affine = {}, np.full((1,) * LEAD, first, np.int64)
+    `pid // 8` runs evenly along both axes of a grid of (n // 8, 8), as `pid % 8` does.
+    """
+    found = {}
     for d in range(LEAD):
-        size = condition.base.shape[d]
+        sizes = _digits(form.base[tuple(slice(None) if e == d else 0 for e in range(LEAD))])
+        if sizes is None:
+            return None
+        if len(sizes) > 1:
+            found[d] = sizes
+    cut = form.base.reshape([n for d, size in enumerate(form.base.shape) for n in found.get(d, [size])])
+    affine = cut.flat[0]
+    for d, size in enumerate(cut.shape):
         if size > 1:
-            index = [0] * LEAD
-            index[d] = 1
-            found[d] = int(condition.base[tuple(index)]) - first
-            wide = [1] * LEAD
-            wide[d] = size
-            affine = affine + (np.arange(size, dtype=np.int64) * found[d]).reshape(wide)
-    if not np.array_equal(np.broadcast_to(affine, condition.base.shape), condition.base):
-        return None
-    for d, (size, stride) in enumerate(zip(condition.shape, condition.strides, strict=True)):
-        if stride and size > 1:
-            found[LEAD + d] = stride
-    return found
+            stride = cut[tuple(int(e == d) for e in range(cut.ndim))] - cut.flat[0]
+            affine = affine + (np.arange(size) * stride).reshape([size if e == d else 1 for e in range(cut.ndim)])
+    return found if (cut == affine).all() else None
+
+
+def _digits(numbers):
+    sizes: list[int] = []
+    while len(numbers) > 1:
+        uneven = np.flatnonzero(numbers != numbers[0] + np.arange(len(numbers)) * (numbers[1] - numbers[0]))
+        run = int(uneven[0]) if uneven.size else len(numbers)
+        if len(numbers) % run:
+            return None
+        sizes.insert(0, run)
+        numbers = numbers[::run]
+    return sizes or [1]
 
 
 def _merged(axes):
@@ -207,58 +219,50 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
     return None
 
 
-def _start(level):
-    total: Any = level.start + level.low + level.before
-    for sym, coefficient in level.syms:
-        total = total + sym.value * coefficient
-    return total
-
-
-def _cut(rows, level):
-    """(…, length) as (…, count, stride), made up with zeros where the last row is not whole."""
-    missing = level.count * level.stride - rows.shape[-1]
-    if missing:
-        rows = jnp.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
-    return rows.reshape(*rows.shape[:-1], level.count, level.stride)
-
-
-def read(memory, plan):
-    """What the view holds, one axis for each level: the indices from low to high of each."""
+def cut(memory, layout):
+    """Memory with an axis for each level, made up with zeros where the last row of one is not whole."""
     out = memory
-    for level in plan.levels:
-        out = _cut(out, level)
-        axis = out.ndim - 2
-        if level.before or level.after:
-            out = jnp.pad(out, [(level.before, level.after) if d == axis else (0, 0) for d in range(out.ndim)])
-        start = _start(level)
-        if level.syms:
-            start = jnp.clip(start, 0, out.shape[axis] - level.size) if level.before or level.after else start
-            out = lax.dynamic_slice_in_dim(out, start, level.size, axis)
-        else:
-            out = lax.slice_in_dim(out, start, start + level.high - level.low, axis=axis)
+    for stride, count, before, after in layout:
+        missing = count * stride - out.shape[-1]
+        if missing:
+            out = jnp.pad(out, [(0, 0)] * (out.ndim - 1) + [(0, missing)])
+        out = out.reshape(*out.shape[:-1], count, stride)
+        if before or after:
+            out = jnp.pad(out, [(0, 0)] * (out.ndim - 2) + [(before, after), (0, 0)])
     return out.reshape(out.shape[:-1])
+
+
+def _starts(plan):
+    """Where each level begins."""
+    starts: list[Any] = []
+    for level in plan.levels:
+        start: Any = level.start + level.low + level.before
+        for sym, coefficient in level.syms:
+            start = start + sym.value * coefficient
+        if level.before or level.after:
+            start = jnp.clip(start, 0, level.before + level.count + level.after - level.size)
+        starts.append(start)
+    return starts
+
+
+def read(rows, plan):
+    """What the view holds of memory as `cut` gives it: the indices from low to high of each level."""
+    sizes = [level.high - level.low for level in plan.levels]
+    if plan.moving:
+        return lax.dynamic_slice(rows, _starts(plan), sizes)
+    return lax.slice(rows, _starts(plan), [start + size for start, size in zip(_starts(plan), sizes, strict=True)])
 
 
 def write(memory, plan, value):
     """Memory with the view's elements replaced; `value` as `read` gives it."""
-    return _write(memory, plan.levels, value, 0)
-
-
-def _write(rows, levels, value, depth):
-    level = levels[0]
-    cut = _cut(rows, level)
-    axis = cut.ndim - 2
-    taken = level.high - level.low
-    whole = not level.syms and taken == level.count
-    if len(levels) == 1:
-        new = value[..., None]
-    else:
-        old = cut if whole else lax.dynamic_slice_in_dim(cut, _start(level), taken, axis)
-        new = _write(old, levels[1:], value, depth + 1)
-    if not whole:
-        new = lax.dynamic_update_slice_in_dim(cut, new, _start(level), axis)
-    new = new.reshape(*rows.shape[:-1], level.count * level.stride)
-    return new[..., : rows.shape[-1]]
+    rows = cut(memory, plan.layout)
+    new = (
+        value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
+    )
+    lengths = [memory.shape[0], *(level.stride for level in plan.levels)]
+    for depth in reversed(range(len(plan.levels))):
+        new = new.reshape(*new.shape[:depth], -1)[..., : lengths[depth]]
+    return new
 
 
 def to_block(data, plan, fill=None):

@@ -14,13 +14,13 @@ from fnjax.triton import _types as types
 from fnjax.triton._checker import Check
 from fnjax.triton._choice import run
 from fnjax.triton._drawing import Draw
-from fnjax.triton._forms import LEAD
+from fnjax.triton._forms import GRID, LEAD
 from fnjax.triton._memory import pointer_to
 from fnjax.triton._original import OPTIONS as COMPILED
 from fnjax.triton._original import call as call_original
 from fnjax.triton._run import call, plain
 from fnjax.triton._source import Source
-from fnjax.triton._state import KernelError, NeedsSequence, State, entered, instead, is_running
+from fnjax.triton._state import CutsGrid, KernelError, NeedsSequence, State, entered, instead, is_running
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor
 from fnjax.triton._waits import Marks
@@ -270,7 +270,7 @@ def grid_of(kernel, grid, given):
         text = f"kernel {kernel}: the function that is to give the grid failed: {type(error).__name__}: {error}"
         raise KernelError(f"{text} (it is called with a dict of {', '.join(given)})") from error
     found = tuple(found) if isinstance(found, tuple | list) else (found,)
-    if not 1 <= len(found) <= LEAD:
+    if not 1 <= len(found) <= GRID:
         raise KernelError(f"kernel {kernel}: a grid has one to three sizes, not {len(found)}")
     try:
         found = tuple(operator.index(getattr(n, "value", n)) for n in found)
@@ -282,14 +282,20 @@ def grid_of(kernel, grid, given):
         raise KernelError(
             f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do"
         )
-    return found + (1,) * (LEAD - len(found))
+    return found + (1,) * (GRID - len(found))
 
 
 def _at_once(source, sizes, names, flat):
-    with entered(State(sizes)) as state:
-        state.buffers = list(flat)
-        call(source, names)
-        return state.buffers
+    cuts = None
+    while True:  # each time with more axes, of which there are LEAD at most
+        with entered(State(sizes, cuts=cuts)) as state:
+            state.buffers = list(flat)
+            try:
+                call(source, names)
+            except CutsGrid as signal:
+                (cuts,) = signal.args
+            else:
+                return state.buffers
 
 
 def _in_sequence(source, sizes, names, flat):

@@ -23,7 +23,7 @@ from fnjax.triton._blocks import (
     store_block,
     store_tensor_descriptor,
 )
-from fnjax.triton._forms import LEAD, Form, Sym
+from fnjax.triton._forms import GRID, LEAD, Form
 from fnjax.triton._loops import Range
 from fnjax.triton._products import dot
 from fnjax.triton._reduce import (
@@ -99,13 +99,7 @@ def program_id(axis, _builder=None):
     state, axis = current(), _axis(axis)
     if state.watch is not None:
         return _as_tensor(state.programs[axis], int32)
-    if state.in_sequence:
-        size = state.grid[axis]
-        count = Sym(state.programs[axis], 0, size - 1)
-        return values.of_form(Form(np.zeros((1,) * LEAD, np.int64), syms=((count, 1),) if size > 1 else ()), int32)
-    shape = [1] * LEAD
-    shape[axis] = state.grid[axis]
-    return values.of_form(Form(np.arange(state.grid[axis], dtype=np.int64).reshape(shape)), int32)
+    return values.of_form(state.program(axis), int32)
 
 
 def num_programs(axis):
@@ -115,7 +109,7 @@ def num_programs(axis):
 
 def _axis(axis):
     axis = operator.index(getattr(axis, "value", axis))
-    if axis not in (0, 1, 2):
+    if not 0 <= axis < GRID:
         raise ValueError(f"a grid has the axes 0, 1 and 2, not {axis}")
     return axis
 

@@ -1,0 +1,53 @@
+"""Which names a loop's turns hand on: read in a turn before the turn sets them, or read after the loop."""
+
+import ast
+import functools
+
+
+@functools.cache
+def carried(function, loop):
+    """Of a loop in a function: names that a turn may read of what came before it, and names that are read afterwards.
+
+    Names that a turn only uses for itself are in neither.
+    """
+    after: dict = {}
+    _before(function.body, frozenset(), after)
+    live = after[loop] | (_read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
+    return _before(loop.body, live, {}) & _set_in(loop.body), live & _set_in([loop])
+
+
+def _before(statements, live, after):
+    """Names that are read from some statements on before they are set; `live` is what is read behind them."""
+    for node in reversed(statements):
+        if isinstance(node, ast.If):
+            live = _before(node.body, live, after) | _before(node.orelse, live, after) | _read_in(node.test)
+        elif isinstance(node, ast.For | ast.While):
+            after[node] = after.get(node, frozenset()) | live
+            target = _set_in([node.target]) if isinstance(node, ast.For) else frozenset()
+            while True:  # what a turn reads, the turn before it leaves
+                test = _read_in(node.test) if isinstance(node, ast.While) else frozenset()
+                found = live | test | (_before(node.body, live | test, after) - target)
+                if found == live:
+                    break
+                live = found
+            live = live | (_read_in(node.iter) if isinstance(node, ast.For) else frozenset())
+        elif isinstance(node, ast.Return):
+            live = frozenset() if node.value is None else _read_in(node.value)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            kept = live if node.value is None else live - _set_in([node])
+            live = kept | (frozenset() if node.value is None else _read_in(node.value))
+        elif isinstance(node, ast.AugAssign):
+            live = live | _set_in([node]) | _read_in(node.value)
+        else:
+            live = live | _read_in(node)
+    return live
+
+
+def _read_in(node):
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+
+
+def _set_in(nodes):
+    return frozenset(
+        n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
