@@ -247,6 +247,7 @@ STRATA = [
     "port.rewrite.memory.places",
     "port.rewrite.control.returning_loops",
     "port.rewrite.functions.grad_mode",
+    "port.rewrite.functions.recomputed_steps",
     "port.rewrite.functions.recomputed",
     "port.rewrite.functions.decorators",
     "port.rewrite.functions.host_bodies",
