@@ -39,7 +39,11 @@ _CANONICAL = (
     ("triton.", "fnjax.triton."),
 )
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
-_CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
+_CLASSES = frozenset(
+    {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.Variable", "torch.autograd.grad"}
+    | {f"{of}.{mode}" for of in ("torch", "torch.autograd") for mode in ("enable_grad", "no_grad", "inference_mode")}
+    | {"torch.autograd.set_grad_enabled", "torch.Tensor"}
+)
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
 _NAMES = """
 avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid

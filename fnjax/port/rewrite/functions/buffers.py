@@ -46,7 +46,15 @@ def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
     value = walk.state.variables.get(name)
     place = value.place if value else None
     still = place is not None and place.certain and place.same(Place(frozenset())) and place.storage == {f"arg:{name}"}
-    return index >= 0 and index not in walk.program.differentiated(routine) and not returned and still
+    backward = routine.owner.methods.get("backward") if routine.owner else None
+    return backward is not None and index >= 0 and _without_gradient(backward, index) and not returned and still
+
+
+def _without_gradient(backward: cst.FunctionDef, index: int) -> bool:
+    """Whether all that backward returns is a tuple with None at this place."""
+    returned = [n.value for n in nodes(backward.body, but=(cst.FunctionDef,)) if isinstance(n, cst.Return)]
+    listed = [[code(e) for e in v.elements] if isinstance(v, cst.Tuple) else [] for v in returned]
+    return all(index < len(v) and v[index].rstrip(", ") == "None" and not any(e[0] == "*" for e in v) for v in listed)
 
 
 def _takes_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:

@@ -1,7 +1,8 @@
 """Functions.
 
 What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
-reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
+reads any more is dropped; a helper that writes to what it is given returns it; buffers that forward writes to, as
+running statistics, come behind its results, with a note; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
