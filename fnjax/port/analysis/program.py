@@ -52,6 +52,7 @@ class Program:
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.walking: list[cst.CSTNode] = []  # the statement of the top level that is walked, behind those that wait
         self.walk_first: Callable[[cst.CSTNode], None] = lambda node: None  # a function, before its result is asked for
+        self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what walks a part of a class, if it was not yet
         self.heard: list[Heard] = []  # what functions and classes have answered in it
         self.values: dict[str, tuple[Value, list[Heard]]] = {}  # of the top level, with the answers behind each
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN

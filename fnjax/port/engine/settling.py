@@ -68,6 +68,8 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
         helper = isinstance(node, cst.FunctionDef) and node in part
         if helper and node not in known and node not in program.walking and len(program.walking) < _DEEP:
             known_unit(program, node, known)
+        elif (method := program.routines.get(node)) and method.owner and method.owner.top is program.unit:
+            program.members.get(node, lambda: None)()
 
     program.walk_first = walk_first
     inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]

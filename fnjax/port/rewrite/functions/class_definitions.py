@@ -12,6 +12,7 @@ Limits: bases from other libraries are findings.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import dropwhile
 from typing import Any
 
@@ -57,8 +58,15 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
     made: dict[int, list[Any]] = {}
     scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not
+
+    def port_member(i: int) -> None:
+        if i not in made:
+            made[i] = []  # while it is walked: it may call itself
+            made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
+
+    program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
     for i in order:
-        made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
+        port_member(i)
     for i in range(len(node.body.body)):
         body += made[i]
     if cls.is_function and cls.containers:
