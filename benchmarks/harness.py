@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import datetime as dt
 import json
 import os
 import platform
@@ -62,13 +63,30 @@ def run(measure, doc, **numbers):
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--page", type=Path, help="also write tables and goals to this file, as a part of a page")
     options = parser.parse_args()
     report = Report(doc.splitlines()[0])
     report.note(versions())
+    load = os.getloadavg()[0]
     measure(report, options)
+    if options.page:
+        options.page.write_text(page(report, load))
     if options.json:
         options.json.write_text(json.dumps({**vars(report), "versions": versions()}))
     return int(not all(goal["met"] for goal in report.goals))
+
+
+def page(report, load):
+    """Tables, notes and goals as Markdown, with what the machine did besides."""
+    busy = "that had little else to do" if load <= 1 else "that others used as well, so that the figures are noisy"
+    day = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+    lines = [f"{versions()}; {day}, on a machine of {os.cpu_count()} cores {busy} (load {load:.1f}).", ""]
+    for table in report.tables:
+        rows = [table["columns"], ["---"] + ["---:"] * (len(table["columns"]) - 1), *table["rows"]]
+        lines += [f"{table['title']}:", "", *("| " + " | ".join(cells) + " |" for cells in rows), ""]
+    lines += [f"- {note}" for note in report.notes[1:]]
+    lines += [f"- {'met' if goal['met'] else 'missed'}: {goal['text']}" for goal in report.goals]
+    return "\n".join(lines) + "\n"
 
 
 def versions():

@@ -1,6 +1,6 @@
 """Triton kernels on the CPU: fnjax.triton beside hand-written jnp twins and Triton's interpreter.
 
-python -m benchmarks.triton_speed [--rounds 31]
+python -m benchmarks.triton_speed [--rounds 31] [--page benchmarks/TRITON.md]
 
 Twelve kernels that real packages launch, and one that gathers, float32, under jit: values, gradients (JAX's own,
 through the translated kernel and through the twin), compile time and the memory of the compiled program. Triton's

@@ -16,11 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.triton.zoo import TRITON
 from tests.wrappers import eager, on_two_devices, scanned, vmapped
-from tests.zoo import CASES, Case
+from tests.zoo import CASES as ZOO
+from tests.zoo import Case
 
 PAGE = Path(__file__).parent.parent / "docs" / "support.md"
 
+CASES = [*ZOO, *TRITON]
 WRAPPERS = {
     "eager": eager,
     "jit": jax.jit,
@@ -111,9 +114,10 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
     lines = [
         "# Support matrix",
         "",
-        "Each cell says for how many of the Functions in `tests/zoo.py` the result is that of the same formula in",
-        "plain JAX, to nine digits in 64-bit numbers. Rows are what is put around `apply`, columns what is taken of",
-        "it. `second order` is reverse over reverse; `Hessian` and `jvp of grad` are forward over reverse.",
+        "Each cell says for how many of the Functions in `tests/zoo.py` and `tests/triton/zoo.py` the result is that",
+        "of the same formula in plain JAX, to nine digits in 64-bit numbers. Rows are what is put around `apply`,",
+        "columns what is taken of it. `second order` is reverse over reverse; `Hessian` and `jvp of grad` are forward",
+        "over reverse.",
         "",
         f"`python -m tests.matrix` tries every cell and writes this page. Last written with {versions}.",
         "",

@@ -743,6 +743,14 @@ def test_fast_mode_sees_a_small_output_beside_a_large_one(seed):
     assert "output 1" in failure(gradcheck, f, np.linspace(0.5, 1.5, 50), fast_mode=True, seed=seed)
 
 
+@pytest.mark.parametrize(("wrong", "passes"), [(0.0, True), (2e-6, True), (1e-4, False)])
+def test_two_ways_of_one_gradient_agree_to_rounding(wrong, passes):
+    """A batch may add up in another order: that is no difference for narrow floats, and a ten-thousandth is one."""
+    expected = np.array([3.0, 1e-7], np.float32)
+    assert _problem.agree(expected + np.float32([0, wrong]), expected) is passes
+    assert not _problem.agree(np.array([3.0, 1e-6]), np.array([3.0, 0.0]))  # of float64 nothing is lost there
+
+
 def test_batched_rule_that_disagrees():
     """A rule for batches that differs from the loop is found; the Jacobians do not use it."""
 

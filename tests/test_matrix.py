@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fnjax
-from tests.matrix import PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins
-from tests.zoo import CASES
+from tests.matrix import CASES, PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins
+from tests.triton.zoo import TRITON
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -21,7 +21,11 @@ twins_once = functools.cache(twins)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[pytest.mark.slow] if c in TRITON else []) for c in CASES],
+    ids=lambda c: c.name,
+)
 def test_cell(case, wrapper):
     """Every derivative of a Function in a transform is that of plain JAX, but where the page says it is refused."""
     assert outcomes(case, wrapper, twins_once(case)) == {q: expected(case, wrapper, q) for q in QUANTITIES}

@@ -292,6 +292,33 @@ def test_tolerances():
     assert not failing(close, X, test_utils="test_jit", rtol=1e-2)
 
 
+class Narrow(fnjax.Function):
+    """x cubed, counted with 32 bits inside as Triton kernels do; the gradient a fiftieth too large if it is told to."""
+
+    factor = 3.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x.astype(jnp.float32) ** 3).astype(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * Narrow.factor * (x.astype(jnp.float32) ** 2).astype(x.dtype)
+
+
+def test_a_larger_step_for_what_computes_with_32_bits(monkeypatch):
+    """`eps` goes to all tests with finite differences: they pass, and find a gradient that is wrong by a fiftieth."""
+    how = {"atol": 2e-3, "rtol": 1e-2, "test_utils": ["test_gradcheck", "test_gradgradcheck"]}
+    assert failing(Narrow.apply, X, **how).keys() == {"test_gradcheck", "test_gradgradcheck"}
+    assert not failing(Narrow.apply, X, eps=1e-2, **how)
+    monkeypatch.setattr(Narrow, "factor", 3.06)
+    assert "test_gradcheck" in failing(Narrow.apply, X, eps=1e-2, **how)
+    with pytest.raises(ValueError, match="eps must be a positive number"):
+        opcheck(Narrow.apply, X, eps=0.0)
+
+
 def test_signature():
     """PyTorch's parameters come first and in its order."""
     names = list(inspect.signature(opcheck).parameters)

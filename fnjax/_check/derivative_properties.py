@@ -11,7 +11,7 @@ import numpy as np
 
 from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array
-from fnjax._check.problem import Leaf, Problem, measure_resolution, trace_inlined
+from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
 from fnjax._jax.programs import walk_equations
 from fnjax._jax.versions import open_jaxpr
@@ -96,7 +96,7 @@ def check_undefined_grads(problem: Problem) -> None:
         for x in problem.inputs:
             for p in x.parts:
                 zero, symbolic, full = (np.asarray(g[p]) for g in (for_zeros, for_random, explicit))
-                if np.any(zero != 0) or not np.allclose(symbolic, full, 1e-5, 1e-8, equal_nan=True):
+                if np.any(zero != 0) or not agree(symbolic, full):
                     raise failure(
                         "Expected all input grads to be undefined or zero when all output grads are undefined or "
                         f"zero. {UNDEFINED}",
@@ -137,7 +137,7 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
         for y in problem.outputs:
             for p in y.parts:
                 full, symbolic = np.asarray(problem.push(tangents)[p]), np.asarray(absent[p])
-                if not np.allclose(full, symbolic, 1e-5, 1e-8, equal_nan=True):
+                if not agree(full, symbolic):
                     raise failure(
                         f"Mismatch in tangent values for output with index: {y.position} when input: "
                         f"{x.position} has an undefined tangent value.",
@@ -170,7 +170,7 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
             ) from e
         for other in results:
             for p in other.parts:
-                if not np.allclose(got[p], expected[p], 1e-5, 1e-8, equal_nan=True):
+                if not agree(got[p], expected[p]):
                     raise _batched_failure(leaf, other, np.asarray(got[p]), expected[p], forward=forward)
 
 

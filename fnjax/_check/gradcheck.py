@@ -13,7 +13,7 @@ from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
 from fnjax._check.jacobian import Matrix
-from fnjax._check.problem import Problem
+from fnjax._check.problem import Problem, agree
 from fnjax._check.report import GradcheckError, Place, failure, mismatch
 
 Blocks = list[list[Matrix]]
@@ -181,7 +181,7 @@ class _Check:
         for y in self.problem.outputs:
             for p in y.parts:
                 plain, other = self.problem.values[p], self.problem.values_differentiated[p]
-                if not np.allclose(other, plain, 1e-5, 1e-8, equal_nan=True):
+                if not agree(other, plain):
                     raise failure(
                         f"{y.name} has other values while the function is being differentiated",
                         expected=np.array2string(plain, threshold=20),

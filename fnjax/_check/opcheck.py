@@ -82,6 +82,7 @@ def opcheck(
     raise_exception: bool = True,
     atol: float | None = None,
     rtol: float | None = None,
+    eps: float | None = None,
     argnums: int | Sequence[int] | None = None,
     seed: int = 0,
 ) -> OpcheckResults:
@@ -135,6 +136,8 @@ def opcheck(
         raise_exception: False to get failures in the result instead of an `OpcheckError`.
         atol: absolute tolerance of all comparisons.
         rtol: relative tolerance of all comparisons.
+        eps: the step of finite differences, 1e-6 unless it is given. What computes with 32 bits inside, as most Triton
+            kernels do, takes `eps=1e-2, atol=2e-3, rtol=1e-2`. A custom operator's tests have no steps.
         argnums: as in `gradcheck`.
         seed: seeds all random numbers.
 
@@ -143,7 +146,8 @@ def opcheck(
 
     Raises:
         OpcheckError: a test failed.
-        ValueError: an unknown test; no input to differentiate; a negative tolerance or seed.
+        ValueError: an unknown test; no input to differentiate; a negative tolerance or seed;
+            eps is not positive.
     """
     own: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
     tests = own if isinstance(func, CustomOpDef) else {**TESTS, **ON_REQUEST}
@@ -152,14 +156,15 @@ def opcheck(
     if unknown:
         raise ValueError(f"opcheck has no test {', '.join(unknown)}: it has {', '.join(tests)}")
     tolerances = {name: x for name, x in (("atol", atol), ("rtol", rtol)) if x is not None}
-    refuse_numbers(seed, **tolerances)
+    step = {} if eps is None else {"eps": eps}
+    refuse_numbers(seed, **tolerances, **step)
     if isinstance(func, CustomOpDef):
         return _run(tests, names, OperatorSubject(func, as_tuple(inputs), kwargs or {}, tolerances), raise_exception)
     refuse_class(func, "opcheck")
     args = as_tuple(inputs)
     chosen = choose(func, args, argnums)
     with double_precision(args):
-        subject = _Subject(func, args, dict(kwargs or {}), chosen, atol, rtol, seed)
+        subject = _Subject(func, args, dict(kwargs or {}), chosen, tolerances, step, seed)
         return _run(tests, names, subject, raise_exception)
 
 
@@ -189,8 +194,8 @@ class _Subject:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         chosen: Sequence[int],
-        atol: float | None,
-        rtol: float | None,
+        tolerances: dict[str, float],
+        step: dict[str, float],
         seed: int,
     ) -> None:
         self.func: Any = func
@@ -199,7 +204,8 @@ class _Subject:
             self.func = functools.partial(func, **kwargs)
             self.func.argument_names = name_arguments(func, len(args))
         self.args, self.chosen, self.seed = args, chosen, seed
-        self.tolerances: dict[str, Any] = {k: v for k, v in (("atol", atol), ("rtol", rtol)) if v is not None}
+        self.tolerances: dict[str, Any] = tolerances
+        self.differences: dict[str, Any] = tolerances | step  # how finite differences are taken and compared
         # Every array is an operand, also those that are not differentiated: jit is to trace them all.
         operands = [i for i, x in enumerate(args) if i in chosen or is_tensor(x)]
         self._all = Selection(args, operands)
@@ -278,7 +284,7 @@ def _gradcheck(subject: _Subject) -> None:
         seed=subject.seed,
         check_batched_grad=True,
         check_linear_grad=False,
-        **subject.tolerances,
+        **subject.differences,
     )
 
 
@@ -289,7 +295,7 @@ def _linearity(subject: _Subject) -> None:
 
 def _gradgradcheck(subject: _Subject) -> str | None:
     try:
-        gradgradcheck(subject.func, subject.args, argnums=subject.chosen, seed=subject.seed, **subject.tolerances)
+        gradgradcheck(subject.func, subject.args, argnums=subject.chosen, seed=subject.seed, **subject.differences)
     except OnceDifferentiableError as e:
         return f"{SKIPPED}: {str(e).splitlines()[0]}"
     return None
@@ -312,7 +318,7 @@ def _forward_ad(subject: _Subject) -> str | None:
         check_backward_ad=False,
         check_forward_ad=True,
         check_batched_forward_grad=True,
-        **subject.tolerances,
+        **subject.differences,
     )
     return None
 

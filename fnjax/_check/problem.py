@@ -343,6 +343,14 @@ def measure_resolution(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
 
 
+def agree(got: Any, expected: Any) -> bool:
+    """Whether two ways to compute the same give the same; of narrow floats a sum in another order gives a bit less."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    finite = np.abs(expected[np.isfinite(expected)])
+    rounding = 64 * measure_resolution(got.dtype) * float(finite.max(initial=0)) if is_inexact(got) else 0.0
+    return np.allclose(got, expected, 1e-5, max(1e-8, rounding), equal_nan=True)
+
+
 def name_arguments(func: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the positional parameters; None for those that have none."""
     known = getattr(func, "argument_names", None)

@@ -36,6 +36,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--argnums", default="", metavar="INDICES", help="the inputs to differentiate, with commas")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
+    parser.add_argument("--eps", type=float, help="step of finite differences (1e-2 for what computes with 32 bits)")
     parser.set_defaults(run=_check)
 
 
@@ -69,6 +70,7 @@ def _check(options: argparse.Namespace) -> int:
             raise_exception=False,
             atol=options.atol,
             rtol=options.rtol,
+            eps=options.eps,
             argnums=argnums,
             seed=options.seed,
         )

@@ -43,8 +43,9 @@ def refuse_outside(does, pointer, truth, length):
         where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
         warnings.warn(f"{where} {text}, and has no mask: what it finds there is unknown", RuntimeWarning, stacklevel=2)
         return
-    held = "mask what is outside" if truth is None else "the mask lets it through"
-    raise IndexError(f"{text}: {held}" + (", or pass a larger array" if at >= 0 else ""))
+    held = "it has no mask" if truth is None else "the mask lets it through"
+    remedy = "pass a larger array, or mask what is outside" if at >= 0 else "mask what is outside"
+    raise IndexError(f"{text} ({held}): {remedy}")
 
 
 def _is_block_outside(form, length):

@@ -6,8 +6,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fnjax._jax.one_way import one_way
+from fnjax._jax.versions import varying
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._memory import Choice, Pointer
@@ -128,6 +130,13 @@ def full_shape(leaf):
     if leaf.form is not None:
         return leaf.form.spread
     return tuple(leaf.data.shape)
+
+
+def alike(arrays, buffers):
+    """Arrays that a loop carries: inside of shard_map all vary where any buffer does, at its start and after a turn."""
+    on = frozenset().union(*(varying(jax.typeof(x)) for x in (*arrays, *buffers)))
+    missing = [tuple(on - varying(jax.typeof(x))) for x in arrays]
+    return [lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(arrays, missing, strict=True)]
 
 
 def forward_only(carry, source, node):

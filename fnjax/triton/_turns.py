@@ -14,6 +14,7 @@ from fnjax.triton import _views as views
 from fnjax.triton._carried import (
     Carried,
     advanced,
+    alike,
     assigned,
     counted,
     equal,
@@ -152,7 +153,10 @@ class Loop:
                     out.append(jnp.broadcast_to(ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
         if retry:
             raise _Retry
-        return out, [state.buffers[i] for i in sorted(self.moved)]
+        return self._alike(out), self._alike([state.buffers[i] for i in sorted(self.moved)])
+
+    def _alike(self, arrays):
+        return alike(arrays, self.buffers)
 
     def _variable(self, count):
         """The loop's variable in turn `count`."""
@@ -273,7 +277,7 @@ class Loop:
                 self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
                 return out, memory
 
-            carry = (self._first_arrays(), self._first_buffers())
+            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()))
             if turns is not None:
                 # Differentiated, a turn is run again from what it was given, so that its scores are not kept. Where it
                 # writes, what it was given is all of memory: then it keeps what it needs.
@@ -333,20 +337,20 @@ class Loop:
                     self.moved |= wrote
                     going["shape"] = shape
                     raise _Retry
-                memory = [self.state.buffers[i] for i in sorted(self.moved)]
-                again = jnp.broadcast_to(again.array(), shape)
+                memory = self._alike([self.state.buffers[i] for i in sorted(self.moved)])
+                (again,) = self._alike([jnp.broadcast_to(again.array(), shape)])
                 if waiting is not None:
                     stuck = unchanged(buffers, memory) & unchanged(
                         self._some(arrays, waiting), self._some(out, waiting)
                     )
-                    stuck = stuck & jnp.any(again)
+                    (stuck,) = self._alike([stuck & jnp.any(again)])
                 self._restore_after()
                 return out, memory, again, stuck
 
             alive = test if self.active is None else both(test, self.active)
             going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
-            alive = jnp.broadcast_to(alive.array(), going["shape"])
-            carry = (self._first_arrays(), self._first_buffers(), alive, jnp.asarray(False))
+            alive, stuck = self._alike([jnp.broadcast_to(alive.array(), going["shape"]), jnp.asarray(False)])
+            carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()), alive, stuck)
             carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
             return forward_only(carry, self.frame.source, self.node)
 

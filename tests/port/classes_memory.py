@@ -649,25 +649,6 @@ class Halving(Function):
         return gx.flip(1), None
 """,
     ),
-    "SameOrCopy": (  # perhaps the memory of g, of which nothing is read after the writes but its dtype
-        "randn(4, 3)",
-        """
-class SameOrCopy(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * x.sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        h = g.float()
-        h[:, 0].neg_()
-        rows = h.t().contiguous()
-        first, flat = rows[0], rows.view(-1)
-        first.mul_(2)
-        flat[1:].add_(1)
-        return (rows.t() * first.sum()).to(g.dtype)
-""",
-    ),
     "RunningStatistics": (
         "randn(4, 3), randn(3), randn(3), randn(3), rand(3), 0.3, 1e-3, True",
         """
@@ -711,6 +692,25 @@ class RunningMaximum(Function):
     def backward(ctx, g, _):
         limit, = ctx.saved_tensors
         return g / limit, None
+""",
+    ),
+    "SameOrCopy": (  # perhaps the memory of g, of which nothing is read after the writes but its dtype
+        "randn(4, 3)",
+        """
+class SameOrCopy(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        h = g.float()
+        h[:, 0].neg_()
+        rows = h.t().contiguous()
+        first, flat = rows[0], rows.view(-1)
+        first.mul_(2)
+        flat[1:].add_(1)
+        return (rows.t() * first.sum()).to(g.dtype)
 """,
     ),
 }

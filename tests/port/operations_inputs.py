@@ -60,6 +60,7 @@ INPUTS = {
     "T3": _normal(2, 3, 2, 2, 3),
     "o": _normal(6),
     "grid": _rng.uniform(-1.2, 1.2, (2, 3, 5, 2)).astype(np.float32),
+    "cube": _rng.uniform(-1.7, 1.7, (1, 2, 3, 4, 3)).astype(np.float32),
     "theta": _normal(2, 2, 3),
     "sign": np.sign(_normal(3, 4)).astype(np.float32),
     "signs": np.sign(_normal(3)).astype(np.float32),

@@ -703,3 +703,81 @@ def test_types_that_a_schema_is_inferred_from(tmp_path):
     assert fnjax.ops.portt.cast.schema == "(Tensor x, Scalar s, ScalarType? dtype=None) -> Tensor"
     assert made.factory([2], jax.devices()[0]).tolist() == [1.0, 1.0]
     assert made.cast(jnp.ones(2), 2.5, jnp.int32).dtype == jnp.int32
+
+
+HOST = """\
+import numpy as np
+import torch
+from scipy import ndimage
+from typing import Optional
+
+
+@torch.library.custom_op("portn::label", mutates_args=())
+def label(x: torch.Tensor, mask: Optional[torch.Tensor] = None) -> torch.Tensor:
+    \"\"\"The regions.\"\"\"
+    a = x.detach().cpu().numpy()
+    if mask is not None:
+        a[mask.numpy()] = 0
+    out, n = ndimage.label(a > 0)
+    for i in range(1, n + 1):
+        if (out == i).sum() == 1:
+            out[out == i] = -1
+    return torch.as_tensor(out, dtype=torch.int32, device=x.device).to(x.device)
+
+
+@label.register_fake
+def _(x, mask=None):
+    return torch.empty_like(x, dtype=torch.int32)
+
+
+@torch.library.custom_op("portn::sin_", mutates_args={"x"}, device_types="cpu")
+def sin_(x: torch.Tensor) -> None:
+    x_np = x.numpy()
+    np.sin(x_np, out=x_np)
+"""
+
+
+@pytest.mark.parity
+def test_numbers_of_bodies_on_numpy_arrays(both):
+    """They stay as they are and are callbacks under jit; what is written to an argument's memory comes back."""
+    import torch
+
+    pytest.importorskip("scipy")
+    _, ported = both(HOST)
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    mask = x > 1
+    for more in ((), (mask,)):
+        expected = torch.ops.portn.label(torch.tensor(x), *map(torch.tensor, more)).numpy()
+        for call in (ported.label, jax.jit(ported.label)):
+            np.testing.assert_array_equal(call(x, *more), expected)
+    into = torch.tensor(x)
+    torch.ops.portn.sin_(into)
+    for call in (ported.sin_, jax.jit(ported.sin_)):
+        np.testing.assert_allclose(call(x), into.numpy(), rtol=1e-6)
+
+
+def test_bodies_on_numpy_arrays_have_libraries_of_their_own():
+    """What such a body uses of other packages is imported; a use of torch, or of a file beside, leaves it a finding."""
+    text = HOST.replace("from scipy import ndimage", "from skimage import measure as ndimage")
+    ported = port_source(text)
+    assert {c.status for c in ported.classes} == {"ported"}
+    assert "from skimage import measure as ndimage" in ported.code
+    for other in (
+        text.replace("from skimage", "from .skimage"),
+        text.replace("a > 0)", "a > 0, torch.cuda.current_stream())"),
+    ):
+        assert {c.name: c.status for c in port_source(other).classes}["portn::label"] == "partial"
+
+
+def test_a_file_that_only_registers_says_for_what():
+    """As for an operator in C++, whose file has its derivative: there is no body to port."""
+    ported = port_source(
+        "import torch\n\n\n"
+        '@torch.library.register_fake("extension::muladd")\ndef _(a, b):\n    return torch.empty_like(a)\n\n\n'
+        'torch.library.register_autograd("extension::muladd", lambda ctx, g: (g, g))\n',
+        "ops.py",
+    )
+    assert ported.problem == (
+        "ops.py has no torch.autograd.Function class and no custom operator; it does not define extension::muladd, for "
+        "which it registers"
+    )

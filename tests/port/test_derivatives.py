@@ -112,6 +112,20 @@ F.cross_entropy(x, torch.tensor([0, 1, -100, 2, 3, -100]), label_smoothing=0.1)
 F.hinge_embedding_loss(x, torch.ones(4))
 F.margin_ranking_loss(x, x * 0, torch.ones(6, 4))
 helper(x)
+F.grid_sample(x[None, None], torch.linspace(-1.3, 1.3, 24).reshape(1, 3, 4, 2), "bicubic", "reflection", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "zeros", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "zeros", True)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "border", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "border", True)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "reflection", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bicubic", "reflection", True)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "zeros", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "zeros", True)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "border", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "border", True)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "reflection", False)
+F.grid_sample(torch.arange(20).sin().reshape(1, 1, 4, 5), (x / 2).reshape(1, 3, 4, 2), "bilinear", "reflection", True)
+torch.view_as_real(torch.stft(x.flatten(), 8, 4, window=torch.hann_window(8), return_complex=True))
 x.scatter_reduce(0, torch.tensor([[0, 0, 1, 1], [0, 2, 1, 5], [0, 0, 1, 3]]), x[1:4], "prod")
 x.scatter_reduce(1, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]), x[1:3], "prod", include_self=False)
 torch.index_reduce(x, 0, torch.tensor([0, 0, 3, 0]), x[:4].flip(0), "prod")
@@ -154,7 +168,16 @@ def test_derivatives_at_ties_bounds_and_zeros(y, tmp_path):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("y", ["x.median()", "torch.topk(x, 2, 1)[0]", "x.quantile(0.5)", "torch.hypot(x, x * 0)"])
+@pytest.mark.parametrize(
+    "y",
+    [
+        "x.median()",
+        "torch.topk(x, 2, 1)[0]",
+        "x.quantile(0.5)",
+        "torch.hypot(x, x * 0)",
+        "F.max_unpool1d(x, torch.tensor([0, 2, 2, 5]).expand(6, 4), 2)",
+    ],
+)
 def test_departures_are_noted(y, tmp_path):
     """Where the gradient at such inputs is JAX's, a note says so; it is met by some input."""
     pytest.importorskip("torch")

@@ -107,7 +107,7 @@ def grown_impl(x, y):
 
 
 name = "grown"
-lib.define(f"{name}(Tensor(a!) x, Tensor y) -> Tensor(a!)")
+lib.define(f"{name}(Tensor(a!) x, " "Tensor y) -> Tensor(a!)")
 lib.impl(name, grown_impl, "CompositeExplicitAutograd")
 """
 SIZES = """\
@@ -159,6 +159,23 @@ def with_fake(name, *, mutates_args=(), schema=None):
         return op
 
     return register
+
+
+lib = torch.library.Library("portp", "FRAGMENT")
+SEEN = set()
+
+
+def tracked(library, name):
+    SEEN.add(name)
+    return torch.library.impl(library, name, "CPU")
+
+
+lib.define("halfed(Tensor x) -> Tensor")
+
+
+@tracked(lib, "halfed")
+def halfed(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
 
 
 def sine_fake(x):
@@ -281,7 +298,9 @@ def test_functions_that_return_a_decorator(made):
     np.testing.assert_allclose(jax.jit(module.sine_23)(X), np.sin(X), rtol=1e-6)
     np.testing.assert_array_equal(jax.jit(module.anything)(X, X), X * X)
     np.testing.assert_array_equal(module.anything(X, 3), X * 3)
+    np.testing.assert_array_equal(fnjax.ops.portp.halfed(X), X / 2)
     assert "TABLE" not in ported.code
+    assert "SEEN" not in ported.code
 
 
 def test_numpy_splits(made):

@@ -5,9 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fnjax.triton.language as tl
 from benchmarks import triton_launches as launches
+from fnjax import triton
 from tests.triton.kernels import activations, attention, norms
 from tests.triton.twins import DIFFERENTIATED, TWINS, forms_of, gradient_of
+from tests.triton.zoo import rows
+from tests.wrappers import on_two_devices
 
 SMALL = {
     "add": lambda: launches.add(64),
@@ -111,3 +115,23 @@ def test_derivative_of_attention_is_its_backward_kernel(causal):
         return own, by_hand
 
     assert_near(*both(q, k, v, do), 5e-6)
+
+
+@triton.jit
+def decay_kernel(x_ptr, n_ptr, out_ptr, n, LOADED: tl.constexpr):
+    row, total = tl.program_id(0), 0.0
+    for i in range(tl.load(n_ptr) if LOADED else n):
+        total = total / 2 + tl.load(x_ptr + row * n + i)
+    tl.store(out_ptr + row, total)
+
+
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices (forced host devices in tests/conftest.py)")
+def test_loops_inside_of_shard_map():
+    """What a loop carries varies over the devices where memory does: side by side, in turn, and of no known end."""
+    x = numbers(9, 4, 9)
+    sums, decays = lambda x: (x**2).sum(1, keepdims=True) * x, lambda x: x @ 2.0 ** jnp.arange(-8, 1)
+    decay = lambda loaded: lambda x: decay_kernel[(x.shape[0],)](x, jnp.array([9]), empty(x.shape[0]), 9, LOADED=loaded)
+    both = lambda f: jax.jit(jax.value_and_grad(lambda x: (f(x) ** 2).sum()))(x)
+    assert_near(both(on_two_devices(rows)), both(sums), 1e-5)
+    assert_near(both(on_two_devices(decay(False))), both(decays), 1e-5)
+    assert_near(jax.jit(on_two_devices(decay(True)))(x), decays(x), 1e-5)

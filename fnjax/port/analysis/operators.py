@@ -105,7 +105,8 @@ def collect(program: Program) -> None:
         _register(program, r, places)
     for r in said:  # what is said of one operator changes nothing for the others
         providers = program.source.providers.get(r.library, [])
-        if r.top in providers and isinstance(r.top, cst.SimpleStatementLine):
+        known = r.qualname in program.classes and isinstance(r.top, cst.SimpleStatementLine)
+        if known and r.top in providers:
             providers.remove(r.top)
 
 
@@ -131,9 +132,10 @@ def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
 def _text(program: Program, node: cst.BaseExpression) -> str:
     """The text that an expression surely is, or begins with; empty for any other."""
     found = literal(node)
-    if found is MISSING and isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
-        left = _text(program, node.left)
-        return left if "(" in left else left + _text(program, node.right)
+    added = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add)
+    if found is MISSING and (added or isinstance(node, cst.ConcatenatedString)):
+        left = _text(program, node.left)  # type: ignore[attr-defined] # both have parts
+        return left if "(" in left else left + _text(program, node.right)  # type: ignore[attr-defined]
     if found is MISSING and isinstance(node, cst.FormattedString):
         parts = (p.value if isinstance(p, cst.FormattedStringText) else p.expression for p in node.parts)  # type: ignore[attr-defined] # either
         return "".join(p if isinstance(p, str) else _text(program, p) for p in parts)
@@ -286,6 +288,7 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         known = bool({r.qualname, f"{r.qualname.partition('::')[0]}::"} & program.defined.keys())
         if not known and r.given is None:
             program.lifted.add(r.node)
+            program.elsewhere.add(r.qualname)
             return
         mutated = {n for d in program.defined.get(r.qualname, ()) for n in _mutated(d)}
         body = r.given or _standing_for(program, r)
@@ -338,6 +341,7 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
+        program.elsewhere.add(r.qualname)
         return
     if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
         message = (

@@ -42,9 +42,12 @@ class Program:
         self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
         self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines behind it
         self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or behind
+        self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
+        self.used: set[str] = set()  # other libraries that bodies on NumPy arrays use
         self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
+        self.asking: dict[cst.CSTNode, bool] = {}  # whether a function asks the GPU what it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.walking: list[cst.CSTNode] = []  # the statement of the top level that is walked, behind those that wait

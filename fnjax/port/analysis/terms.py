@@ -115,6 +115,10 @@ class Unit:
             self.known = [*self.made], read_names(self.made)
         return self.known[1]
 
+    def operators(self) -> list[str]:
+        """The custom operators that it looks up, by their qualified names."""
+        return sorted(name for name in self.called if "::" in name)
+
 
 # The sign in `f(key=None)`, without the blanks that libcst puts around it.
 EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))

@@ -105,6 +105,8 @@ class Walk(Evaluation):
                 continue
             result += self.statement(statement)
             index += 1
+            if isinstance(statement, cst.If) and result and _returned(result[-1]):  # its condition is known
+                break
         return result
 
     def _pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
@@ -333,6 +335,10 @@ def leaves(body: cst.BaseSuite) -> bool:
             return leaves(last.body) and leaves(orelse.body)
         return isinstance(orelse, cst.If) and leaves(last.body) and leaves(cst.IndentedBlock([orelse]))
     return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+
+
+def _returned(statement: Any) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
 
 
 def placed(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:

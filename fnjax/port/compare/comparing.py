@@ -166,7 +166,7 @@ def with_buffers(original: Any, ported: Any) -> Callable[..., Any]:
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
     """
-    if not hasattr(ported, "backward"):
+    if getattr(ported, "backward", None) is None:  # as of a custom operator
         return original.apply  # type: ignore[no-any-return] # a function
     inputs = list(inspect.signature(original.forward).parameters)
     theirs, ours = (list(inspect.signature(c.backward).parameters) for c in (original, ported))

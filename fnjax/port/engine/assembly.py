@@ -112,6 +112,7 @@ def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: 
     inner = {n.arg for n in ast.walk(ast.parse(helpers)) if isinstance(n, ast.arg)}
     standard = {f"import {n}" for n in (_names(helpers) - inner) & sys.stdlib_module_names}
     third: set[str] = set()
+    libraries = _LIBRARIES | program.used
     for statement in tree.body:
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
             if not isinstance(small, (cst.Import, cst.ImportFrom)):
@@ -120,8 +121,8 @@ def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: 
                 root = full.split(".")[0]
                 if root == "__future__":
                     future.append(f"from __future__ import {name}")
-                elif name in read and name not in bound and (root in sys.stdlib_module_names or root in _LIBRARIES):
-                    (third if root in _LIBRARIES else standard).add(_line(small, name, full))
+                elif name in read and name not in bound and (root in sys.stdlib_module_names or root in libraries):
+                    (third if root in libraries else standard).add(_line(small, name, full))
     for name in read - bound:
         found = program.source.last(name)
         if found is not None and found.imported.startswith("fnjax.triton"):

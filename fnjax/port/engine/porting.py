@@ -112,9 +112,10 @@ def with_plain_ends(text: str) -> tuple[str, str]:
     return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
 
 
-def _without_classes(filename: str, wanted: Sequence[str] | None) -> Ported:
+def _without_classes(filename: str, wanted: Sequence[str] | None, elsewhere: Sequence[str] = ()) -> Ported:
     what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
-    return Ported(problem=f"{filename} has no {what}")
+    why = f"; it does not define {', '.join(elsewhere)}, for which it registers" if elsewhere else ""
+    return Ported(problem=f"{filename} has no {what}{why}")
 
 
 def _where(text: str, error: Exception) -> str:
@@ -169,7 +170,7 @@ def port_parsed(
             return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
-        return _without_classes(source.filename, None)
+        return _without_classes(source.filename, None, sorted(program.elsewhere))
     if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _key_name(source)
@@ -267,19 +268,20 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
     seen.update(cls.beside)
     waiting = sorted({n for s in cls.beside if s in units for n in units[s].read()})
     alone = ported is None or cls.top is not cls.node or len(top.made) == 1
-    waiting += sorted(top.read() if alone else read_names([ported]))
+    waiting += sorted(top.read() if alone else read_names([ported])) + top.operators()
     done: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name in done:
             continue
         done.add(name)
-        for provider in program.source.providers.get(name, ()):
+        operator = program.classes.get(name) if "::" in name else None
+        for provider in operator.beside if operator else program.source.providers.get(name, ()):
             if provider in seen or provider not in units:
                 continue
             seen.add(provider)
             found += units[provider].sink.findings
-            waiting += sorted(units[provider].read())
+            waiting += sorted(units[provider].read()) + units[provider].operators()
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
         found.append(Finding(*program.source.position(cls.node), "unknown", message))

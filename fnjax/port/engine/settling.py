@@ -84,7 +84,8 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
         units = translate_units(program, functions, part, known)
         for name in sorted({n for u in units.values() for n in u.called}):
             called = program.called(name)  # where its call could not be translated yet, no statement reads it
-            if called is not None and called.result is None and called.node not in known:
+            asked = called is not None and (called.result is None or (called.hands and not called.gives))
+            if called is not None and asked and called.node not in known:
                 known[called.node] = walked(program, called.node, partial(_alone, program, called))
         program.values.clear()
     finish_units(program, units)

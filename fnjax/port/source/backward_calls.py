@@ -17,14 +17,7 @@ import libcst as cst
 
 from fnjax.port.torch import code
 from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import Located, Positions, nodes, rewrite_where
-
-
-def without_backward_calls(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with gradients that are taken by torch.autograd.grad."""
-    return rewrite_where(
-        tree, lambda n: type(n) is cst.Expr and _backward(n) is not None, lambda s: s.visit(_Functions(positions))
-    )
+from fnjax.port.tree.located import Located, Positions, Rewriting, nodes
 
 
 class _Functions(Located):
@@ -231,3 +224,8 @@ def _asking(node: cst.CSTNode) -> Iterator[str]:
         isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "requires_grad_"
     ):
         yield code(node.func.value)
+
+
+BACKWARD_CALLS = Rewriting(
+    frozenset({cst.Expr}), lambda node: _backward(node) is not None, lambda made, at: made.visit(_Functions(at))
+)

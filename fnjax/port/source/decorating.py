@@ -28,7 +28,7 @@ class _Maker:
 
     Attributes:
         params: its parameters, with their defaults.
-        given: the name that the decorator has for its function.
+        given: the name that the decorator has for its function; empty where it returns torch.library's own.
         lines: what it and the decorator do, one after another.
     """
 
@@ -58,6 +58,13 @@ def without_decorating(tree: cst.Module, positions: Positions) -> cst.Module:
 
 def _maker(function: cst.FunctionDef) -> _Maker | None:
     inner = [s for s in function.body.body if isinstance(s, cst.FunctionDef)]
+    params = (*function.params.params, *function.params.kwonly_params)
+    last = function.body.body[-1]
+    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
+    if not inner and isinstance(small, cst.Return) and isinstance(small.value, cst.Call):
+        own = code(small.value.func).rpartition(".")[2] in {"custom_op", "triton_op", "impl"}
+        plain = all(isinstance(s, cst.SimpleStatementLine) for s in function.body.body)
+        return _Maker(params, "", (small,)) if own and plain else None
     if len(inner) != 1 or len(inner[0].params.params) != 1:
         return None
     statements = [s for s in (*function.body.body, *inner[0].body.body) if s is not inner[0]]
@@ -67,7 +74,7 @@ def _maker(function: cst.FunctionDef) -> _Maker | None:
     given = inner[0].params.params[0].name.value
     if not any(_is_operator(n, given) for small in lines for n in nodes(small)):
         return None
-    return _Maker((*function.params.params, *function.params.kwonly_params), given, tuple(lines))
+    return _Maker(params, given, tuple(lines))
 
 
 def _is_operator(node: cst.CSTNode, given: str) -> bool:
@@ -93,13 +100,13 @@ def _expanded(
         value = getattr(small, "value", None)
         if not isinstance(value, cst.BaseExpression):
             continue
-        is_operator = _is_operator(value, maker.given)
+        is_operator = not maker.given or _is_operator(value, maker.given)
         if isinstance(small, cst.Return) and not is_operator:
             continue
         made = value.visit(_Filled(values))
         assert isinstance(made, cst.BaseExpression)
         if is_operator and isinstance(made, cst.Call):
-            decorator = made.func
+            decorator = made.func if maker.given else made
         if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
             values[small.targets[0].target.value] = function.name if is_operator else made
         elif isinstance(small, cst.Expr) and not is_operator and _registers(value, maker.given):

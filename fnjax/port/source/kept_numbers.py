@@ -18,16 +18,21 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from fnjax.port.torch import code
-from fnjax.port.tree.located import Located, Positions, nodes, rewrite_where
+from fnjax.port.tree.located import Located, Positions, Rewriting, nodes
 
 _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 
-def without_kept_numbers(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with such numbers as attributes of ctx."""
-    classes = [n for n in nodes(tree, but=(cst.SimpleStatementLine,)) if isinstance(n, cst.ClassDef)]
-    found = {n: made for n in classes if (made := _kept_in(n, positions)) is not None}
-    return rewrite_where(tree, lambda n: n in found, lambda s: s.visit(_Classes(positions, found))) if found else tree
+def _with_attributes(statement: cst.CSTNode, positions: Positions) -> cst.CSTNode:
+    """A statement of the top level with such numbers as attributes of ctx."""
+    classes = [n for n in nodes(statement, but=(cst.SimpleStatementLine,)) if isinstance(n, cst.ClassDef)]
+    found = {n: kept for n in classes if (kept := _kept_in(n, positions)) is not None}
+    made = statement.visit(_Classes(positions, found)) if found else statement
+    assert isinstance(made, cst.CSTNode)
+    return made
+
+
+KEPT_NUMBERS = Rewriting(frozenset({cst.Attribute}), lambda node: node.attr.value in _SAVED, _with_attributes)
 
 
 def _kept_in(node: cst.ClassDef, positions: Positions) -> _Rewrite | None:

@@ -11,12 +11,15 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fnjax.port.source.top_level import NAMED, SCOPES, alias_of, bound_here, inside, of_top_level, reads
+from fnjax.port.source.edits import Edit, edited, place_of, renaming
+from fnjax.port.source.operator_names import OPERATOR, defined_operators, named_operators
+from fnjax.port.source.top_level import SCOPES, alias_of, bound_here, inside, of_top_level, reads
 
-_OPERATOR = re.compile(r"torch\.library|custom_op|triton_op")
+_OPERATOR = re.compile(OPERATOR)
 _SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
 
 
@@ -25,13 +28,6 @@ class Name(NamedTuple):
 
     file: str
     name: str
-
-
-class _Edit(NamedTuple):
-    """New text for a place in a file: its first line and column, and its last."""
-
-    place: tuple[int, int, int, int]
-    text: str
 
 
 class _Reference(NamedTuple):
@@ -156,6 +152,11 @@ class _Linker:
         self.files, self.group = files, frozenset(group)
         self.modules = {(f.above, f.module): f for f in files.values()}
         self.meanings: dict[Name, Name | _File | None] = {}
+        self.operators: dict[str, set[Name]] = {}
+        for file in files.values():
+            if _OPERATOR.search(file.text):
+                for qualname, name in defined_operators(file.tree, partial(self._constant, file)):
+                    self.operators.setdefault(qualname, set()).add(Name(file.name, name))
 
     def groups(self) -> list[list[str]]:
         """The files, those together that import what Function classes need from each other."""
@@ -259,7 +260,25 @@ class _Linker:
         module = f"{statement.module}.{alias.name}" if statement.module else alias.name
         return self._module(file, module, statement.level)[0]
 
+    def _constant(self, file: _File, name: str) -> ast.expr | None:
+        """What the name of a file is given, in this or another file, if that is one thing."""
+        meaning = self._found(file, name, Name(file.name, name), frozenset()) if name in file.bound else None
+        if not isinstance(meaning, Name):
+            return None
+        given = self.files[meaning.file].providers(meaning.name)
+        return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
+
+    def _operators(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
+        """The places that call an operator of another file by its qualified name."""
+        for node, qualname in named_operators(nodes) if "torch.ops." in file.text and self.operators else ():
+            found = self.operators.get(qualname, set())
+            if len(found) == 1 and (name := next(iter(found))).file in self.group - {file.name}:
+                free = name.name not in file.identifiers | file.bound.keys() or self._meaning(file, name.name) == name
+                yield _Reference(node, name.name if free else "", name)
+
     def _references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
+        nodes = list(nodes)
+        yield from self._operators(file, nodes)
         for node in of_top_level(nodes):
             if isinstance(node, ast.Attribute):
                 assert isinstance(node.value, ast.Name)
@@ -289,20 +308,20 @@ class _Linker:
             imports: dict[str, str] = {}
             for reference in references[file.name]:
                 new = named[reference.name]
-                if new != reference.spelled:
-                    if reference.spelled:
-                        spelled[new] = reference.spelled
-                    edits += _renaming(reference, new)
+                if new != reference.spelled and reference.spelled:
+                    spelled[new] = reference.spelled
+                if new != reference.spelled or isinstance(reference.node, ast.Attribute):
+                    edits += renaming(reference.node, reference.spelled, new)
                 if reference.name.file != file.name:
                     imports[new] = self._import(file, reference, new)
             for name in filter(lambda n: self._is_foreign(file, n), file.bound):
                 new = named[Name(file.name, name)]
                 if new != name:
                     spelled[new] = name
-                    edits += [_Edit(_place(n), new) for n in reads(file.tree, name)]
+                    edits += [Edit(place_of(n), new) for n in reads(file.tree, name)]
             linked.starts[file.name] = len(lines)
             linked.spelled[file.name], linked.imports[file.name] = spelled, imports
-            lines += _edited(file.text, edits)
+            lines += edited(file.text, edits)
         linked.text = "\n".join(lines) + "\n"
         return linked
 
@@ -338,7 +357,7 @@ class _Linker:
                 found[here] = new
         return found
 
-    def _imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[_Edit]:
+    def _imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[Edit]:
         """Imports without what they bring from files, and with the names of the text."""
         for node in file.imports:
             left = []
@@ -355,7 +374,7 @@ class _Linker:
                     kept = ast.ImportFrom(node.module, left, node.level)
                 elif left:
                     kept = ast.Import(left)
-                yield _Edit(_place(node), ast.unparse(kept))
+                yield Edit(place_of(node), ast.unparse(kept))
 
     def _import(self, file: _File, reference: _Reference, new: str) -> str:
         """The import that brings a name to a file, as it is to stand in the port."""
@@ -399,40 +418,3 @@ def _of_import(file: _File, name: str) -> object:
     if isinstance(statement, ast.Import):
         return alias.name if alias.asname else name
     return (file.package if statement.level else (), statement.level, statement.module, alias.name)
-
-
-def _place(node: ast.AST) -> tuple[int, int, int, int]:
-    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
-
-
-def _renaming(reference: _Reference, new: str) -> Iterator[_Edit]:
-    node = reference.node
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        yield _Edit(_place(node), new)
-    elif isinstance(node, NAMED):
-        word = (
-            "class "
-            if isinstance(node, ast.ClassDef)
-            else "async def "
-            if isinstance(node, ast.AsyncFunctionDef)
-            else "def "
-        )
-        start = node.col_offset + len(word)
-        yield _Edit((node.lineno, start, node.lineno, start + len(node.name)), new)
-    elif isinstance(node, ast.Global):
-        others = [new if n == reference.spelled else n for n in node.names]
-        yield _Edit(_place(node), f"global {', '.join(others)}")
-
-
-def _edited(text: str, edits: Sequence[_Edit]) -> list[str]:
-    """The lines of a text with these edits, as many as before."""
-    lines = [line.encode() for line in text.split("\n")]  # columns of ast count bytes
-    for (first, start, last, end), new in sorted(set(edits), reverse=True):
-        if first == last:
-            line = lines[first - 1]
-            lines[first - 1] = line[:start] + new.encode() + line[end:]
-            continue
-        lines[first - 1] = lines[first - 1][:start] + new.encode()
-        for i in range(first, last):
-            lines[i] = b"" if i < last - 1 else lines[i][end:]
-    return [line.decode() for line in lines]

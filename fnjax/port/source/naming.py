@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import PositionProvider
 
-from fnjax.port.source.backward_calls import without_backward_calls
+from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.decorating import without_decorating
 from fnjax.port.source.inlined import with_lines_of_views
-from fnjax.port.source.kept_numbers import without_kept_numbers
+from fnjax.port.source.kept_numbers import KEPT_NUMBERS
 from fnjax.port.source.launchers import without_launchers
 from fnjax.port.source.registering import without_registering
 from fnjax.port.torch import Operation, code, find
-from fnjax.port.tree.located import nodes, spaced
+from fnjax.port.tree.located import SPACING, Positions, nodes, rewrite_statements
 
 # Names under which torch's own code, and Python's, may be met, and the names of the table.
 _CANONICAL = (
@@ -39,7 +39,11 @@ _CANONICAL = (
     ("triton.", "fnjax.triton."),
 )
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
-_CLASSES = frozenset({"torch.autograd.Function", "torch.autograd.InplaceFunction"})
+_CLASSES = frozenset(
+    {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.Variable", "torch.autograd.grad"}
+    | {f"{of}.{mode}" for of in ("torch", "torch.autograd") for mode in ("enable_grad", "no_grad", "inference_mode")}
+    | {"torch.autograd.set_grad_enabled", "torch.Tensor"}
+)
 # Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
 _NAMES = """
 avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid
@@ -108,6 +112,15 @@ class Definition:
     value: cst.BaseExpression | None = None
 
 
+class _Places(PositionProvider):
+    """Where nodes stand; LibCST's wrapper would visit the tree once more for providers that nobody asks."""
+
+    def told(self, tree: cst.Module) -> Positions:
+        """Line and column, from 1, of each node of a tree that was just parsed, which has none twice."""
+        self._gen_impl(tree)
+        return {node: (r.start.line, r.start.column + 1) for node, r in self._computed.items()}  # type: ignore[union-attr] # none is lazy
+
+
 @dataclass(slots=True)
 class Source:
     """A parsed file.
@@ -134,14 +147,11 @@ class Source:
         Raises:
             cst.ParserSyntaxError: it is no Python.
         """
-        wrapper = MetadataWrapper(
-            cst.parse_module(text), unsafe_skip_copy=True
-        )  # a tree that was parsed has no node twice
-        ranges = wrapper.resolve(PositionProvider)
-        positions = {node: (r.start.line, r.start.column + 1) for node, r in ranges.items()}
-        tree = without_backward_calls(spaced(wrapper.module, positions), positions)
+        parsed = cst.parse_module(text)
+        positions = _Places().told(parsed)
+        tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
         tree = without_registering(without_decorating(tree, positions), positions)
-        tree = with_lines_of_views(without_kept_numbers(without_launchers(tree, positions), positions), positions)
+        tree = with_lines_of_views(without_launchers(tree, positions), positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them

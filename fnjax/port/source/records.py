@@ -31,6 +31,7 @@ class Class:
         is_function: whether it derives from torch.autograd.Function.
         top: the top-level statement that it stands in.
         beside: of a custom operator the other statements that define it.
+        containers: whether forward returns arrays inside objects of the file's own.
         shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
     """
 
@@ -42,6 +43,7 @@ class Class:
     is_function: bool = False
     beside: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
+    containers: bool = False
     is_defined: bool = True  # False for a custom operator whose schema the file does not say
     left_out: list[tuple[cst.CSTNode, str, str]] = field(default_factory=list)  # why, and how severe that is
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
@@ -91,7 +93,9 @@ class Routine:
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
-        gives: those of them that the port returns, where the source returns nothing.
+        gives: those of them that the port returns, where the source returns nothing, or behind its results.
+        answer: True or False, where it returns nothing else.
+        hands: whether a caller reads what it writes to beside what it returns.
     """
 
     node: cst.FunctionDef
@@ -117,6 +121,8 @@ class Routine:
     draws_often = Told(False)
     writes = Told[frozenset[str]](frozenset())
     gives = Told[tuple[str, ...]](())
+    answer = Told[bool | None](None)
+    hands = Told(False)
     differentiated = Told(False)  # called by code that jax.vjp differentiates
     concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
     derived = Told(False)  # called by code that JAX may differentiate, as a backward

@@ -2,6 +2,7 @@
 # mypy: ignore-errors
 """Functions that ported code carries: images padded, parted, resized and read at places."""
 
+import itertools
 import math
 
 import jax
@@ -68,17 +69,7 @@ def _resized(x, axis, size, scale, mode, align_corners):
     if mode == "cubic":
         low = np.floor(place).astype(int)
         t = place - low
-        a = -0.75
-
-        def near(d):
-            return ((a + 2) * d - (a + 3)) * d * d + 1
-
-        def far(d):
-            return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-        return (
-            taken(low - 1, far(t + 1)) + taken(low, near(t)) + taken(low + 1, near(1 - t)) + taken(low + 2, far(2 - t))
-        )
+        return sum(taken(low + k - 1, w) for k, w in enumerate(_cubic_weights(t)))
     place = np.maximum(place, 0.0)
     low = np.minimum(np.floor(place).astype(int), n - 1)
     t = place - low
@@ -102,34 +93,51 @@ def _interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=
 
 
 def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
-    """Images (n, c, h, w) read at the places (n, oh, ow, 2) of a grid from -1 to 1."""
-    if x.ndim != 4 or mode not in {"bilinear", "nearest"} or padding_mode not in {"zeros", "border"}:
-        raise NotImplementedError("grid_sample: images only, bilinear or nearest, padded with zeros or the border")
-    h, w = x.shape[2:]
+    """Images (n, c, h, w), or volumes, read at the places (n, oh, ow, 2) of a grid from -1 to 1."""
+    sizes = x.shape[2:]
 
     def place(coordinate, n):
         return (coordinate + 1) / 2 * (n - 1) if align_corners else ((coordinate + 1) * n - 1) / 2
 
-    column, row = place(grid[..., 0], w), place(grid[..., 1], h)
-    if padding_mode == "border":
-        column, row = jnp.clip(column, 0, w - 1), jnp.clip(row, 0, h - 1)
+    def bounded(at, n):
+        if padding_mode == "reflection":
+            low, span = (0, n - 1) if align_corners else (-0.5, n)
+            at = jnp.where(at < low, low - at, at - low) if span else jnp.zeros_like(at)
+            at = low + (jnp.where(at // span % 2 == 0, at % span, span - at % span) if span else at)
+        return at if padding_mode == "zeros" else jnp.where(at <= 0, 0, jnp.where(at >= n - 1, n - 1, at))
 
-    def read(r, c):
-        inside = (r >= 0) & (r < h) & (c >= 0) & (c < w)
-        r, c = jnp.clip(r, 0, h - 1).astype(int), jnp.clip(c, 0, w - 1).astype(int)
-        found = jax.vmap(lambda image, i, j: image[:, i, j])(x, r, c)
+    def read(places):
+        inside = jnp.all(jnp.stack([(at >= 0) & (at < n) for at, n in zip(places, sizes, strict=True)]), axis=0)
+        places = [jnp.clip(at, 0, n - 1).astype(int) for at, n in zip(places, sizes, strict=True)]
+        found = jax.vmap(lambda image, *at: image[(slice(None), *at)])(x, *places)
         return jnp.where(inside[:, None], found, 0)
 
-    if mode == "nearest":
-        return read(jnp.round(row), jnp.round(column))
-    top, left = jnp.floor(row), jnp.floor(column)
-    down, right = (row - top)[:, None], (column - left)[:, None]
-    return (
-        read(top, left) * (1 - down) * (1 - right)
-        + read(top, left + 1) * (1 - down) * right
-        + read(top + 1, left) * down * (1 - right)
-        + read(top + 1, left + 1) * down * right
-    )
+    places = [place(grid[..., -1 - axis], n) for axis, n in enumerate(sizes)]
+    if mode == "bicubic":
+        steps = []
+        for at, n in zip(places, sizes, strict=True):
+            low = jnp.floor(at)
+            steps.append([(bounded(low + k - 1, n), w) for k, w in enumerate(_cubic_weights(at - low))])
+    else:
+        places = [bounded(at, n) for at, n in zip(places, sizes, strict=True)]
+        if mode == "nearest":
+            return read([jnp.round(at) for at in places])
+        steps = [[(jnp.floor(at), 1 - (at - jnp.floor(at))), (jnp.floor(at) + 1, at - jnp.floor(at))] for at in places]
+    corners = itertools.product(*steps)
+    return sum(read([at for at, _ in corner]) * math.prod(w for _, w in corner)[:, None] for corner in corners)
+
+
+def _cubic_weights(t):
+    """The weights of the four entries around a place, which is t behind the second of them."""
+    a = -0.75
+
+    def near(d):
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d):
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
 def _affine_grid(theta, size, align_corners=None):

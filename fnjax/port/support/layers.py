@@ -163,6 +163,21 @@ def _max_pool_with_indices(x, size, rank=2, stride=None, padding=0, dilation=1, 
     return jnp.take_along_axis(values, best, axis=0)[0], jnp.take_along_axis(where, best, axis=0)[0]
 
 
+def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=None):
+    """The largest entries of windows at their places again, and zeros between."""
+    size, padding = _each(size, rank), _each(padding, rank)
+    stride = _each(stride, rank) if stride else size
+    leading, spatial = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
+    if output_size is None:
+        parts = zip(spatial, size, stride, padding, strict=True)
+        output_size = [(n - 1) * s + k - 2 * p for n, k, s, p in parts]
+    shape = (*leading, *output_size[len(output_size) - rank :])
+    rows = math.prod(leading)
+    found = jnp.zeros((rows, math.prod(shape[len(leading) :])), x.dtype)
+    found = found.at[jnp.arange(rows)[:, None], indices.reshape(rows, -1)].set(x.reshape(rows, -1))
+    return found.reshape(shape)
+
+
 def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean of each window over the last axes."""
     window, strides, pads, _ = _pool_layout(x, size, rank, stride, padding, 1, ceil_mode)

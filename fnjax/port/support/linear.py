@@ -2,6 +2,8 @@
 # mypy: ignore-errors
 """Functions that ported code carries: matrices and distances."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -102,3 +104,21 @@ def _cosine_similarity(x, y, axis=1, eps=1e-8):
 def _normalize(x, p=2.0, axis=1, eps=1e-12):
     """Vectors along an axis, scaled to norm 1."""
     return x / jnp.maximum(_norm(x, ord=p, axis=axis, keepdims=True), eps)
+
+
+def _stft(
+    x, n_fft, hop=None, width=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None
+):
+    """The Fourier transforms of windows of the last axis: (..., frequencies, windows)."""
+    hop, width = n_fft // 4 if hop is None else hop, n_fft if width is None else width
+    window = jnp.ones(width, x.real.dtype) if window is None else window
+    left = (n_fft - width) // 2
+    window = jnp.pad(window, (left, n_fft - width - left))
+    if center:
+        mode = {"replicate": "edge", "circular": "wrap"}.get(pad_mode, pad_mode)
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(n_fft // 2, n_fft // 2)], mode=mode)
+    starts = jnp.arange(0, x.shape[-1] - n_fft + 1, hop)
+    frames = x[..., starts[:, None] + jnp.arange(n_fft)] * window
+    real = not jnp.iscomplexobj(frames)
+    found = jnp.fft.rfft(frames) if (real if onesided is None else onesided) else jnp.fft.fft(frames)
+    return jnp.swapaxes(found / math.sqrt(n_fft) if normalized else found, -1, -2)

@@ -64,6 +64,13 @@ def _set(x, index, value):
     return jnp.where(_mask(index, x), _spread(value, index, x), x).astype(x.dtype)
 
 
+def _fill(x, index, number):
+    """A copy of x with one number at an index: a boolean mask or any other."""
+    if not (hasattr(index, "dtype") and index.dtype == bool):
+        return x.at[_index(index)].set(number)
+    return jnp.where(index.reshape(index.shape + (1,) * (x.ndim - index.ndim)), number, x).astype(x.dtype)
+
+
 def _update(x, index, new):
     """A copy of x with the entries of `new`, an array with the same axes, at an index: a boolean mask or any other."""
     if hasattr(index, "dtype") and index.dtype == bool:

@@ -150,10 +150,10 @@ absent(
 absent(
     """
     torch.adaptive_max_pool1d torch.alpha_dropout torch.alpha_dropout_ torch.feature_alpha_dropout
-    torch.feature_alpha_dropout_ torch.histogram torch.histogramdd torch.istft torch.stft torch.unique_consecutive
+    torch.feature_alpha_dropout_ torch.histogram torch.histogramdd torch.istft torch.unique_consecutive
     F.adaptive_max_pool1d_with_indices F.adaptive_max_pool2d_with_indices F.adaptive_max_pool3d_with_indices
     F.fractional_max_pool2d F.fractional_max_pool2d_with_indices
-    F.fractional_max_pool3d F.fractional_max_pool3d_with_indices F.max_unpool1d F.max_unpool2d F.max_unpool3d
+    F.fractional_max_pool3d F.fractional_max_pool3d_with_indices
     special.airy_ai special.bessel_j0 special.bessel_j1
     special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
     special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
@@ -161,7 +161,7 @@ absent(
     special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0
     special.scaled_modified_bessel_k1 special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
     special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w fft.hfft2 fft.hfftn fft.ihfft2
-    fft.ihfftn .histogram .istft .stft .to_padded_tensor .unique_consecutive
+    fft.ihfftn .histogram .istft .to_padded_tensor .unique_consecutive
     """,
     "has no counterpart in JAX",
     "write it with jax.numpy",

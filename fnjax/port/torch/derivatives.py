@@ -43,6 +43,10 @@ _DEPARTURES = {
     "torch.mode": _EQUAL,
     "torch.quantile": _EQUAL,
     "torch.nanquantile": _EQUAL,
+    **dict.fromkeys(
+        [f"torch.nn.functional.max_unpool{rank}d" for rank in (1, 2, 3)],
+        "where several entries have one place, only one of them gets its gradient",
+    ),
     "torch.hypot": "where both arguments are zero the gradient is finite; PyTorch's is NaN",
 }
 

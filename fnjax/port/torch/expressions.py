@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import libcst as cst
@@ -58,6 +58,26 @@ def fit(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
     if level(node) >= least:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def added(parts: Sequence[cst.BaseExpression]) -> str:
+    """The sum of some expressions, their numbers added up."""
+    number, texts = 0, list[str]()
+    for part in parts:
+        value = literal(part)
+        if type(value) is int:
+            number += value
+        else:
+            texts.append(code(fit(part, 11)))
+    return " + ".join([*texts, str(number)] if number or not texts else texts)
+
+
+def times(node: cst.BaseExpression, count: int) -> str:
+    """So many times an expression."""
+    value = literal(node)
+    if type(value) is int:
+        return str(value * count)
+    return code(fit(node, 1)) if count == 1 else f"{count} * {code(fit(node, 12))}"
 
 
 def bare(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -1,6 +1,7 @@
 """Fourier transforms: jnp's and torch's agree but for the names of their arguments."""
 
-from fnjax.port.torch.registry import lines
+from fnjax.port.torch.record import Bound, Refuse
+from fnjax.port.torch.registry import lines, operation
 
 lines(
     "\n".join(
@@ -26,4 +27,24 @@ fft.rfftfreq | n, d=1.0, *, dtype=None, device=None, layout=None, requires_grad=
 fft.fftshift | input, dim=None | jnp.fft.fftshift(input, axes=dim) | same
 fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
 """
+)
+
+
+def _stft(call: Bound) -> str:
+    if call.literal("return_complex") not in (True, None):
+        raise Refuse("return_complex must be True as a literal; PyTorch leaves the other form behind")
+    if call.given("align_to_window"):
+        raise Refuse("align_to_window= has no counterpart in JAX")
+    return (
+        "_stft(input, n_fft, hop=hop_length, width=win_length, window=window, center=center, pad_mode=pad_mode, "
+        "normalized=normalized, onesided=onesided)"
+    )
+
+
+operation(
+    "+stft",
+    'input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, '
+    "onesided=None, return_complex=None, align_to_window=None",
+    _stft,
+    "complex",
 )

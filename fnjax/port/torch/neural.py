@@ -44,6 +44,7 @@ F.local_response_norm | input, size, alpha=0.0001, beta=0.75, k=1.0 | _local_res
 F.pad | input, pad, mode="constant", value=None | _pad(input, pad, mode=mode, value=value) | same
 F.unfold | input, kernel_size, dilation=1, padding=0, stride=1 | _unfold(input, kernel_size, dilation=dilation, padding=padding, stride=stride) | float
 F.fold | input, output_size, kernel_size, dilation=1, padding=0, stride=1 | _fold(input, output_size, kernel_size, dilation=dilation, padding=padding, stride=stride) | float
+F.grid_sample | input, grid, mode="bilinear", padding_mode="zeros", align_corners=None | _grid_sample(input, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners) | float
 F.affine_grid | theta, size, align_corners=None | _affine_grid(theta, size, align_corners=align_corners) | float
 torch.affine_grid_generator | theta, size, align_corners | _affine_grid(theta, size, align_corners=align_corners) | float
 F.upsample_nearest | input, size=None, scale_factor=None | _interpolate(input, size=size, scale_factor=scale_factor) | float
@@ -135,6 +136,11 @@ for _rank in (1, 2, 3):
     )
 each_rank("F.max_poolRANKd_with_indices", _MAX_POOL, _POOLED_AT, "pair", fields="values indices")
 operation("torch.max_pool1d_with_indices", _MAX_POOL, _POOLED_AT.replace("RANK", "1"), "pair", fields="values indices")
+each_rank(
+    "F.max_unpoolRANKd",
+    "input, indices, kernel_size, stride=None, padding=0, output_size=None",
+    "_max_unpool(input, indices, kernel_size, rank=RANK, stride=stride, padding=padding, output_size=output_size)",
+)
 _AVERAGED = "_avg_pool(input, kernel_size, rank=RANK, stride=stride, padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad"
 operation("F.avg_pool1d torch.avg_pool1d", _AVG_POOL, _AVERAGED.replace("RANK", "1") + ")", "float")
 for _rank in (2, 3):
@@ -243,21 +249,8 @@ operation(
 )
 
 
-def _grid_sample(call: Bound) -> str:
-    for name, known in (("mode", {"bilinear", "nearest"}), ("padding_mode", {"zeros", "border"})):
-        value = call.literal(name)
-        if value is not MISSING and value not in known:
-            raise Refuse(f"{name}={value!r} has no counterpart in JAX; write the reading out")
-    return "_grid_sample(input, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)"
-
-
 operation(
-    "F.grid_sample", 'input, grid, mode="bilinear", padding_mode="zeros", align_corners=None', _grid_sample, "float"
-)
-
-
-operation(
-    "torch.grid_sampler torch.grid_sampler_2d",
+    "torch.grid_sampler torch.grid_sampler_2d torch.grid_sampler_3d",
     "input, grid, interpolation_mode, padding_mode, align_corners",
     '_grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode], '
     '("zeros", "border", "reflection")[padding_mode], align_corners)',

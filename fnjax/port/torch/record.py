@@ -117,6 +117,11 @@ class Context:
         return cst.Name("key")
 
     @property
+    def unpacked(self) -> int | None:
+        """How many variables take the result, if it is unpacked where it is made."""
+        return None
+
+    @property
     def differentiated(self) -> bool:
         """Whether the call stands in code that the port differentiates."""
         return False

@@ -4,7 +4,7 @@ import re
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import MISSING, code, literal
+from fnjax.port.torch.expressions import MISSING, added, code, literal, names, times
 from fnjax.port.torch.record import Bound
 from fnjax.port.torch.registry import lines, operation
 
@@ -43,12 +43,6 @@ torch.hstack | tensors | jnp.hstack(tensors) | same
 torch.vstack torch.row_stack | tensors | jnp.vstack(tensors) | same
 torch.dstack | tensors | jnp.dstack(tensors) | same
 torch.column_stack | tensors | jnp.column_stack(tensors) | same
-+chunk +unsafe_chunk | input, chunks, dim=0 | _chunk(input, chunks, axis=dim) | list view
-+split +unsafe_split | input, split_size_or_sections, dim=0 | _split(input, split_size_or_sections, axis=dim) | list view
-torch.split .split torch.unsafe_split .unsafe_split | input, split_size, dim=0 | _split(input, split_size, axis=dim) | list view
-+split_with_sizes +unsafe_split_with_sizes | input, split_sizes, dim=0 | _split(input, split_sizes, axis=dim) | list view
-torch.split_copy | input, split_size, dim=0 | _split(input, split_size, axis=dim) | list
-torch.split_with_sizes_copy | input, split_sizes, dim=0 | _split(input, split_sizes, axis=dim) | list
 +tensor_split | input, indices_or_sections, dim=0 | jnp.array_split(input, indices_or_sections, axis=dim) | list view
 torch.tensor_split .tensor_split | input, indices, dim=0 | jnp.array_split(input, indices, axis=dim) | list view
 torch.tensor_split .tensor_split | input, sections, dim=0 | jnp.array_split(input, sections, axis=dim) | list view
@@ -87,6 +81,40 @@ torch.pixel_unshuffle F.pixel_unshuffle | input, downscale_factor | _pixel_unshu
 torch.channel_shuffle F.channel_shuffle torch.native_channel_shuffle F.native_channel_shuffle | input, groups | _channel_shuffle(input, groups) | same
 torch.constant_pad_nd | input, pad, value=0 | _pad(input, pad, value=value) | same
 """)  # fmt: skip
+
+
+def _chunk(call: Bound) -> str:
+    """Two variables take what jnp.array_split gives; of more pieces, PyTorch's have one size but the last."""
+    two = call.literal("chunks") == call.context.unpacked == 2
+    return "jnp.array_split(input, chunks, axis=dim)" if two else "_chunk(input, chunks, axis=dim)"
+
+
+def _split(call: Bound) -> str:
+    """jnp.split takes where the pieces begin: sums of the sizes that are written out, or of one size for each variable."""
+    name = next(n for n in call.values if n.startswith("split"))
+    sizes, variables = call.values[name], call.context.unpacked
+    begins: list[str] = []
+    if isinstance(sizes, (cst.Tuple, cst.List)) and not any(isinstance(e, cst.StarredElement) for e in sizes.elements):
+        parts = [call.context.rewritten(e.value) for e in sizes.elements]
+        begins = [added(parts[: i + 1]) for i in range(len(parts) - 1)]
+    elif variables in {2, 3, 4} and (call.context.role(sizes) == "int" or type(call.literal(name)) is int):
+        size = call.context.rewritten(sizes)
+        begins = [times(size, i + 1) for i in range(variables - 1)]
+    read = names(cst.parse_expression(f"[{', '.join(begins)}]"))
+    if not begins or read & {"input", "dim", name} or any(n.startswith("_") for n in read):  # names of the template
+        return f"_split(input, {name}, axis=dim)"
+    made = f"jnp.split(input, [{', '.join(begins)}], axis=dim)"
+    return made if variables else f"tuple({made})"
+
+
+operation("+chunk +unsafe_chunk", "input, chunks, dim=0", _chunk, "list", alias="view")
+operation("+split +unsafe_split", "input, split_size_or_sections, dim=0", _split, "list", alias="view")
+operation(
+    "torch.split .split torch.unsafe_split .unsafe_split", "input, split_size, dim=0", _split, "list", alias="view"
+)
+operation("+split_with_sizes +unsafe_split_with_sizes", "input, split_sizes, dim=0", _split, "list", alias="view")
+operation("torch.split_copy", "input, split_size, dim=0", _split, "list")
+operation("torch.split_with_sizes_copy", "input, split_sizes, dim=0", _split, "list")
 operation(
     "+unbind torch.unbind_copy",
     "input, dim=0",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -136,25 +136,43 @@ class Located(cst.CSTTransformer):
                 self._put(child, position)
 
 
-def rewrite_where(
-    tree: cst.Module, wanted: Callable[[cst.CSTNode], bool], rewrite: Callable[[Any], cst.CSTNode]
-) -> cst.Module:
-    """The module with those statements of its top level rewritten in which such a node stands."""
-    body = [rewrite(s) if any(map(wanted, nodes(s))) else s for s in tree.body]
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """What is rewritten before anything else is looked at.
+
+    Attributes:
+        kinds: the kinds of nodes that it speaks of.
+        wanted: whether such a node asks for it.
+        rewrite: what takes the place of a statement of the top level in which one stands.
+    """
+
+    kinds: frozenset[type[cst.CSTNode]]
+    wanted: Callable[[Any], bool]
+    rewrite: Callable[[Any, Positions], cst.CSTNode]
+
+
+def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[Rewriting]) -> cst.Module:
+    """The module after these; each statement of the top level is looked through once for what all of them speak of."""
+    speaking: dict[type[cst.CSTNode], list[Rewriting]] = {}
+    for rewriting in rewritings:
+        for kind in rewriting.kinds:
+            speaking.setdefault(kind, []).append(rewriting)
+    body = []
+    for statement in tree.body:
+        due = {id(r) for n in nodes(statement) for r in speaking.get(type(n), ()) if r.wanted(n)}
+        made: Any = statement
+        for rewriting in rewritings if due else ():
+            made = rewriting.rewrite(made, positions) if id(rewriting) in due else made
+        body.append(made)
     return tree if all(map(operator.is_, body, tree.body)) else changed(tree, body=body)
 
 
-def spaced(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with a blank wherever a keyword touches a bracket."""
-    return rewrite_where(
-        tree, lambda n: type(n) in _SPACED and bool(_missing(n)), lambda s: s.visit(_Spaced(positions))
-    )
-
-
-_SPACED = frozenset({*_KEYWORDS, cst.Yield})
+_SPACED: frozenset[type[cst.CSTNode]] = frozenset({*_KEYWORDS, cst.Yield})
 
 
 class _Spaced(Located):
+    """A blank wherever a keyword touches a bracket."""
+
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
         blanks = _missing(updated_node)
         return super().on_leave(original_node, updated_node.with_changes(**blanks) if blanks else updated_node)
@@ -178,3 +196,6 @@ def _blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhitespace]]:
 
 def _empty(node: object) -> bool:
     return isinstance(node, cst.SimpleWhitespace) and node.empty
+
+
+SPACING = Rewriting(_SPACED, lambda node: bool(_missing(node)), lambda made, at: made.visit(_Spaced(at)))

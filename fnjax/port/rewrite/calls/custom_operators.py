@@ -42,6 +42,7 @@ def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
             return None
         qualname = "".join(parts[2:])
     walk.sink.imports.add("fnjax")
+    walk.called.add(qualname)
     return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
 
 
@@ -55,6 +56,7 @@ def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
         if cls is None or not cls.is_defined:
             message = f"the file does not define the operator {qualname}: define it with fnjax.custom_op"
             raise Stop(node, "supply", message)
+        walk.called.add(qualname)
         routine = walk.program.routines.get(cls.methods["forward"])
         return call_routine(walk, node, made, routine) if routine else Term(made, TENSOR)
     made_node = translated(walk, node)

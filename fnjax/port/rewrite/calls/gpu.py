@@ -10,6 +10,10 @@ Limits: sizes of memory, and names of devices, are findings.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import libcst as cst
 
 from fnjax.port.analysis.guards import is_guard_context
@@ -17,7 +21,10 @@ from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.rewrite.calls.versions import QUESTIONS
+from fnjax.port.source.naming import is_provided
 from fnjax.port.torch import MISSING, code, literal
+from fnjax.port.tree.located import nodes
 
 CAPABILITY = (8, 0)
 _ANSWERS: dict[str, object] = {
@@ -36,6 +43,12 @@ _ATTRIBUTES: dict[str, object] = {
     "gcnArchName": "",
     "backend": "cuda",
     "arch": 80,
+}
+_SETTINGS: dict[str, object] = {
+    "torch.version.cuda": "12.8",
+    "torch.version.hip": None,
+    "torch.version.xpu": None,
+    "torch.backends.cuda.matmul.allow_tf32": False,  # as PyTorch has it
 }
 _OF_TENSORS: dict[str, object] = {"is_cuda": True, "is_cpu": False, "device": "cuda"}
 _OTHERS = ("torch.xpu", "torch.npu", "torch.mps", "torch.mlu", "torch.musa", "torch.hpu", "torch.mtia", "torch.maia")
@@ -60,8 +73,16 @@ def answered(walk: Walk, node: cst.BaseExpression) -> object:
             return False
         if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "torch":
             part = literal(node.args[1].value)
-            return False if f"torch.{part}" in _OTHERS else True if part == "cuda" else MISSING
+            return False if f"torch.{part}" in _OTHERS else True if part in {"cuda", "_C"} else MISSING
+        if name == "builtins.hasattr" and code(node) == 'hasattr(torch._C, "_functorch")':
+            return True
+        if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "fnjax.triton":
+            return is_provided(f"fnjax.triton.{literal(node.args[1].value)}")
+        if name == "builtins.getattr" and len(node.args) == 3 and walk.name_of(node.args[0].value) == "torch.version":
+            return _SETTINGS.get(f"torch.version.{literal(node.args[1].value)}", MISSING)
         return _ANSWERS.get(name, MISSING)
+    if isinstance(node, cst.Attribute) and (name := walk.name_of(node)) in _SETTINGS:
+        return _SETTINGS[name]
     if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and properties(walk, node.value):
         return _ATTRIBUTES[node.attr.value]
     return MISSING
@@ -75,7 +96,71 @@ def properties(walk: Walk, node: cst.BaseExpression) -> bool:
     return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
 
 
-@call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", only="kernels")
+_COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
+    **QUESTIONS,  # type: ignore[dict-item] # of numbers and strings here
+    cst.Is: operator.is_,
+    cst.IsNot: operator.is_not,
+}
+
+
+@expression(cst.Comparison)
+def compared(walk: Walk, node: cst.Comparison) -> Term | None:
+    """`torch.cuda.get_device_capability()[0] >= 9`."""
+    target = node.comparisons[0]
+    compare, wanted = _COMPARED.get(type(target.operator)), literal(target.comparator)
+    if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
+        return None
+    if wanted is None and isinstance(node.left, cst.Call) and walk.name_of(node.left.func) in _PROPERTIES:
+        return Term(parse(str(compare(CAPABILITY, None))), _known(compare(CAPABILITY, None)))
+    found = _part_of_answer(walk, node.left)
+    if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
+        return None
+    answer = compare(found, wanted)
+    return Term(parse(str(answer)), _known(answer))
+
+
+def _part_of_answer(walk: Walk, node: cst.BaseExpression) -> object:
+    """What the port's GPU answers, or one of the numbers of that."""
+    if not isinstance(node, cst.Subscript):
+        return answered(walk, node)
+    whole = answered(walk, node.value)
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    place = literal(index.value) if isinstance(index, cst.Index) else MISSING
+    return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING
+
+
+@call_of("file:", only="kernels")
+def asked_of_own_function(walk: Walk, node: cst.Call, name: str) -> Term | None:
+    """`supports_tma()` of the file, which asks the GPU and gives one answer whatever it is given."""
+    routine = walk.program.called(name)
+    if routine is None or routine.owner is not None or not _asks_device(walk, routine.node):
+        return None
+    walk.called.add(name)
+    answer = routine.answer
+    if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
+        return None
+    return Term(parse(str(answer)), _known(answer))
+
+
+def _asks_device(walk: Walk, function: cst.FunctionDef) -> bool:
+    """Whether a function of the file asks for a device, itself or through another function of the file."""
+    known = walk.program.asking
+    if function not in known:
+        known[function] = False  # where it calls itself
+        names = {code(n.func): n.func for n in nodes(function.body) if isinstance(n, cst.Call)}
+        known[function] = "torch.version" in code(function) or any(_of_device(walk, n) for n in names.values())
+    return known[function]
+
+
+def _of_device(walk: Walk, function: cst.BaseExpression) -> bool:
+    name = walk.program.resolve(function)
+    if name.startswith("file:"):
+        inner = walk.program.called(name)
+        return inner is not None and _asks_device(walk, inner.node)
+    return name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available"))
+
+
+@call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", "builtins.getattr", only="kernels")
 @expression(cst.Attribute)
 def question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`torch.cuda.get_device_capability()`, `properties.major`."""

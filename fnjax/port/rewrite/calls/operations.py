@@ -105,6 +105,17 @@ class Facts(Context):
         return fresh_key(self.walk, self.node)
 
     @property
+    def unpacked(self) -> int | None:
+        """By the statement that is walked."""
+        current = self.walk.current
+        line = current.body if isinstance(current, cst.SimpleStatementLine) else [current]
+        for small in (s for s in line if isinstance(s, cst.Assign) and s.value is self.node and len(s.targets) == 1):
+            target = small.targets[0].target
+            if isinstance(target, cst.Tuple) and not any(isinstance(e, cst.StarredElement) for e in target.elements):
+                return len(target.elements)
+        return None
+
+    @property
     def differentiated(self) -> bool:
         """In a forward that backward computes again."""
         return self.walk.here.differentiated

@@ -198,7 +198,7 @@ def _returned(
         raise Stop(node, "alias", message)
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
-        return give_back(walk, node, made, routine.gives, taken)
+        return give_back(walk, node, made, routine.gives, taken, value if routine.hands else None)
     star = routine.node.params.star_arg
     if isinstance(star, cst.Param) and star.name.value in writes:
         others = [p for a in node.args if a not in taken.values() for p in places(walk.expr(a.value).value)]
@@ -226,6 +226,7 @@ def _returned(
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
         if seen:
+            routine.hands = True  # the next round
             raise Stop(
                 node,
                 "alias",
@@ -266,16 +267,33 @@ def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
     return shared and walk.live(name) and not unpacked(walk, name, value, place)
 
 
-def give_back(walk: Walk, node: cst.Call, made: cst.Call, gives: tuple[str, ...], taken: dict[str, cst.Arg]) -> Term:
-    """The call of a function that returns what it wrote to: the caller's variables take it."""
+def give_back(
+    walk: Walk,
+    node: cst.Call,
+    made: cst.Call,
+    gives: tuple[str, ...],
+    taken: dict[str, cst.Arg],
+    own: Value | None = None,
+) -> Term:
+    """The call of a function that returns what it wrote to: the caller's variables take it.
+
+    With `own` the function returns that first, and the call stands for it.
+    """
     new: dict[str, cst.BaseExpression] = {gives[0]: made}
-    if len(gives) > 1:
+    unread = isinstance(walk.current, cst.SimpleStatementLine) and any(
+        isinstance(s, cst.Expr) and s.value is node for s in walk.current.body
+    )
+    before = sum(code(s).startswith("found") for s in walk.before)
+    found = cst.Name("_" if own is None or unread else walk.unused(f"found{before or ''}"))
+    if len(gives) > 1 or own is not None:
         new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
-        walk.before.append(assign(", ".join(code(n) for n in new.values()), made))
+        walk.before.append(assign(", ".join(code(n) for n in (*([found] if own else []), *new.values())), made))
     for name in gives:
         if name in taken:
             term = walk.expr(taken[name].value)
             last = write(walk, node, term, new[name], replace(term.value, number=""))
+    if own is not None and not unread:
+        return Term(found, own)
     return Term(last.node, Value("static", literal=None, place=last.value.place))
 
 
@@ -302,9 +320,11 @@ def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Ar
         elif known:
             place = Place.among(*known)
         else:  # parts that share memory in the function share it here
-            storage = frozenset(s for own in sorted(place.storage) for s in walk.fresh(node, f" {own}").storage)
+            here = next(iter(walk.fresh(node, " ").storage))
+            again = {s for s in place.storage if here in s}  # of a function that calls itself: one name for all depths
+            storage = frozenset(s if s in again else here + s for s in sorted(place.storage))
             steps = place.steps if not any(s.reads for s in place.steps) else ()
-            place = Place(storage, steps, place.certain and steps == place.steps)
+            place = Place(storage, steps, place.certain and steps == place.steps and not again)
     like = walk.mark(node, part) if value.is_tensor else ""
     return replace(value, place=place, parts=parts, element=element, number="", like=like, mask="")
 

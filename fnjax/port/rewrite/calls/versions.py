@@ -34,7 +34,7 @@ _PARSERS = frozenset(
         "torch.torch_version.TorchVersion",
     }
 )
-_QUESTIONS = {
+QUESTIONS = {
     cst.LessThan: operator.lt,
     cst.LessThanEqual: operator.le,
     cst.GreaterThan: operator.gt,
@@ -98,7 +98,7 @@ def parsed(walk: Walk, node: cst.Call, name: str) -> Term | None:
 @expression(cst.Comparison)
 def asked(walk: Walk, node: cst.Comparison) -> Term | None:
     """`version.parse(torch.__version__) >= version.parse("1.13")`."""
-    if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in _QUESTIONS:
+    if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in QUESTIONS:
         return None
     sides = (node.left, node.comparisons[0].comparator)
     if not any(_is_version(walk, n) for n in sides):
@@ -106,7 +106,7 @@ def asked(walk: Walk, node: cst.Comparison) -> Term | None:
     left, right = (_numbers(walk.expr(n).value) for n in sides)
     if left is None or right is None:
         return None
-    answer = _QUESTIONS[type(node.comparisons[0].operator)](left, right)
+    answer = QUESTIONS[type(node.comparisons[0].operator)](left, right)
     return Term(parse(str(answer)), Value("static", "bool", literal=answer))
 
 

@@ -141,6 +141,15 @@ def _method(node: cst.Call) -> str:
     return code(node.func).rpartition(".")[2]
 
 
+def _answers(walk: Walk, node: cst.Try) -> bool:
+    """Whether the block returns True or False, as the port knows, and so raises nothing."""
+    if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in nodes(node.body)):
+        return False
+    with walk.supposing():
+        made = lines_of(walk.body(node.body))
+    return len(made) == 1 and code(made[0]).strip() in {"return True", "return False"}
+
+
 @statement(cst.Try)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
@@ -150,6 +159,8 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
         return without
     if (asked := _asked(walk, node)) is not None:
         return [s for statement_ in asked for s in walk.statement(statement_)]
+    if _answers(walk, node):
+        return walk.block(lines_of(node.body))
     if node.handlers:
         _unfailing(walk, node)
         _never_raised(walk, node)

@@ -23,7 +23,14 @@ from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chose
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rewrite.control.loops import ONLY
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
-from fnjax.port.rewrite.values.conditions import blocked, split, split_expression, split_return, without_continue
+from fnjax.port.rewrite.values.conditions import (
+    answer_of,
+    blocked,
+    split,
+    split_expression,
+    split_return,
+    without_continue,
+)
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import nodes
 
@@ -40,7 +47,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if (known := test.answer(node.test)) is not None:
+    if (known := answer_of(test, node.test)) is not None:
         return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
@@ -111,7 +118,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if (known := test.answer(node.test)) is not None:
+    if (known := answer_of(test, node.test)) is not None:
         return _decided(walk, node, known)
     walk.need_entries(test.value)
     if walk.traced(test.value):

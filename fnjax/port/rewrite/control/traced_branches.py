@@ -81,7 +81,8 @@ def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     ends = [(start if way.leaves else way.end).variables for way in ways]
     draws = sink.keys != walk.sink.keys
     choice = Choice(node, test, blocks, [way.made for way in ways], start.variables, ends, walk.state, draws)
-    if _alike(walk, choice, ways):
+    traceable = not any(f.code == "untraced" for f in sink.findings)  # jax.lax.cond traces outside jit, too
+    if traceable and _alike(walk, choice, ways):
         for form in (_cond, _by_functions):
             walk.state = start.copy()
             made = form(walk, choice)

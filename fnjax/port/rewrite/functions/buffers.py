@@ -13,9 +13,9 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Routine, nodes
 from fnjax.port.analysis.terms import lines_of
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.walk import Walk, line
 from fnjax.port.known.facts import Place, places
-from fnjax.port.torch import code
+from fnjax.port.torch import code, fit
 
 
 def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
@@ -46,7 +46,15 @@ def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
     value = walk.state.variables.get(name)
     place = value.place if value else None
     still = place is not None and place.certain and place.same(Place(frozenset())) and place.storage == {f"arg:{name}"}
-    return index >= 0 and index not in walk.program.differentiated(routine) and not returned and still
+    backward = routine.owner.methods.get("backward") if routine.owner else None
+    return backward is not None and index >= 0 and _without_gradient(backward, index) and not returned and still
+
+
+def _without_gradient(backward: cst.FunctionDef, index: int) -> bool:
+    """Whether all that backward returns is a tuple with None at this place."""
+    returned = [n.value for n in nodes(backward.body, but=(cst.FunctionDef,)) if isinstance(n, cst.Return)]
+    listed = [[code(e) for e in v.elements] if isinstance(v, cst.Tuple) else [] for v in returned]
+    return all(index < len(v) and v[index].rstrip(", ") == "None" and not any(e[0] == "*" for e in v) for v in listed)
 
 
 def _takes_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
@@ -74,9 +82,10 @@ def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.Funct
 class Returning(cst.CSTTransformer):
     """`return y` with variables behind what is returned."""
 
-    def __init__(self, names: tuple[str, ...], several: bool) -> None:
+    def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
+        """With None the result stays one, whatever it is, in front of them; a block is walked then, no function."""
         super().__init__()
-        self.names, self.several, self.depth = names, several, 0
+        self.names, self.several, self.depth = names, several, int(several is None)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         """Functions inside return what they did."""
@@ -95,6 +104,9 @@ class Returning(cst.CSTTransformer):
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
         """One return."""
         value = updated_node.value
+        if self.several is None:
+            both = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
+            return cst.ensure_type(both.body[0], cst.Return)
         own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
         if isinstance(value, cst.Tuple):
             own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]

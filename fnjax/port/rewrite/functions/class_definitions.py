@@ -19,7 +19,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk, line
+from fnjax.port.analysis.walk import Statements, Stop, Walk, line, placed
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.definitions import port_routine
@@ -27,6 +27,8 @@ from fnjax.port.source.evidence import parameters
 from fnjax.port.source.naming import read_names
 from fnjax.port.source.records import decorators
 from fnjax.port.torch import code
+
+_CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
 
 @statement(cst.ClassDef)
@@ -59,6 +61,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
     for i in range(len(node.body.body)):
         body += made[i]
+    if cls.is_function and cls.containers:
+        body.insert(len(made[0]) if node.get_docstring() is not None else 0, line("pytree = True"))
     if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []
@@ -85,6 +89,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             if name.startswith("file:"):
                 walk.called.add(name)
             bases.append(arg)
+        elif name in _CONTEXTS:  # of a class that says what is kept on ctx, for annotations
+            continue
         elif not container:
             walk.report(
                 arg,
@@ -160,13 +166,22 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         if is_text or not bound & _read_of(program, cls):
             return [node] if is_text else []
     inner_walk = Walk(program, walk.routine, scope)
-    lines: list[Any] = list(inner_walk.statement(node))
+    lines: list[Any] = list(inner_walk.statement(_field(walk, node)))
     scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
     if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
         bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
         lines = [line(f"{name} = None") for name in sorted(bound)]
     walk.take(inner_walk)
     return lines
+
+
+def _field(walk: Walk, node: Any) -> Any:
+    """`dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    if not isinstance(small, cst.AnnAssign) or walk.program.annotation(small.annotation.annotation, walk) is not None:
+        return node
+    plain = small.with_changes(annotation=cst.Annotation(cst.Name("object")))
+    return placed(walk, node.with_changes(body=[plain]), node)
 
 
 def _read_of(program: Program, cls: Class) -> set[str]:

@@ -1,7 +1,8 @@
 """Functions.
 
 What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
-reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
+reads any more is dropped; a helper that writes to what it is given returns it; buffers that forward writes to, as
+running statistics, come behind its results, with a note; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
@@ -20,12 +21,13 @@ from fnjax.port.analysis.program import Program, Routine, nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.starts import begin
 from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, line, lines_of
+from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, leaves, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.rewrite.functions.host_bodies import callback_body
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
 
@@ -59,6 +61,9 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     walk.called |= outer.called
     for value in walk.returns:
         routine.returns(value)
+    answers = [v.literal for v in walk.returns if isinstance(v.literal, bool)]
+    one = len(answers) == len(walk.returns) and len(set(answers)) == 1 and leaves(body)
+    routine.answer = answers[0] if one else None
     if any(isinstance(n, (cst.Yield, cst.From)) for n in nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
         routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
@@ -69,7 +74,8 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
         if routine.role == "forward" and (routine.writes or routine.gives):
             routine.gives = find_buffers(walk, routine)
         _written_inputs(walk, routine)
-    if routine.role == "forward" and any(map(_nested, walk.returns)):
+    traversed = routine.owner is not None and routine.owner.containers
+    if routine.role == "forward" and any(map(_nested, walk.returns)) and not traversed:
         message = "an output that holds arrays in a list or a dictionary: return them one by one, or set pytree = True"
         walk.report(node.name, "output", message)
     wrapping = [d for d in kept if outer.name_of(d.decorator).startswith("file:")]
@@ -80,9 +86,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
-    shaped = program.by_node.get(node)
-    if shaped is not None and shaped.shaped and any(f.code == "untraced" for f in walk.sink.findings):
-        routine.concrete = True
+    body = callback_body(walk, program.by_node.get(node), body)
     floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
     if walk.here.stop_gradients and routine.role == "helper" and floats:
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
@@ -95,13 +99,15 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
     if params is not node.params:
         changes["params"] = params
-    if routine.role == "helper" and routine.writes and not any(_ends(n) for n in nodes(node.body)):
+    ends = any(_ends(n) for n in nodes(node.body))
+    if routine.role == "helper" and routine.writes and (not ends or _may_hand(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
-            body = _giving(routine, lines_of(walk.body(node.body)))
+            body = (_handing if ends else _giving)(routine, lines_of(walk.body(node.body)))
+            changes |= {"returns": None} if ends else {}
     if body is not node.body:
         changes["body"] = _without_devices(walk, body)
-    if node.returns is not None:
+    if node.returns is not None and "returns" not in changes:
         annotation = program.annotation(node.returns.annotation, walk)
         if annotation is None:
             changes["returns"] = None
@@ -157,6 +163,21 @@ def _giving(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     back = line(f"return {', '.join(routine.gives)}")
     early = matchers.Return(value=None)
     return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
+
+
+def _may_hand(program: Program, routine: Routine) -> bool:
+    """Whether a function that returns something is to return what it writes to as well."""
+    inside = list(nodes(routine.node.body))
+    plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
+    return routine.hands and plain and routine.node not in program.by_node  # nor an operator
+
+
+def _handing(routine: Routine, body: list[Any]) -> cst.BaseSuite:
+    """A body that returns its result, and behind it what the function writes to."""
+    made = cst.IndentedBlock(body).visit(Returning(routine.gives, None))
+    assert isinstance(made, cst.IndentedBlock)
+    back = line(f"return None, {', '.join(routine.gives)}")
+    return made if leaves(made) else made.with_changes(body=[*made.body, back])
 
 
 def _without_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:

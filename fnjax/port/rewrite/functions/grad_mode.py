@@ -96,6 +96,7 @@ _SILENT = frozenset(
         "torch.mps.synchronize",
         "torch._dynamo.graph_break",
         "torch._dynamo.mark_dynamic",
+        "fnjax.triton.set_allocator",
     }
 )
 

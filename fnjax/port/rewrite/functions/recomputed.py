@@ -5,7 +5,7 @@ becomes a function and its jax.vjp, also in each round of a loop.
 Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
 After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
 Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
-Limits: create_graph, graphs kept on ctx, and gradients that are read from `.grad` of several tensors are findings.
+Limits: create_graph, graphs kept on ctx, and what an earlier stage has computed and differentiated are findings.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
-from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, places
+from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.calls.randomness import own_key
 from fnjax.port.rewrite.control.carried_loops import define
 from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
+from fnjax.port.rewrite.functions.recomputed_steps import (
+    is_read_later,
+    part_steps,
+    read_container,
+    reads_otherwise,
+    steps_of_shapes,
+)
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.tree.located import nodes
 
@@ -178,7 +184,7 @@ def _pullback(
     if outputs is None or inputs is None:
         return None
     read = frozenset().union(*(names(n) for n in (*steps, outputs)))
-    if isinstance(inputs, cst.Name) and (inputs := _read_as(walk, inputs, read, head, steps)) is None:
+    if isinstance(inputs, cst.Name) and (inputs := read_container(walk, inputs, read, head, steps)) is None:
         return None
     made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
     if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
@@ -190,7 +196,7 @@ def _pullback(
     if len(wanted) != len(given_inputs):
         return None
     outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    parted = None if _under_other_names(walk, wanted, read, steps) else _parted(walk, steps, wanted)
+    parted = None if reads_otherwise(walk, wanted, read, steps) else part_steps(walk, steps, wanted)
     if parted is None:
         return None
     opening, computing = parted
@@ -206,7 +212,7 @@ def _pullback(
         return None  # part of how it was computed was differentiated before, and is out of sight
     held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
     container = held.kind == "static"
-    shapes = _of_shapes(walk, computing)
+    shapes = steps_of_shapes(walk, computing)
     made += walk.block(shapes)
     computing = [s for s in computing if s not in shapes]
     with walk.scope(), walk.differentiating():
@@ -220,7 +226,9 @@ def _pullback(
                 inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
     given = arguments.get("grad_outputs")
     computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
-    needed = {n for n in computed if _later(walk, n, [*steps, grad]) or (given is not None and n in names(given))}
+    needed = {
+        n for n in computed if is_read_later(walk, n, [*steps, grad]) or (given is not None and n in names(given))
+    }
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
     for name in sorted(needed):
@@ -265,74 +273,6 @@ def _pullback(
     return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
 
 
-def _read_as(
-    walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
-) -> cst.BaseExpression | None:
-    """What stands for the inputs of a computation: their container, or the variables that its entries have.
-
-    The function that is differentiated gets either. None where the computation reads both, since a gradient through the
-    other would be lost, or where it cannot be told which variables the entries are.
-
-    Args:
-        walk: the walk.
-        container: the variable of the container.
-        read: the names that the computation reads.
-        head: its first statement.
-        steps: its statements.
-    """
-    position, found = walk.program.source.position, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
-    for n in (n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)):
-        for target in (t.target for t in n.targets if not (walk.routine.nodes_in(t) & inside)):
-            if code(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
-                found.append((n, [_marked(e.value) for e in n.value.elements]))
-            elif code(n.value) == container.value and isinstance(target, cst.Tuple):
-                found.append((n, [e.value for e in target.elements]))
-            elif isinstance(n.value, cst.Subscript) and code(n.value.value) == container.value:
-                found.append((n, [target, cst.Ellipsis()]))  # one of its entries
-    used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
-    if not used:
-        whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
-        listed = len(whole) == 1 and container.value not in read and {code(e) for e in whole[0]} <= _tensors(walk)
-        return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
-    (made, entries), *others = used
-    variables = {e.value for e in entries if isinstance(e, cst.Name)}
-    if others or container.value in read or len(variables) < len(entries) or not variables <= _tensors(walk):
-        return None
-    again = (n for n in nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
-    if any(variables & walk.program.bound_in(n) for n in again if position(made) < position(n) < position(head)):
-        return None
-    return cst.Tuple([cst.Element(e) for e in entries])
-
-
-def _under_other_names(walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]) -> bool:
-    """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
-    position = walk.program.source.position
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
-    assigned = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)]
-    same = set(wanted)  # the inputs, and what is made of them as they are
-    for n in (n for n in assigned if not walk.routine.nodes_in(n) & inside):
-        value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
-        parts = [_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
-        sources = {e.value for e in parts if isinstance(e, cst.Name)}
-        given = {name for t in n.targets for name in targets(t.target)}
-        entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
-        if entry:  # that of a tensor is a new one
-            sources -= {s for s in sources if walk.lookup(s).is_tensor}
-        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.bound_in(m)}
-        if (given - anew) & set(wanted) and sources & read - set(wanted):
-            return True
-        same |= given if sources & same - anew else set()
-    return bool(same & read - set(wanted))
-
-
-def _marked(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` of `x.requires_grad_()`, which is x."""
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
-        return node
-    return _marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
-
-
 def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
     """A function of a block, with a key of its own where the block splits its key."""
     before, keys = own_key(walk, block)
@@ -346,11 +286,6 @@ def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) ->
     for target in small.targets:
         bind_target(walk, target.target, term.value, small)
     return [grad.with_changes(body=[small.with_changes(value=term.node)])]
-
-
-def _tensors(walk: Walk) -> set[str]:
-    """The variables that are tensors here, or may be."""
-    return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
 
 
 def _of_container(
@@ -403,64 +338,9 @@ class _Renamed(cst.CSTTransformer):
         return cst.Name(self.name) if code(original_node) == self.text else updated_node
 
 
-def _later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
-    """Whether a variable of the last of these statements' block is read after them."""
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
-    here = walk.program.source.position(done[0])
-    return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
-
-
 def _in_torchs_convention(walk: Walk, pullback: str, cotangent: str) -> str:
     """The call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
     if not walk.program.complex:
         return f"{pullback}({cotangent})"
     walk.sink.imports |= {"jax", "jnp"}
     return f"jax.tree.map(jnp.conj, {pullback}(jax.tree.map(jnp.conj, {cotangent})))"
-
-
-def _parted(
-    walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
-) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
-    """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
-
-    A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
-    """
-    last = max((i for i, s in enumerate(steps) if _makes(walk, s, wanted)), default=-1)
-    opening: list[cst.BaseStatement] = []
-    computing: list[cst.BaseStatement] = []
-    made = {w for w in wanted if not any(_makes(walk, s, [w]) for s in steps)}  # those that there are already
-    for i, s in enumerate(steps):
-        bound, read = walk.program.bound_in(s), names(s)
-        if i > last:
-            computing.append(s)
-        elif _makes(walk, s, wanted):
-            if any(bound & (names(c) | walk.program.bound_in(c)) or read & walk.program.bound_in(c) for c in computing):
-                return None
-            opening.append(s)
-            made |= {w for w in wanted if w in bound | read}
-        elif read & (made | {n for c in computing for n in walk.program.bound_in(c)}):
-            computing.append(s)
-        else:
-            opening.append(s)
-    return opening, computing
-
-
-def _of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
-    """Those of the steps that give Python's values, and need none of the others."""
-    found, others = [], set[str]()
-    with walk.supposing():
-        for s in steps:
-            walk.block([s])
-            bound = walk.program.bound_in(s)
-            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
-            values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
-            if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
-                found.append(s)
-            others |= bound if s not in found else set()
-    return found
-
-
-def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
-    """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
-    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in nodes(node))
-    return bool(walk.program.bound_in(node) & set(wanted)) or (marks and bool(names(node) & set(wanted)))

@@ -14,7 +14,7 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Term, Walk, parse
-from fnjax.port.known.facts import TENSOR, Value
+from fnjax.port.known.facts import TENSOR, Value, places
 from fnjax.port.torch import code, fit
 
 
@@ -24,7 +24,34 @@ def returned(walk: Walk, node: cst.Return) -> Statements | None:
     if node.value is None:
         walk.returns.append(Value("static", literal=None))
         return [cst.SimpleStatementLine([node])]
-    return handed_back(walk, node, walk.expr(node.value))
+    term = walk.expr(node.value)
+    if walk.routine.role == "forward" and walk.routine.owner is not None and _holds_objects(walk, node.value):
+        walk.routine.owner.containers = True
+    return handed_back(walk, node, term)
+
+
+def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether outputs hold arrays in tuples or objects of the file's classes, none an input that has a gradient.
+
+    To PyTorch such arrays are no outputs: they have no gradient. With `pytree = True` they have one, which backward
+    gets in the place of its object, as None in PyTorch, and so does not read.
+    """
+    if isinstance(node, cst.Tuple):
+        outputs = [e.value for e in node.elements]
+    elif isinstance(node, cst.Call) and _made_here(walk, node):
+        outputs = [a.value for a in node.args]
+    else:
+        return False
+    names = [p.name.value for p in walk.routine.parameters[walk.routine.first :]]
+    inputs = {f"arg:{names[i]}" for i in walk.program.differentiated(walk.routine) if i < len(names)}
+    objects = [n for n in outputs if isinstance(n, cst.Tuple) or (isinstance(n, cst.Call) and _made_here(walk, n))]
+    held = [p for n in objects for p in places(walk.expr(n).value)]
+    return bool(held) and not any(inputs & p.storage and not p.steps for p in held)
+
+
+def _made_here(walk: Walk, node: cst.Call) -> bool:
+    name = walk.name_of(node.func)
+    return name.startswith("file:") and name.removeprefix("file:") in walk.program.classes
 
 
 def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:

@@ -2,7 +2,7 @@
 
 What: an entry of `split`, `chunk` or `unbind`, and what `select` and `narrow` show, as an index for `.at[...]`.
 Before: `a, b = y.split([n, 2], 1); b.mul_(2)`
-After: `a, b = _split(y, [n, 2], axis=1)`, `b = b * 2` and `y = y.at[:, n:].set(b)`
+After: `a, b = jnp.split(y, [n], axis=1)`, `b = b * 2` and `y = y.at[:, n:].set(b)`
 Safety: only where the axis is a literal, and the sizes are numbers of Python's; slices end where the axis ends, as the
 last piece does.
 Limits: pieces of `chunk` between the first and the last, starts that may be negative, and views of views go through
@@ -18,6 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.known.facts import HOLE, Step
 from fnjax.port.torch import code, fit, literal
+from fnjax.port.torch.expressions import added, times
 
 
 def index_of(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
@@ -51,32 +52,33 @@ def _part_of_axis(view: cst.Call) -> str | None:
     start = literal(values[0]) if name == "jax.lax.dynamic_slice_in_dim" and len(values) == 2 else None
     if type(start) is not int or start < 0:
         return None
-    return _along(axis, _slice(start, _sum(start, values[1])))
+    return _along(axis, f"{start or ''}:{added([cst.Integer(str(start)), values[1]])}")
 
 
 def _piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
     """An entry of `x.unbind()`, `x.split(n)`, `x.split([m, n])` or `x.chunk(n)`."""
-    name, k = code(view.func), literal(which)
-    if name == "tuple":
-        return _entry_along(view.args[0].value, which)
+    inner = view.args[0].value
+    if code(view.func) == "tuple" and not (isinstance(inner, cst.Call) and code(inner.func) == "jnp.split"):
+        return _entry_along(inner, which)
+    view = inner if isinstance(inner, cst.Call) and code(view.func) == "tuple" else view
     values, axis = _arguments(view)
-    if len(values) != 1 or (k < 0 if type(k) is int else not isinstance(which, cst.Name)):
+    name, k = code(view.func), literal(which)
+    if axis is None or len(values) != 1 or (k < 0 if type(k) is int else not isinstance(which, cst.Name)):
         return None
-    (size,) = values
-    if name == "_chunk":
-        return _outer_piece(axis, k, literal(size), new)
-    if name != "_split":
+    if name in {"_chunk", "jnp.array_split"}:
+        return _outer_piece(axis, k, literal(values[0]), new)
+    if name == "jnp.split" and isinstance(values[0], cst.List) and type(k) is int:
+        begins = ["", *(code(e.value) for e in values[0].elements), ""]
+        return _along(axis, ":".join(begins[k : k + 2])) if k < len(begins) - 1 else None
+    number = walk.expr(values[0]).value
+    if name != "_split" or not (type(literal(values[0])) is int or (number.is_number and number.dtype == "int")):
         return None
-    if isinstance(size, (cst.List, cst.Tuple)):
-        sizes = [e.value for e in size.elements if isinstance(e, cst.Element)]
-        if type(k) is not int or len(sizes) < len(size.elements) or k >= len(sizes):
-            return None
-        start = _sum(*sizes[:k])
-        return _along(axis, _slice(start, "" if k == len(sizes) - 1 else _sum(start, sizes[k])))
-    number = walk.expr(size).value
-    if type(literal(size)) is not int and not (number.is_number and number.dtype == "int"):
-        return None
-    return _along(axis, _slice(_times(size, which, 0), _times(size, which, 1)))
+    if type(k) is int:
+        return _along(axis, f"{times(values[0], k) if k else ''}:{times(values[0], k + 1)}")
+    if literal(values[0]) == 1:
+        return _along(axis, f"{code(which)}:{code(which)} + 1")
+    size = code(fit(values[0], 12))
+    return _along(axis, f"{size} * {code(which)}:{size} * ({code(which)} + 1)")
 
 
 def _entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> str | None:
@@ -88,9 +90,9 @@ def _entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> str | N
     return _along(axes[0], code(fit(which, 1))) if moved and type(axes[0]) is int and axes[1] == 0 else None
 
 
-def _outer_piece(axis: int | None, k: object, pieces: object, new: cst.BaseExpression) -> str | None:
+def _outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpression) -> str | None:
     """The first or the last piece of several, as long as the variable that holds it."""
-    if not isinstance(new, cst.Name) or axis is None or type(pieces) is not int or pieces < 2:
+    if not isinstance(new, cst.Name) or type(pieces) is not int or pieces < 2:
         return None
     length = f"{new.value}.shape[{axis}]"
     return _along(axis, f":{length}" if k == 0 else f"-{length}:") if k in {0, pieces - 1} else None
@@ -109,31 +111,3 @@ def _along(axis: int | None, index: str) -> str | None:
     if axis is None:
         return None
     return ", ".join([":"] * axis + [index] if axis >= 0 else ["...", index, *[":"] * (-axis - 1)])
-
-
-def _slice(start: int | str, end: int | str) -> str:
-    return f"{start or ''}:{end}"
-
-
-def _sum(*parts: int | str | cst.BaseExpression) -> int | str:
-    """The sum of some sizes, numbers added up."""
-    number, texts = 0, list[str]()
-    for part in parts:
-        value = part if isinstance(part, (int, str)) else literal(part)
-        if isinstance(value, int):
-            number += value
-        else:
-            texts.append(part if isinstance(part, str) else code(fit(part, 11)))  # type: ignore[arg-type] # no number
-    return number if not texts else " + ".join([*texts, *([str(number)] if number else [])])
-
-
-def _times(size: cst.BaseExpression, which: cst.BaseExpression, more: int) -> int | str:
-    """The end of so many pieces of a size, and some more."""
-    n, k = literal(size), literal(which)
-    if type(k) is int:
-        k += more
-        if type(n) is int or k == 0:
-            return n * k if type(n) is int else 0
-        return code(fit(size, 1)) if k == 1 else f"{k} * {code(fit(size, 12))}"
-    count = f"{code(which)} + {more}" if more else code(which)
-    return count if n == 1 else f"{code(fit(size, 12))} * {f'({count})' if more else count}"

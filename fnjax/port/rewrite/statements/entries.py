@@ -99,9 +99,11 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
         value_code = code(fit(term.node, 1))
         if open_index(walk, target):
-            walk.sink.needs.add("_set")
+            one = term.value.is_number or isinstance(term.value.literal, (bool, int, float)) or term.value.rank == 0
+            helper = "_fill" if one else "_set"
+            walk.sink.needs.add(helper)
             index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
-            new = parse(f"_set({code(fit(base.node, 1))}, {index}, {value_code})")
+            new = parse(f"{helper}({code(fit(base.node, 1))}, {index}, {value_code})")
             write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
             return []
         if isinstance(term.node, (cst.List, cst.Tuple)):

@@ -2,7 +2,7 @@
 
 What: a loop that writes to what it iterates over counts its rounds, and the whole takes what the round has written.
 Before: `for part in y.split(2): part.mul_(2)`
-After: `for i, part in enumerate(_split(y, 2)): part = part * 2; y = _write(y, lambda a: _split(a, 2)[i], part)`
+After: `for i, part in enumerate(_split(y, 2)): part = part * 2; y = y.at[2 * i:2 * (i + 1)].set(part)`
 Safety: only where nothing else in the loop names the memory, and its views have no entries in common.
 Limits: windows, and several views of one tensor in a zip.
 """

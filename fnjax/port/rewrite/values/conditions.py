@@ -46,6 +46,17 @@ def asks(value: Value) -> str:
     return "array" if value.traced else "either" if open_ else "python"
 
 
+def answer_of(term: Term, question: cst.BaseExpression) -> bool | None:
+    """The answer of a condition that the port knows: `True`, or `flag and False`, where nothing acts."""
+    node, known = term.node, term.answer(question)
+    if known is not None or node is question or not isinstance(node, cst.BooleanOperation):
+        return known
+    deciding, last = isinstance(node.operator, cst.Or), operands(node)[-1]
+    acts = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
+    acts |= any(isinstance(n, cst.Call) and code(n.func) not in {"isinstance", "hasattr"} for n in nodes(node))
+    return deciding if not acts and code(last) == str(deciding) else None
+
+
 def operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
     """The operands of `a and b and c`."""
     found: list[cst.BaseExpression] = []
@@ -277,8 +288,10 @@ def _undecided(terms: list[Term], either: bool) -> list[Term]:
     left: list[Term] = []
     for i, term in enumerate(terms):
         known = term.answer()
-        if known is either:  # it decides: what follows is never asked
-            return [*left, term]
+        if known is either:  # it decides: what follows is never asked, and what only reads is not missed
+            named = all(isinstance(t.node, (cst.Name, cst.Attribute)) for t in left)
+            flags = named and all(t.value.kind == "static" and t.value.dtype == "bool" for t in left)
+            return [term] if flags else [*left, term]
         if known is None or i == len(terms) - 1:
             left.append(term)
     if len(left) > 1 and left[-1].answer() is (not either) and all(t.value.dtype == "bool" for t in left):

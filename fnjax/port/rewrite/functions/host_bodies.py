@@ -1,0 +1,181 @@
+"""Bodies of custom operators that compute with NumPy.
+
+What: a body that has no translation and speaks to torch only where arrays come and go keeps its NumPy, SciPy or any
+other library: it runs on NumPy arrays, under jit as a callback with the shapes that register_fake gives.
+Before: `ndimage.label(x.cpu().numpy())` and `torch.from_numpy(y).to(x.device)`
+After: `x = np.array(x)`, `ndimage.label(x)` and `jnp.asarray(y)`
+Safety: every use of an argument that is a tensor is one of `.numpy()`, or of its shape or dtype; the array is a copy.
+Limits: only operators whose shapes are registered; functions of the file that are given tensors leave it a finding.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.terms import lines_of, parse
+from fnjax.port.analysis.walk import Walk
+from fnjax.port.source.records import Class
+from fnjax.port.torch import code, literal
+from fnjax.port.torch.expressions import names
+from fnjax.port.tree.located import nodes
+
+_COMING = frozenset({"detach", "cpu", "contiguous", "clone"})  # before `.numpy()`
+_GOING = frozenset({"cuda", "cpu", "contiguous", "clone", "to", "type"})  # behind `torch.from_numpy(a)`
+_MAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
+_SEEN = frozenset({"shape", "dtype", "ndim", "device"})
+_MESSAGE = "this computes with NumPy: under jit the body of the operator runs as a callback, with the shapes registered"
+
+
+class _Torch(Exception):  # noqa: N818 - caught right here
+    """Something is of torch, and no conversion."""
+
+
+def callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
+    """The body of an operator: one that asks for numbers, or that stays NumPy's, will be a callback."""
+    node = walk.routine.node
+    nothing = node.returns is not None and code(node.returns.annotation) == "None" and node in walk.program.mutating
+    if operator is None or not (operator.shaped or nothing) or operator.methods.get("forward") is not node:
+        return body
+    if any(f.code == "untraced" for f in walk.sink.findings):
+        walk.routine.concrete = True
+    wrong = [f for f in walk.sink.findings if f.severity == "error" and f.code != "untraced"]
+    tensors = [p.name.value for p in node.params.params if p.annotation and "Tensor" in code(p.annotation.annotation)]
+    files = {n for n in names(node.body) if walk.name_of(cst.Name(n)).startswith("file:")}
+    if not wrong or not tensors or files:
+        return body
+    host = _Host(walk, tensors)
+    try:
+        made: Any = node.body.visit(host)
+        read = {walk.program.resolve(cst.Name(n)) for n in names(made)} | {
+            code(n) for n in nodes(made) if isinstance(n, (cst.Import, cst.ImportFrom))
+        }
+        if any(full.startswith(".") or re.search(r"\btorch\b", full) for full in read):
+            raise _Torch
+        if any(isinstance(n, cst.Attribute) and n.attr.value == "device" for n in nodes(made)):
+            raise _Torch
+    except _Torch:
+        return body
+    walk.sink.findings[:] = [f for f in walk.sink.findings if f.severity != "error"]
+    walk.note(node.name, "callback", _MESSAGE)
+    imported = {d.imported for n in names(made) if (d := walk.program.source.last(n)) is not None and d.imported}
+    walk.program.used |= {full.split(".")[0] for full in imported}
+    walk.sink.imports |= {"np", "jnp"}
+    walk.sink.needs.clear()
+    optional = {p.name.value for p in node.params.params if p.annotation and _may_be_none(p.annotation.annotation)}
+    copies = [
+        f"{x} = None if {x} is None else np.array({x})" if x in optional else f"{x} = np.array({x})" for x in tensors
+    ]
+    block = made if isinstance(made, cst.IndentedBlock) else cst.IndentedBlock(lines_of(made))
+    start = int(node.get_docstring() is not None)
+    first = [cst.parse_statement(text) for text in copies if text.partition(" ")[0] in host.used]
+    return block.with_changes(body=[*block.body[:start], *first, *block.body[start:]])
+
+
+def _may_be_none(annotation: cst.BaseExpression) -> bool:
+    return "Optional" in code(annotation) or "None" in code(annotation)
+
+
+class _Host(cst.CSTTransformer):
+    """The body on NumPy arrays.
+
+    Raises:
+        _Torch: a tensor is used otherwise than by its numbers.
+    """
+
+    def __init__(self, walk: Walk, tensors: list[str]) -> None:
+        super().__init__()
+        self.walk, self.tensors, self.used = walk, frozenset(tensors), set[str]()
+        self.expected: set[cst.CSTNode] = set()  # names of tensors, and conversions, where they are right
+
+    def visit_Call(self, node: cst.Call) -> bool:
+        """`x.detach().cpu().numpy()`, and what `torch.from_numpy` gets."""
+        inner: cst.BaseExpression = node
+        while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
+            inner = inner.func.value
+        if isinstance(inner, cst.Name) and inner.value in self.tensors:
+            methods = _methods(node)
+            if methods[-1] != "numpy" or not set(methods[:-1]) <= _COMING:
+                raise _Torch
+            self.expected.add(node)
+            self.used.add(inner.value)
+            return False
+        return True
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """The conversion."""
+        if original_node in self.expected:
+            inner: cst.BaseExpression = original_node
+            while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
+                inner = inner.func.value
+            return inner
+        if self.walk.program.resolve(original_node.func) in _MAKING:
+            return _made(self.walk, original_node, updated_node)
+        func = updated_node.func
+        if (
+            isinstance(func, cst.Attribute)
+            and func.attr.value in _GOING
+            and code(func.value).startswith("jnp.asarray(")
+        ):
+            return _moved(self.walk, original_node, func.value)
+        return updated_node
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        """`x.shape`; what follows a dot is no variable."""
+        if isinstance(node.value, cst.Name) and node.value.value in self.tensors:
+            if node.attr.value not in _SEEN:
+                raise _Torch
+            return False
+        node.value.visit(self) if isinstance(node.value, cst.Name) else None
+        return not isinstance(node.value, cst.Name)
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        """A device, or a dtype, of a conversion goes."""
+        return not (node.keyword is not None and node.keyword.value == "device")
+
+    def visit_Comparison(self, node: cst.Comparison) -> bool:
+        """`x is None`."""
+        return not isinstance(node.left, cst.Name) or [code(t.comparator) for t in node.comparisons] != ["None"]
+
+    def visit_Name(self, node: cst.Name) -> None:
+        """A tensor by itself."""
+        if node.value in self.tensors:
+            raise _Torch
+
+
+def _methods(call: cst.BaseExpression) -> list[str]:
+    found: list[str] = []
+    while isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+        found.insert(0, call.func.attr.value)
+        call = call.func.value
+    return found
+
+
+def _made(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
+    """`torch.tensor(a, dtype=torch.int32, device=x.device)`."""
+    given = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
+    if not node.args or node.args[0].keyword is not None or given.keys() - {"dtype", "device"}:
+        raise _Torch
+    dtype = f", dtype={_dtype(walk, given['dtype'])}" if "dtype" in given else ""
+    return parse(f"jnp.asarray({code(made.args[0].value)}{dtype})")
+
+
+def _moved(walk: Walk, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
+    """`.to(x.device)`, `.to("cuda")`, `.to(torch.int32)`, `.to(dtype=x.dtype)` of an array."""
+    for arg in node.args:
+        is_device = arg.keyword is not None and arg.keyword.value == "device"
+        if is_device or isinstance(literal(arg.value), str) or code(arg.value).endswith("device"):
+            continue
+        array = parse(f"{code(array)}.astype({_dtype(walk, arg.value)})")
+    return array
+
+
+def _dtype(walk: Walk, node: cst.BaseExpression) -> str:
+    if code(node).endswith(".dtype"):
+        return code(node)
+    try:
+        return code(walk.expr(node).node)
+    except Exception as e:
+        raise _Torch from e

@@ -1,0 +1,141 @@
+"""The steps of a forward that backward computes again: what they read and make, and where the computation begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Walk, names
+from fnjax.port.known.facts import places
+from fnjax.port.source.naming import targets
+from fnjax.port.torch import code
+from fnjax.port.tree.located import nodes
+
+
+def read_container(
+    walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
+) -> cst.BaseExpression | None:
+    """What stands for the inputs of a computation: their container, or the variables that its entries have.
+
+    The function that is differentiated gets either. None where the computation reads both, since a gradient through the
+    other would be lost, or where it cannot be told which variables the entries are.
+
+    Args:
+        walk: the walk.
+        container: the variable of the container.
+        read: the names that the computation reads.
+        head: its first statement.
+        steps: its statements.
+    """
+    position, found = walk.program.source.position, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    for n in (n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)):
+        for target in (t.target for t in n.targets if not (walk.routine.nodes_in(t) & inside)):
+            if code(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
+                found.append((n, [_marked(e.value) for e in n.value.elements]))
+            elif code(n.value) == container.value and isinstance(target, cst.Tuple):
+                found.append((n, [e.value for e in target.elements]))
+            elif isinstance(n.value, cst.Subscript) and code(n.value.value) == container.value:
+                found.append((n, [target, cst.Ellipsis()]))  # one of its entries
+    used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
+    if not used:
+        whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
+        listed = len(whole) == 1 and container.value not in read and {code(e) for e in whole[0]} <= tensors_of(walk)
+        return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
+    (made, entries), *others = used
+    variables = {e.value for e in entries if isinstance(e, cst.Name)}
+    if others or container.value in read or len(variables) < len(entries) or not variables <= tensors_of(walk):
+        return None
+    again = (n for n in nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
+    if any(variables & walk.program.bound_in(n) for n in again if position(made) < position(n) < position(head)):
+        return None
+    return cst.Tuple([cst.Element(e) for e in entries])
+
+
+def reads_otherwise(walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]) -> bool:
+    """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
+    position = walk.program.source.position
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
+    assigned = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)]
+    same = set(wanted)  # the inputs, and what is made of them as they are
+    for n in (n for n in assigned if not walk.routine.nodes_in(n) & inside):
+        value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
+        parts = [_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
+        sources = {e.value for e in parts if isinstance(e, cst.Name)}
+        given = {name for t in n.targets for name in targets(t.target)}
+        entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
+        if entry:  # that of a tensor is a new one
+            sources -= {s for s in sources if walk.lookup(s).is_tensor}
+        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.bound_in(m)}
+        if (given - anew) & set(wanted) and sources & read - set(wanted):
+            return True
+        same |= given if sources & same - anew else set()
+    return bool(same & read - set(wanted))
+
+
+def _marked(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`x` of `x.requires_grad_()`, which is x."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return node
+    return _marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
+
+
+def tensors_of(walk: Walk) -> set[str]:
+    """The variables that are tensors here, or may be."""
+    return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
+
+
+def is_read_later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
+    """Whether a variable of the last of these statements' block is read after them."""
+    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
+    here = walk.program.source.position(done[0])
+    return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
+
+
+def part_steps(
+    walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
+) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
+    """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
+
+    A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
+    """
+    last = max((i for i, s in enumerate(steps) if _makes(walk, s, wanted)), default=-1)
+    opening: list[cst.BaseStatement] = []
+    computing: list[cst.BaseStatement] = []
+    made = {w for w in wanted if not any(_makes(walk, s, [w]) for s in steps)}  # those that there are already
+    for i, s in enumerate(steps):
+        bound, read = walk.program.bound_in(s), names(s)
+        if i > last:
+            computing.append(s)
+        elif _makes(walk, s, wanted):
+            if any(bound & (names(c) | walk.program.bound_in(c)) or read & walk.program.bound_in(c) for c in computing):
+                return None
+            opening.append(s)
+            made |= {w for w in wanted if w in bound | read}
+        elif read & (made | {n for c in computing for n in walk.program.bound_in(c)}):
+            computing.append(s)
+        else:
+            opening.append(s)
+    return opening, computing
+
+
+def steps_of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    """Those of the steps that give Python's values, and need none of the others."""
+    found, others = [], set[str]()
+    with walk.supposing():
+        for s in steps:
+            walk.block([s])
+            bound = walk.program.bound_in(s)
+            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
+            values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
+            if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
+                found.append(s)
+            others |= bound if s not in found else set()
+    return found
+
+
+def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
+    """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
+    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in nodes(node))
+    return bool(walk.program.bound_in(node) & set(wanted)) or (marks and bool(names(node) & set(wanted)))
