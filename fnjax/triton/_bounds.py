@@ -21,13 +21,16 @@ class _Axis:
 def refuse_outside(does, pointer, truth, length):
     """Raise where some lane that nothing holds back is outside of an array, whatever the numbers in memory are.
 
-    That is said only where it is certain: of addresses that programs and lanes make, and masks that bound one of these
-    at a time. All else a launch leaves alone (reads find some number, writes are lost), and `kernel.check` finds it.
-    A load without a mask whose last block hangs over the end is a warning: kernels that people use do that, and do not
-    use what they find there. If a whole block lies outside, or there is a mask, another array must have been meant.
+    That is said only where it is certain: of addresses that programs and lanes make, not the turns of a loop, and masks
+    that bound one of these at a time. All else a launch leaves alone (reads find some number, writes are lost), and
+    `kernel.check` finds it. A load without a mask whose last block hangs over the end is a warning: kernels that people
+    use do that, and do not use what they find there. If a whole block lies outside, or there is a mask, another array
+    must have been meant.
     """
     form = pointer.offset.form
-    if form is None or (truth is not None and (truth.conditions is None or truth.rest is not None)):
+    if form is None or current().depends_on_turns(form):
+        return
+    if truth is not None and (truth.conditions is None or truth.rest is not None):
         return
     found = reach(form, () if truth is None else truth.conditions)
     if found is None or (found[0] >= 0 and found[1] < length):

@@ -40,7 +40,8 @@ def run_for(frame, node):
         if run_side_by_side(frame, node, start, step, len(turns), None):
             return False
         if len(turns) <= FEW:
-            return _unrolled(frame, node, [as_tensor(t) for t in turns])
+            with current().repeating():
+                return _unrolled(frame, node, [as_tensor(t) for t in turns])
         return Loop(frame, node, start, step).run(len(turns))
     if given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")

@@ -47,6 +47,7 @@ class State:
         self.lead = (*lead, *(1,) * (LEAD - len(lead)))
         self.turns: list[Turns] = []
         self.traced = 0  # how many loops are being traced turn by turn
+        self.repeats = 0  # how many loops are being written out, turn after turn
         self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
         self.wanted: set = set()  # what they should have cut
         self.buffers = []
@@ -99,6 +100,20 @@ class State:
         finally:
             self.turns.pop()
             self.lead, self.active, self.traced = lead, active, traced
+
+    @contextlib.contextmanager
+    def repeating(self):
+        """While a loop is written out."""
+        self.repeats += 1
+        try:
+            yield
+        finally:
+            self.repeats -= 1
+
+    def depends_on_turns(self, form):
+        """Whether a form may be another one in another turn of a loop."""
+        beside = any(form.base.shape[turns.count.axis] > 1 for turns in self.turns)
+        return bool(form.syms) or beside or self.repeats > 0
 
     @contextlib.contextmanager
     def only(self, truth):
