@@ -391,7 +391,7 @@ def test_a_cut_grid_has_the_same_numbers(a, b, c, strides, constant):
     np.testing.assert_array_equal(number.reshape(-1), pid)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_view_holds_what_its_addresses_say(data):
     """Plans beside NumPy's indexing: what is read, and what is there after a write."""
