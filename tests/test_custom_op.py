@@ -527,3 +527,19 @@ def test_wrap_triton():
     assert fnjax.wrap_triton(kernel) is kernel
     with pytest.raises(RuntimeError, match="only works on functions annotated with triton"):
         fnjax.wrap_triton(lambda x: x)
+
+
+@pytest.mark.parametrize(("kind", "given", "wanted"), [("SymInt", 2.5, 2), ("float", 2, 2.0), ("bool", 2, True)])
+def test_a_number_that_is_an_array_is_cast(kind, given, wanted):
+    """What the schema says of a number holds under jit, too, where it is an array."""
+    op = fnjax.custom_op("casts::f", lambda x, n: x * n, mutates_args=(), schema=f"(Tensor x, {kind} n) -> (Tensor)")
+    x = jnp.ones(2, jnp.float16)
+    for found in (op(x, jnp.asarray(given)), jax.jit(lambda n: op(x, n))(given)):
+        np.testing.assert_array_equal(found, np.full(2, wanted))
+        assert found.dtype == x.dtype
+
+
+def test_a_dispatch_key_that_is_none():
+    """The error lists those that are."""
+    with pytest.raises(fnjax.OperatorError, match="one of CPU, CUDA"):
+        fnjax.Library("casts", "FRAGMENT").impl("f", lambda x: x, "Foo")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fnjax._errors import (
@@ -59,6 +59,12 @@ def unreadable_schema(text: str, what: str) -> OperatorError:
         expected="a schema like (Tensor x, float eps=1e-05) -> Tensor",
         got=text,
     )
+
+
+def unknown_key(key: str, keys: Iterable[str]) -> OperatorError:
+    """A dispatch key that is none."""
+    what = f"could not parse dispatch key: {key}"
+    return error(OperatorError, what, "operator-schema", expected=f"one of {', '.join(keys)}", got=repr(key))
 
 
 def bad_name(qualname: str, found: str) -> OperatorError:

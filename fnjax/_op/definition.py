@@ -10,6 +10,7 @@ from fnjax._messages.operators import (
     bad_name,
     keyword_only_tensor,
     other_mutates_args,
+    unknown_key,
     unreadable_schema,
 )
 from fnjax._op.operator import CustomOpDef, Devices
@@ -226,7 +227,7 @@ class Library:
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
         key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
         if key != "Meta" and key not in _KEYS and not key.startswith(("CompositeImplicitAutograd", "Autograd")):
-            raise unreadable_schema(key, f"could not parse dispatch key: {key}")
+            raise unknown_key(key, (*_KEYS, "Meta", "CompositeImplicitAutograd", "Autograd"))
 
         def give_body(operator: CustomOpDef) -> None:
             if key == "Meta":

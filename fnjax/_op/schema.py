@@ -313,6 +313,8 @@ def read_schema(text: str) -> Schema:
     parts = _cut(returned[1:-1] if is_tuple else returned)
     if len(parts) == 1 and parts[0].startswith("("):
         parts = _cut(parts[0][1:-1])
+    if is_tuple and len(parts) == 1:  # one result, as torch reads it
+        is_tuple, text = False, f"({found['parameters']}) -> {parts[0]}"
     kinds = tuple(_read_type(part.split(" ")[0] if "->" not in part else part, text)[0] for part in parts)
     return Schema(tuple(parameters), kinds, is_tuple and bool(kinds), text.strip(), is_view)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import lax
 
 from fnjax._jax.trees import is_array, is_tensor, is_tracer
 
@@ -90,11 +91,17 @@ def _take_tensor(value: Any) -> Any:
 
 
 def _number(value: Any, kind: type, *kinds: type) -> Any:
-    """`kind(value)` of a Python or NumPy number, or of an array with one element; a traced one as it is."""
+    """`kind(value)` of a Python or NumPy number, or of an array with one element; of a traced one an array."""
     if is_array(value) or isinstance(value, np.ndarray):
         if value.size != 1 or np.issubdtype(value.dtype, np.complexfloating):
             raise Refused
-        return value if is_tracer(value) else kind(value.reshape(()).item())
+        value = value.reshape(())
+        if not is_tracer(value):
+            return kind(value.item())
+        if kind is float:  # weakly typed, as a Python number
+            return value if np.issubdtype(value.dtype, np.floating) else value * 1.0
+        same = np.issubdtype(value.dtype, np.integer if kind is int else np.bool_)
+        return value if same else lax.convert_element_type(value, kind)
     if not isinstance(value, kinds):
         raise Refused
     return kind(value)
