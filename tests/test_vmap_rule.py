@@ -219,3 +219,19 @@ def test_containers_in_in_dims(differentiated):
 
     jax.vmap(lambda a, b: Fn.apply({"a": a, "b": b}, 3), (0, None))(jnp.ones((4, 2)), jnp.ones(2))
     assert seen == [({"a": 0, "b": None}, None)]
+
+
+def test_a_batch_of_another_size():
+    """A rule that gives fewer examples than it was given is an error; PyTorch takes it in silence."""
+
+    class Half(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x[: info.batch_size - 1] * 2, 0
+
+    with pytest.raises(fnjax.BatchingError, match="the batch has 3 example"):
+        jax.vmap(Half.apply)(jnp.ones((3, 4)))

@@ -66,6 +66,11 @@ def run_vmap(
     came_types = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
     if came_types != wanted:
         raise _incompatible(definition, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
+    if any(axis is not None and x.shape[axis] != size for x, axis in zip(arrays, axes, strict=True)):
+        shapes = [x.shape for x in arrays]
+        raise _incompatible(
+            definition, out_dims, f"outputs of the shapes {shapes}, where the batch has {size} example(s)"
+        )
     return arrays, axes
 
 
