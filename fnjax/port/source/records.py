@@ -198,6 +198,13 @@ class Routine:
             self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
         return self.inside[key]
 
+    @functools.cached_property
+    def gives_value(self) -> bool:
+        """Whether it returns a value, or yields; or a function in it may."""
+        kinds = (cst.Yield, cst.FunctionDef, cst.Lambda)
+        inside = nodes(self.node.body)
+        return any(isinstance(n, kinds) or (isinstance(n, cst.Return) and n.value is not None) for n in inside)
+
     @property
     def parameters(self) -> list[cst.Param]:
         """Its parameters."""

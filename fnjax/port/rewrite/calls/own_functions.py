@@ -226,7 +226,7 @@ def _returned(
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
         if seen:
-            routine.hands = True  # the next round
+            routine.hands = routine.hands or routine.gives_value  # the next round
             raise Stop(
                 node,
                 "alias",

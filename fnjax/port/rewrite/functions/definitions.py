@@ -99,7 +99,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             changes["leading_lines"] = [*node.leading_lines, *node.lines_after_decorators]
     if params is not node.params:
         changes["params"] = params
-    ends = any(_ends(n) for n in nodes(node.body))
+    ends = routine.gives_value
     if routine.role == "helper" and routine.writes and (not ends or _may_hand(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
@@ -214,13 +214,6 @@ def _nested(value: Value, inside: bool = False) -> bool:
     if inside or value.entries or value.name == LIST:
         return value.kind == "static" and any(v.is_tensor or _nested(v, inside=True) for v in held)
     return any(_nested(v, inside=True) for v in held)
-
-
-_ENDS = (cst.Yield, cst.FunctionDef, cst.Lambda)
-
-
-def _ends(node: cst.CSTNode) -> bool:
-    return isinstance(node, _ENDS) or (isinstance(node, cst.Return) and node.value is not None)
 
 
 def _still_given(walk: Walk, routine: Routine, name: str) -> bool:
