@@ -781,3 +781,15 @@ def test_a_file_that_only_registers_says_for_what():
         "ops.py has no torch.autograd.Function class and no custom operator; it does not define extension::muladd, for "
         "which it registers"
     )
+
+
+@pytest.mark.parametrize(("annotation", "notes"), [("", 1), (": list[int]", 0)])
+def test_dimensions_that_only_the_schema_tells_of(annotation, notes):
+    """An empty list of them means another thing in JAX: the body has to say that it is a list."""
+    text = (
+        'import torch\nlib = torch.library.Library("mine", "DEF")\nlib.define("s(Tensor x, int[] dims) -> Tensor")\n'
+        f'@torch.library.impl(lib, "s", "CPU")\ndef s(x, dims{annotation}):\n    return torch.sum(x, dim=dims)\n'
+    )
+    ported = port_source(text)
+    assert len([f for f in ported.findings if "an empty dims" in f.message]) == notes
+    assert ("axis=dims or None" in ported.code) == (not notes)

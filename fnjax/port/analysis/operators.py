@@ -291,9 +291,14 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
             program.elsewhere.add(r.qualname)
             return
         mutated = {n for d in program.defined.get(r.qualname, ()) for n in _mutated(d)}
+        lists = [n for d in program.defined.get(r.qualname, ()) for n in _lists_of_axes(d)]
         body = r.given or _standing_for(program, r)
         owner = _enter(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
         owner.beside += program.defined.pop(r.qualname, [])
+        said = {p.name.value for p in body.params.params if p.annotation is not None}
+        for name in (n for n in lists if n not in said):
+            message = f"an empty {name} is all dimensions in PyTorch, none in JAX: say `{name}: list[int]` in the body"
+            owner.left_out.append((r.top, message, "note"))
         if not known:
             _miss_definition(program, owner, r)
         elif mutated and r.given is None:
@@ -316,6 +321,12 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
     if r.decorates and r.is_differentiated and r.given is not None:
         program.following.setdefault(r.given, []).append(r.line(r.given.name.value))
         program.lifted.add(r.node)
+
+
+def _lists_of_axes(definition: cst.CSTNode) -> list[str]:
+    """The arguments of a schema that are lists of dimensions."""
+    texts = (str(literal(n)) for n in nodes(definition) if isinstance(n, (cst.SimpleString, cst.ConcatenatedString)))
+    return [name for text in texts for name in re.findall(r"[iI]nt\[\d*\]\??\s+((?:dim|ax)\w*)", text)]
 
 
 def _standing_for(program: Program, r: Registration) -> cst.FunctionDef:
