@@ -1,21 +1,10 @@
 """Arrays that are too small for a kernel: addresses outside of them that a launch would certainly reach."""
 
-import dataclasses
 import warnings
 
-import numpy as np
-
-from fnjax.triton._forms import Form
+from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._state import current
-
-
-@dataclasses.dataclass
-class _Axis:
-    """Indices 0 to size - 1, what one adds to the address, and what it adds to each condition."""
-
-    size: int
-    stride: int
-    coefs: list[int]
+from fnjax.triton._views import Axis, merged, strides_of
 
 
 def refuse_outside(does, pointer, truth, length):
@@ -66,21 +55,20 @@ def _name_of(buffer):
 def reach(form: Form, conditions) -> tuple[int, int] | None:
     """The smallest and the largest address where all conditions hold; None if there is none, or that is not known."""
     rank = max(len(f.shape) for f in (form, *conditions))
-    shapes = [(*f.base.shape, *(1,) * (rank - len(f.shape)), *f.shape) for f in (form, *conditions)]
-    found = [_affine(f, rank) for f in (form, *conditions)]
-    if None in found or len(set(map(len, shapes))) > 1:
+    found = [_strides(f, rank) for f in (form, *conditions)]
+    if None in found:
         return None
-    (offset, strides), *facts = found
-    sizes = np.maximum.reduce(shapes).tolist()
-    axes = [_Axis(n, strides[d], [coefs[d] for _, coefs in facts]) for d, n in enumerate(sizes) if n > 1]
-    constants = [constant for constant, _ in facts]
+    sizes = {d: size for strides in found for d, (_, size) in strides.items()}
+    steps = [{d: stride for d, (stride, _) in strides.items()} for strides in found]
+    axes = [Axis(n, steps[0].get(d, 0), [], [s.get(d, 0) for s in steps[1:]]) for d, n in sorted(sizes.items())]
+    offset, *constants = (int(f.base.flat[0]) for f in (form, *conditions))
     for axis in axes:
         if axis.stride < 0:  # count from its other end
             offset += axis.stride * (axis.size - 1)
             constants = [c + k * (axis.size - 1) for c, k in zip(constants, axis.coefs, strict=True)]
             axis.stride, axis.coefs = -axis.stride, [-k for k in axis.coefs]
     low = high = offset
-    axes = _merged(sorted(axes, key=lambda axis: -axis.stride))
+    axes = merged(sorted(axes, key=lambda axis: -axis.stride))
     bounds = [[0, axis.size - 1] for axis in axes]
     for i, constant in enumerate(constants):
         moving = [at for at, axis in enumerate(axes) if axis.coefs[i]]
@@ -102,35 +90,8 @@ def reach(form: Form, conditions) -> tuple[int, int] | None:
     return low, high
 
 
-def _affine(form, rank):
-    """A form's constant, and its coefficient for each axis of the grid and of a block of `rank` axes."""
-    if form.syms:
-        return None
-    constant = int(form.base.flat[0])
-    coefs = []
-    affine = np.full((1,) * form.base.ndim, constant, np.int64)
-    for d, size in enumerate(form.base.shape):
-        index = tuple(1 if axis == d else 0 for axis in range(form.base.ndim))
-        coefs.append(int(form.base[index]) - constant if size > 1 else 0)
-        wide = [size if axis == d else 1 for axis in range(form.base.ndim)]
-        affine = affine + (np.arange(size, dtype=np.int64) * coefs[-1]).reshape(wide)
-    if not np.array_equal(np.broadcast_to(affine, form.base.shape), form.base):
-        return None
-    strides = [s if n > 1 else 0 for s, n in zip(form.strides, form.shape, strict=True)]
-    return constant, [*coefs, *[0] * (rank - len(strides)), *strides]
-
-
-def _merged(axes):
-    """Neighbours that make one longer run together, for conditions as well."""
-    out: list[_Axis] = []
-    for axis in axes:
-        last = out[-1] if out else None
-        if (
-            last is not None
-            and last.stride == axis.stride * axis.size
-            and all(a == b * axis.size for a, b in zip(last.coefs, axis.coefs, strict=True))
-        ):
-            out[-1] = _Axis(last.size * axis.size, axis.stride, axis.coefs)
-        else:
-            out.append(axis)
-    return out
+def _strides(form, rank):
+    """Stride and size along the axes of the grid and of a block of `rank` axes; None where that is not known."""
+    found = None if form.syms else strides_of(form)
+    missing = rank - len(form.shape)
+    return None if found is None else {d + missing * (d >= LEAD): along for d, along in found.items()}

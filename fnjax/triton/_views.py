@@ -85,7 +85,7 @@ def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
             usable.append((position, int(condition.base.flat[0]), own, condition.moving))
     for axis in axes:
         axis.coefs = [coefs[id(axis)] for _, _, coefs, _ in usable]
-    axes = _merged(sorted((a for a in axes), key=lambda a: -a.stride))
+    axes = merged(sorted((a for a in axes), key=lambda a: -a.stride))
     if not axes or axes[-1].stride != 1:
         axes.append(Axis(1, 1, [], [0] * len(usable)))
     facts = [(constant, [axis.coefs[i] for axis in axes], syms) for i, (_, constant, _, syms) in enumerate(usable)]
@@ -149,7 +149,7 @@ def _digits(numbers):
     return sizes or [1]
 
 
-def _merged(axes):
+def merged(axes):
     """Neighbours that make one longer run together, for conditions as well."""
     out: list[Axis] = []
     for axis in axes:

@@ -96,18 +96,20 @@ class Unit:
     made: list[Any]
     sink: Sink
     called: set[str] = field(default_factory=set)
-    heard: list[Heard] = field(default_factory=list)
+    heard: dict[tuple[int, str], tuple[Any, list[Any]]] = field(default_factory=dict)  # who was asked, what was said
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
     def hear(self, answers: Iterable[Heard]) -> None:
         """What has been answered, each different answer once."""
         for of, name, answer in answers:
-            if not any(o is of and n == name and (a is answer or a == answer) for o, n, a in self.heard):
-                self.heard.append((of, name, answer))
+            said = self.heard.setdefault((id(of), name), (of, []))[1]
+            if not any(a is answer or a == answer for a in said):
+                said.append(answer)
 
     def changed(self) -> set[str]:
         """The functions and classes that would answer something else by now."""
-        return {of.name for of, name, answer in self.heard if of.now(name) != answer}
+        asked = ((of, of.now(name), said) for (_, name), (of, said) in self.heard.items())
+        return {of.name for of, now, said in asked if any(a != now for a in said)}
 
     def read(self) -> set[str]:
         """The names of the top level that it reads."""

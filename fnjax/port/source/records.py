@@ -149,18 +149,14 @@ class Routine:
 
     def argument(self, name: str) -> Value | None:
         """What call sites say of a parameter, as it was before this round if anything was said then."""
-        answer = (self.before or self.arguments).get(name)
+        answer = self.before.get(name) if self.before else self._said_of(name)
         self.heard.append((self, f"argument {name}", answer))
         return answer
 
-    @property
-    def arguments(self) -> dict[str, Value]:
-        """What call sites say of its parameters."""
-        found: dict[str, Value] = {}
-        for said in self.said.values():
-            for name, value in said.items():
-                found[name] = join_values(found[name], value) if name in found else value
-        return found
+    def _said_of(self, name: str) -> Value | None:
+        """What call sites say of a parameter now."""
+        said = [values[name] for values in self.said.values() if name in values]
+        return functools.reduce(join_values, said) if said else None
 
     def tell(self, place: cst.CSTNode, name: str, value: Value) -> None:
         """A call in this statement of the top level gives a parameter a value."""
@@ -169,7 +165,8 @@ class Routine:
 
     def begin_round(self, kept: Container[cst.CSTNode]) -> None:
         """Only what statements that are not walked again have said of its parameters stays said."""
-        self.before = self.arguments
+        names = {name for values in self.said.values() for name in values}
+        self.before = {name: value for name in names if (value := self._said_of(name)) is not None}
         self.said = {statement: said for statement, said in self.said.items() if statement in kept}
 
     def returns(self, value: Value) -> None:
@@ -189,7 +186,7 @@ class Routine:
     def now(self, name: str) -> Any:
         """What is known of it now, under the name under which it was heard."""
         kind, _, parameter = name.partition(" ")
-        return self.arguments.get(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
+        return self._said_of(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
 
     def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
         """The identities of the names inside a node."""

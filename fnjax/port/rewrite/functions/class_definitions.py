@@ -67,6 +67,7 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
     for i in order:
         port_member(i)
+        program.members.pop(node.body.body[i], None)
     for i in range(len(node.body.body)):
         body += made[i]
     if cls.is_function and cls.containers:
