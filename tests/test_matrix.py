@@ -10,7 +10,6 @@ import pytest
 
 import fnjax
 from tests.matrix import CASES, PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins
-from tests.triton.zoo import TRITON
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -20,12 +19,9 @@ pytestmark = [
 twins_once = functools.cache(twins)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, marks=[pytest.mark.slow] if c in TRITON else []) for c in CASES],
-    ids=lambda c: c.name,
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_cell(case, wrapper):
     """Every derivative of a Function in a transform is that of plain JAX, but where the page says it is refused."""
     assert outcomes(case, wrapper, twins_once(case)) == {q: expected(case, wrapper, q) for q in QUANTITIES}
@@ -74,6 +70,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_that_are_not_derivatives(rule, wrapper):

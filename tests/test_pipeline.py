@@ -59,6 +59,7 @@ def test_zero_bubble_waits_less(example):
     assert find_idle(zero) < find_idle(one) / 2
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_one_device(example, monkeypatch, tmp_path, capsys):
     """Both schedules give one device's gradients, and the picture is drawn."""
     pytest.importorskip("matplotlib")

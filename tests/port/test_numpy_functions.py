@@ -69,6 +69,7 @@ def _flat(value):
 EAGER = pytest.param(lambda f: f, id="eager", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [pytest.param(jax.jit, id="jit"), EAGER])
 @pytest.mark.parametrize("texts", [TEXTS[i::20] for i in range(20)], ids=range(20))
 def test_the_port_gives_the_numbers_of_numpy(texts, wrap, tmp_path):

@@ -121,6 +121,7 @@ def test_every_name_has_a_case():
     assert lines - used - ELSEWHERE == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(CASES), 100))
 def test_rendered_code_runs(start):
     """The code of each case runs on JAX arrays, without PyTorch at hand."""

@@ -130,6 +130,7 @@ def drawn(text, seed=0):
     return np.asarray(drawing(text)(jax.random.key(seed)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "mean", "deviation", "dtype"), CASES, ids=[c[0] for c in CASES])
 def test_moments(text, mean, deviation, dtype):
     """A draw has the distribution's mean and standard deviation, its dtype, also under jit, and differs by its key."""

@@ -391,6 +391,7 @@ def test_a_cut_grid_has_the_same_numbers(a, b, c, strides, constant):
     np.testing.assert_array_equal(number.reshape(-1), pid)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_view_holds_what_its_addresses_say(data):

@@ -36,6 +36,7 @@ def assert_near(found, wanted, tolerance=2e-6):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * float(jnp.abs(theirs).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_kernel_is_its_twin(name):
     """Values and JAX's gradients, under jit; the same kernels are timed at their real size by the benchmark."""
@@ -91,6 +92,7 @@ def test_derivative_of_swiglu_is_its_backward_kernel():
     assert_near(*both(gate, up, dy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_derivative_of_attention_is_its_backward_kernel(causal):
     """Flash attention: the backward kernel counts the probabilities again, JAX differentiates the loop."""
