@@ -150,7 +150,7 @@ def _answers(walk: Walk, node: cst.Try) -> bool:
     return len(made) == 1 and code(made[0]).strip() in {"return True", "return False"}
 
 
-@statement(cst.Try)
+@statement(cst.Try, general=True)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
     if succeeds(node):
