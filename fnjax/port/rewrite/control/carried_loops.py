@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import NOTHING
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of
 from fnjax.port.known.facts import UNKNOWN, Value
@@ -26,6 +27,14 @@ _NUMBERS = frozenset({"int", "float", "bool"})
 
 def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     """The loop as jax.lax.while_loop; None where it is no such loop."""
+    with walk.apart() as found:
+        found.made = _carried(walk, node, runs)
+    found.effects = NOTHING  # but for what the translation does
+    made: Statements | None = None if found.made is None else walk.adopt(found)
+    return made
+
+
+def _carried(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in nodes(node)):
         return None
     for name in _only_here(walk, node):  # known from an earlier round of a loop around this one
@@ -39,15 +48,14 @@ def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
         for name in walk.state.variables.keys() - start.variables.keys():  # what a round makes stays in it
             del walk.state.variables[name]
 
-    with walk.rehearsal():
+    with walk.apart():
         rehearsed = walk.loop(node, alone, node.body)
-    ends, walk.state = walk.round.variables, start.copy()
-    written = written_in(rehearsed)
+    ends, written = rehearsed.end.variables, rehearsed.effects.carried
     if written is None:
         return None
     carried = {n: n for n in start.variables if n in written}  # with what each begins
     new = sorted(n for n in written - carried.keys() if walk.live(n))  # the first round gives them their shapes
-    if not carried or not all(n in _given_always(rehearsed) for n in new) or (new and not runs):
+    if not carried or not all(n in rehearsed.effects.surely for n in new) or (new and not runs):
         return None
     if not all(carries(start.variables[n]) for n in carried):
         return None
@@ -55,12 +63,10 @@ def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     firsts: dict[str, tuple[str, Value]] = {}
 
     def end(name: str, value: Value) -> Value:
-        for known, (_, first) in {**firsts, name: ("", value)}.items():
-            walk.bind(known, replace(first, number=""), node)
-        with walk.rehearsal():
-            walk.loop(node, alone, node.body)
-        walk.state = start.copy()
-        return walk.round.variables.get(name, UNKNOWN)
+        with walk.apart():
+            for known, (_, first) in {**firsts, name: ("", value)}.items():
+                walk.bind(known, replace(first, number=""), node)
+            return walk.loop(node, alone, node.body).end.variables.get(name, UNKNOWN)
 
     for _ in range(2):  # what one variable is may depend on another
         for name in [n for n in carried if n not in firsts]:
@@ -76,20 +82,19 @@ def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
 
     def enter() -> None:
         alone()
-        walk.memo.clear()
         tests.append(walk.expr(node.test))
 
-    keys, before, known = walk.sink.keys, len(walk.before), list(walk.sink.findings)
+    keys = walk.sink.keys
     body = walk.loop(node, enter, node.body)
-    last = written_in(body)
-    if any(f.code == "untraced" and f not in known for f in walk.sink.findings):  # of a counter, as one
+    last = body.effects.carried
+    if any(f.code == "untraced" for f in walk.sink.findings):  # of a counter, as one
         return None
-    if walk.sink.keys != keys or len(walk.before) != before or last is None or not last <= written:
+    if walk.sink.keys != keys or walk.before or last is None or not last <= written:
         return None
     if not all(n in walk.state.variables and carries(walk.state.variables[n]) for n in new):
         return None
     walk.sink.imports.add("jax")
-    return _emitted(walk, tests[-1], body, carried, new, runs)
+    return _emitted(walk, tests[-1], body.made, carried, new, runs)
 
 
 def _only_here(walk: Walk, node: cst.While) -> set[str]:
@@ -124,12 +129,6 @@ def _first(
         if end(name, whole).like == like:
             return f"jnp.full_like({other}, {name})", whole
     return None if value.dtype != "bool" and found.is_tensor and found.rank != 0 else (name, number)
-
-
-def _given_always(body: cst.BaseSuite) -> set[str]:
-    """The variables that each round gives a value, whatever its tests say."""
-    small = (x for s in body.body if isinstance(s, cst.SimpleStatementLine) for x in s.body)
-    return {n for x in small if isinstance(x, cst.Assign) for t in x.targets for n in targets(t.target)}
 
 
 def _emitted(
@@ -172,44 +171,6 @@ def carries(value: Value) -> bool:
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)
-
-
-def written_in(body: cst.BaseSuite, looped: bool = False) -> set[str] | None:
-    """The variables that a translated block, or a loop's, gives new values; None if it does something else."""
-    found: set[str] = set()
-    for s in body.body:
-        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
-            if isinstance(small, cst.Assign):
-                places = [t.target for t in small.targets]
-            elif isinstance(small, (cst.AugAssign, cst.AnnAssign)) and small.value is not None:
-                places = [small.target]
-            elif isinstance(small, cst.If):  # of Python's
-                blocks = [small.body, *otherwise(small)]
-                inner = [written_in(b, looped) for b in blocks]
-                if any(w is None for w in inner):
-                    return None
-                found |= {n for w in inner for n in w or ()}
-                continue
-            elif isinstance(small, cst.For) and small.orelse is None:  # of Python's
-                repeated = written_in(small.body, looped=True)
-                if repeated is None:
-                    return None
-                found |= repeated | set(targets(small.target))
-                continue
-            elif (
-                isinstance(small, (cst.Pass, cst.FunctionDef))
-                or (looped and isinstance(small, (cst.Break, cst.Continue)))
-                or (isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis)))
-            ):
-                continue
-            else:
-                return None
-            for place in places:
-                bound = set(targets(place))
-                if not bound or any(isinstance(n, (cst.Attribute, cst.Subscript)) for n in nodes(place)):
-                    return None
-                found |= bound
-    return found
 
 
 def otherwise(node: cst.If) -> list[cst.BaseSuite]:

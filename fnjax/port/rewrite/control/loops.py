@@ -18,8 +18,8 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse, placed
-from fnjax.port.known.facts import STATIC, State, Value
+from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse, placed
+from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.rewrite.control.carried_loops import carried_loop
 from fnjax.port.rewrite.statements.views import Views, counted, views_of
 from fnjax.port.rewrite.values.binding import bind_target, element_of
@@ -42,7 +42,7 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     views = views_of(walk, node)
     if views is not None:
         return _over_views(walk, node, items, views)
-    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
+    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body).made
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if orelse is None and _drops(walk, node, body):
         return []
@@ -51,17 +51,22 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
 
 
+def passes(block: cst.BaseSuite) -> bool:
+    """Whether a block does nothing."""
+    lines = lines_of(block)
+    return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
+
+
 def _drops(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
     """Whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in nodes(node.iter))
-    left = [code(s).strip() for s in body.body]
-    return pure and left == ["pass"] and body is not node.body and not any(map(walk.live, targets(node.target)))
+    return pure and passes(body) and body is not node.body and not any(map(walk.live, targets(node.target)))
 
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
     """A loop that may write to the views that it iterates over."""
     with walk.await_reads({views.counter}):
-        body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body)
+        body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body).made
     for name in targets(node.target):  # what the last round has seen
         value = walk.state.variables.get(name)
         if value is not None and value.place is not None:
@@ -78,23 +83,19 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     ended = _endless(walk, node) or _guarded(walk, node)
     if ended is not None:
         return ended
-    start = walk.state.copy()
     tests: list[Term] = []
 
     def enter() -> None:
-        walk.memo.clear()
         tests.append(walk.expr(node.test))
 
-    findings = list(walk.sink.findings)
-    body = walk.loop(node, enter, node.body)
+    with walk.apart() as found:
+        body = walk.loop(node, enter, node.body).made
     test = tests[-1]
-    if walk.traced(test.value) or _later_traced(walk, node, start):
-        after, reported = walk.state, walk.sink.findings
-        walk.state, walk.sink.findings = start, findings
-        made = carried_loop(walk, node, runs)
-        if made is not None:
-            return made
-        walk.state, walk.sink.findings = after, reported
+    traced = walk.traced(test.value) or _later_traced(walk, node)
+    if traced and (made := carried_loop(walk, node, runs)) is not None:
+        return made
+    walk.adopt(found)
+    if traced:
         walk.report(node.test, "untraced", f"this `while` {ONLY}")
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
@@ -102,12 +103,10 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     return [node.with_changes(test=test.node, body=body, orelse=orelse)]
 
 
-def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
+def _later_traced(walk: Walk, node: cst.While) -> bool:
     """Whether the test asks for a tensor's value when the first round is over."""
-    with walk.supposing():
-        walk.state = start.copy()
+    with walk.apart():
         walk.body(node.body)
-        walk.memo.clear()
         return walk.traced(walk.expr(node.test).value)
 
 
@@ -119,37 +118,30 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
     target, node = node.target, _on_lines(walk, node)
-    found = _leaving(walk, node, lambda: bind_target(walk, target, one, node))
-    if found is None or (target.value != "_" and walk.live(target.value) and _read_after(walk, node)):
+    done = _leaving(walk, node, lambda: bind_target(walk, target, one, node))
+    if not done or (target.value != "_" and walk.live(target.value) and _read_after(walk, node)):
         return None
-    start, done = found
     counter = target.value if target.value != "_" else walk.unused("i")
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
     made: Statements = [*_until(done, list(node.body.body)), line(f"{counter} = {counter} + 1")]
     loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
     opening: Statements = [line(f"{counter} = {first}"), line(f"{done} = False")]
-    walk.bind(counter, Value("static", "int"), node)
-    walk.bind(done, Value("static", "bool"), node)
     several = first.isdigit() and last.isdigit() and int(first) < int(last)
-    return _ended(walk, node, start, loop, done, opening, "True" if several else f"{first} < {last}")
+    return _ended(walk, node, loop, {counter: "int", done: "bool"}, opening, "True" if several else f"{first} < {last}")
 
 
 def _ended(
-    walk: Walk, node: cst.CSTNode, start: State, loop: cst.While, done: str, opening: Statements, runs: str
+    walk: Walk, node: cst.CSTNode, loop: cst.While, own: dict[str, str], opening: Statements, runs: str
 ) -> Statements | None:
     """The translation of a loop that a variable ends; None where the loop stays one of Python's."""
-    for new in nodes(loop):
-        walk.program.source.positions.setdefault(new, walk.program.source.position(node))
-    outer, found = walk.current, list(walk.sink.findings)
-    walk.current = loop
-    with walk.await_reads({done}):
-        translated = while_loop(walk, loop, runs)
-    if translated is None or isinstance(translated[-1], cst.While):
-        walk.state = State(start.variables, start.versions)
-        walk.current, walk.sink.findings = outer, found
-        return None
-    return [*opening, *translated]
+    placed(walk, loop, node)
+    with walk.apart() as found, walk.await_reads({n for n, kind in own.items() if kind == "bool"}):
+        walk.current = loop
+        for name, kind in own.items():
+            walk.bind(name, Value("static", kind), node)
+        found.made = carried_loop(walk, loop, runs)
+    return None if found.made is None else [*opening, *walk.adopt(found)]
 
 
 def _endless(walk: Walk, node: cst.While) -> Statements | None:
@@ -157,13 +149,11 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
     if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return None
     node = _on_lines(walk, node)
-    found = _leaving(walk, node, lambda: None)
-    if found is None:
+    done = _leaving(walk, node, lambda: None)
+    if not done:
         return None
-    start, done = found
     loop = cst.While(parse(f"not {done}"), cst.IndentedBlock(_until(done, list(node.body.body))))
-    walk.bind(done, Value("static", "bool"), node)
-    return _ended(walk, node, start, loop, done, [line(f"{done} = False")], "True")
+    return _ended(walk, node, loop, {done: "bool"}, [line(f"{done} = False")], "True")
 
 
 def _guarded(walk: Walk, node: cst.While) -> Statements | None:
@@ -175,19 +165,18 @@ def _guarded(walk: Walk, node: cst.While) -> Statements | None:
     return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
 
 
-def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
-    """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
+def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> str:
+    """A name for the variable that ends a loop that is only left by tests of a tensor's value, or nothing."""
     around = [n for s in node.body.body for n in of_loop(s) if isinstance(n, (cst.If, cst.With))]
     around = [n for n in around if any(isinstance(inner, cst.Break) for inner in of_loop(n))]
     leaving = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
     leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in of_loop(s))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
-        return None
+        return ""
     here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-    with walk.supposing() as sink:
+    with walk.apart() as found:
         walk.loop(node, enter, node.body)
-    traced = any(f.code == "untraced" and (f.line, f.col) in here for f in sink.findings)
-    return (walk.state.copy(), walk.unused("done")) if traced else None
+    return walk.unused("done") if found.untraced_at(here) else ""
 
 
 def _on_lines(walk: Walk, node: Any) -> Any:
