@@ -9,7 +9,7 @@ longer changes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,9 @@ class Walk(Evaluation):
         super().__init__(program, routine, state, Around(compress, differentiated=routine.differentiated))
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
-        self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`
+        self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
+        self.asking: set[cst.CSTNode] = set()  # tests of loops, and loops with breaks, that ask for a tensor's value
+        self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
@@ -263,7 +265,14 @@ class Walk(Evaluation):
         orelse = node.orelse
         if not isinstance(orelse, cst.If):
             return orelse.body if orelse else None
-        return self.blocks.setdefault(orelse, cst.IndentedBlock([orelse]))
+        block: cst.IndentedBlock = self.always(("elif", orelse), lambda: cst.IndentedBlock([orelse]))
+        return block
+
+    def always(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What stands for a node of the source: always the same, so that what was found of it is known again."""
+        if key not in self.standing:
+            self.standing[key] = make()
+        return self.standing[key]
 
     def taking(
         self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]
@@ -274,17 +283,21 @@ class Walk(Evaluation):
 
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
         """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
-        with self.inside(loops=(*self.here.loops, node)):
-            start = self._settled(node, enter, body)
-            with self.apart(start) as any_round:
-                enter()
-                any_round.made = self.body(body)
+        start = self._settled(node, enter, body)
+        any_round = self.round(node, enter, body, start)
         self.add(replace(any_round, effects=any_round.effects.repeated))
         if not self.here.loops:
             self.before += [line(f"{name} = None") for name in sorted(self.unset)]
             self.unset.clear()
         self.go_on(any_round.end.joined(start))
         return any_round
+
+    def round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
+        """What one round of a loop is found to be, from the present state or another."""
+        with self.inside(loops=(*self.here.loops, node)), self.apart(start) as found:
+            enter()
+            found.made = self.body(body)
+        return found
 
     def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """The state with which any round of a loop begins.
@@ -297,10 +310,7 @@ class Walk(Evaluation):
         start = next((s.copy() for e, s in reversed(earlier) if entry.joined(e) == entry), entry).joined(entry)
         rounds = 0
         while True:
-            with self.apart(start) as any_round:
-                enter()
-                self.body(body)
-            after = start.joined(any_round.end)
+            after = start.joined(self.round(node, enter, body, start).end)
             if after == start:
                 break
             rounds += 1

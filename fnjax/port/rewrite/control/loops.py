@@ -11,7 +11,7 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse, placed
-from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import carried_loop
 from fnjax.port.rewrite.statements.views import Views, counted, views_of
 from fnjax.port.rewrite.values.binding import bind_target, element_of
@@ -88,14 +88,20 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     def enter() -> None:
         tests.append(walk.expr(node.test))
 
+    made = None
+    if _tests_tensor(walk, node, enter):
+        made = carried_loop(walk, node, runs)
+    if made is not None:
+        return made
     with walk.apart() as found:
         body = walk.loop(node, enter, node.body).made
     test = tests[-1]
-    traced = walk.traced(test.value) or _later_traced(walk, node)
-    if traced and (made := carried_loop(walk, node, runs)) is not None:
-        return made
+    if walk.traced(test.value) and node.test not in walk.asking:  # behind several rounds
+        walk.asking.add(node.test)
+        if (made := carried_loop(walk, node, runs)) is not None:
+            return made
     walk.adopt(found)
-    if traced:
+    if node.test in walk.asking:
         walk.report(node.test, "untraced", f"this `while` {ONLY}")
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
@@ -103,11 +109,17 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     return [node.with_changes(test=test.node, body=body, orelse=orelse)]
 
 
-def _later_traced(walk: Walk, node: cst.While) -> bool:
-    """Whether the test asks for a tensor's value when the first round is over."""
-    with walk.apart():
-        walk.body(node.body)
-        return walk.traced(walk.expr(node.test).value)
+def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
+    """Whether the test asks for a tensor's value, at once or when the first round is over."""
+    asking = node.test in walk.asking or _traced(walk, node.test, walk.state)
+    if asking or _traced(walk, node.test, walk.round(node, enter, node.body).end):
+        walk.asking.add(node.test)
+    return node.test in walk.asking
+
+
+def _traced(walk: Walk, test: cst.BaseExpression, start: State) -> bool:
+    with walk.apart(start):
+        return walk.traced(walk.expr(test).value)
 
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
@@ -117,25 +129,31 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
         return None
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
-    target, node = node.target, _on_lines(walk, node)
-    done = _leaving(walk, node, lambda: bind_target(walk, target, one, node))
-    if not done or (target.value != "_" and walk.live(target.value) and _read_after(walk, node)):
+    name = node.target.value
+    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)):
         return None
-    counter = target.value if target.value != "_" else walk.unused("i")
+    if name != "_" and walk.live(name) and _read_after(walk, node):
+        return None
+    return _ended(walk, node, *walk.always(("while", node), lambda: _counted(walk, node, name)))
+
+
+def _counted(walk: Walk, node: Any, name: str) -> tuple[cst.While, dict[str, str], Statements, str]:
+    """`for i in range(n)` with breaks as a `while`, its own variables, what goes before it and says that it runs."""
+    call, done = node.iter, walk.unused("done")
+    counter = name if name != "_" else walk.unused("i")
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    made: Statements = [*_until(done, list(node.body.body)), line(f"{counter} = {counter} + 1")]
-    loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
+    made: Statements = [*_until(done, list(_on_lines(walk, node).body.body)), line(f"{counter} = {counter} + 1")]
+    loop = placed(walk, cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made)), node)
     opening: Statements = [line(f"{counter} = {first}"), line(f"{done} = False")]
     several = first.isdigit() and last.isdigit() and int(first) < int(last)
-    return _ended(walk, node, loop, {counter: "int", done: "bool"}, opening, "True" if several else f"{first} < {last}")
+    return loop, {counter: "int", done: "bool"}, opening, "True" if several else f"{first} < {last}"
 
 
 def _ended(
     walk: Walk, node: cst.CSTNode, loop: cst.While, own: dict[str, str], opening: Statements, runs: str
 ) -> Statements | None:
     """The translation of a loop that a variable ends; None where the loop stays one of Python's."""
-    placed(walk, loop, node)
     with walk.apart() as found, walk.await_reads({n for n, kind in own.items() if kind == "bool"}):
         walk.current = loop
         for name, kind in own.items():
@@ -148,11 +166,11 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
     """`while True: ...; if t: break`, where t is a tensor's value."""
     if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return None
-    node = _on_lines(walk, node)
-    done = _leaving(walk, node, lambda: None)
-    if not done:
+    if not leaves_by(walk, node, cst.Break, lambda: None):
         return None
-    loop = cst.While(parse(f"not {done}"), cst.IndentedBlock(_until(done, list(node.body.body))))
+    done = walk.unused("done")
+    block = cst.IndentedBlock(_until(done, list(_on_lines(walk, node).body.body)))
+    loop = walk.always(("while", node), lambda: placed(walk, cst.While(parse(f"not {done}"), block), node))
     return _ended(walk, node, loop, {done: "bool"}, [line(f"{done} = False")], "True")
 
 
@@ -165,25 +183,37 @@ def _guarded(walk: Walk, node: cst.While) -> Statements | None:
     return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
 
 
-def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> str:
-    """A name for the variable that ends a loop that is only left by tests of a tensor's value, or nothing."""
-    around = [n for s in node.body.body for n in of_loop(s) if isinstance(n, (cst.If, cst.With))]
-    around = [n for n in around if any(isinstance(inner, cst.Break) for inner in of_loop(n))]
-    leaving = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
-    leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in of_loop(s))
+def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], enter: Any) -> bool:
+    """Whether a loop is left early, by break or by return, and only where tests of a tensor's value say so."""
+    lines = _on_lines(walk, node)
+    inside = [n for s in lines.body.body for n in of_loop(s)]
+    around = [n for n in inside if isinstance(n, (cst.If, cst.With)) and any(isinstance(m, way) for m in of_loop(n))]
+    other = {cst.Break, cst.Return, cst.Continue} - {way}
+    leaving = any(type(n) in other for n in inside) or any(
+        isinstance(n, cst.Return) and way is not cst.Return for s in node.body.body for n in nodes(s)
+    )
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
-        return ""
-    here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-    with walk.apart() as found:
-        walk.loop(node, enter, node.body)
-    return walk.unused("done") if found.untraced_at(here) else ""
+        return False
+    if node not in walk.asking:
+        here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
+        if not walk.round(node, enter, node.body).untraced_at(here):  # what one round asks, the next asks as well
+            with walk.apart() as settled:
+                walk.loop(node, enter, node.body)
+            if not settled.untraced_at(here):
+                return False
+        walk.asking.add(node)
+    return True
 
 
 def _on_lines(walk: Walk, node: Any) -> Any:
     """The loop with `if c: break` on two lines."""
-    block = [blocked(walk, s) for s in node.body.body]
-    same = all(a is b for a, b in zip(block, node.body.body, strict=True))
-    return node if same else placed(walk, node.with_changes(body=node.body.with_changes(body=block)), node)
+
+    def made() -> Any:
+        block = [blocked(walk, s) for s in node.body.body]
+        same = all(a is b for a, b in zip(block, node.body.body, strict=True))
+        return node if same else placed(walk, node.with_changes(body=node.body.with_changes(body=block)), node)
+
+    return walk.always(("lines", node), made)
 
 
 def of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
