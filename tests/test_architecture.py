@@ -184,6 +184,7 @@ STRATA = [
     "port.analysis.registry",
     "port.analysis.terms",
     "port.analysis.guards",
+    "port.analysis.effects",
     "port.analysis.traces",
     "port.analysis.variables",
     "port.analysis.evaluation",
