@@ -103,6 +103,8 @@ STRATA = [
     "triton.language.extra.__init__",
     "triton._programs",
     "triton._races",
+    "triton.tools.__init__",
+    "triton.tools.tensor_descriptor",
     "triton._checker",
     "triton._drawing",
     "triton.launch",
