@@ -17,7 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
-from fnjax.port.known.facts import LIST, ROW, SIZE, STATIC, Value, widens
+from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, widens
 from fnjax.port.rewrite.calls.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rewrite.calls.randomness import fresh_key
 from fnjax.port.rewrite.calls.results import result_value
@@ -34,10 +34,10 @@ from fnjax.port.torch import (
     Problem,
     code,
     departure,
+    find,
     fit,
     literal,
 )
-from fnjax.port.torch.expressions import same_code
 from fnjax.port.torch.record import VANISH
 from fnjax.port.torch.signature import NOT_PROMOTING, SHAPES
 
@@ -86,7 +86,7 @@ class Facts(Context):
         """By the value, where its text does not tell."""
         value = self._value(node)
         name = value.name
-        if name == "instance:torch.dtype":
+        if name == DTYPE:
             return "dtype"
         if name in {LIST, SIZE}:
             return "list" if name == LIST else "size"
@@ -99,6 +99,11 @@ class Facts(Context):
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The translation."""
         return as_number(self.walk.expr(node)).node
+
+    def named_dtype(self, node: cst.BaseExpression) -> str:
+        """By the qualified name."""
+        found = find(self.walk.name_of(node))
+        return found.first.dtype if isinstance(found, Operation) else ""
 
     def key(self) -> cst.BaseExpression:
         """A key that nothing else uses."""
@@ -242,7 +247,7 @@ def operate(
     if bound.overwrites:
         assert first is not None
         target = terms.get(id(first)) or walk.expr(first)
-        if same_code(expression_, target.node):
+        if rendered.unchanged:
             return target
         never_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):
@@ -263,7 +268,7 @@ def operate(
                 rows=target.value.rows,
             ),
         )
-    return Term(expression_, replace(value, numpy=False))
+    return Term(expression_, replace(value, numpy=False), answered=isinstance(bound.overload.constant, bool))
 
 
 def _created(node: cst.BaseExpression) -> cst.BaseExpression:

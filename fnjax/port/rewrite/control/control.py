@@ -24,7 +24,6 @@ from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rewrite.control.loops import ONLY, passes
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
 from fnjax.port.rewrite.values.conditions import (
-    answer_of,
     blocked,
     split,
     split_expression,
@@ -47,7 +46,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
@@ -118,7 +117,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return _decided(walk, node, known)
     walk.need_entries(test.value)
     if walk.traced(test.value):

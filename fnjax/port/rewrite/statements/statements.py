@@ -17,6 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.terms import Ahead
 from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
@@ -202,7 +203,7 @@ def _repeated(walk: Walk, node: cst.Assign) -> Statements:
 
 
 def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
-    walk.before, before = [], walk.before
+    walk.before, before = Ahead(), walk.before
     made = walk.small(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
     made = [*walk.before, *made]
     walk.before = before

@@ -10,12 +10,14 @@ Limits: chained comparisons whose middle writes or names something ask for a Pyt
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, names, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, answered, names, parse, placed
 from fnjax.port.known.facts import (
+    DTYPE,
     LIST,
     NUMBER,
     Value,
@@ -30,6 +32,7 @@ from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.torch.expressions import bare, whole_number
+from fnjax.port.tree.located import nodes
 
 
 def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
@@ -278,28 +281,32 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     )
 
 
+_OF_64_BITS = frozenset({"torch.int64", "torch.long"})
+
+
 def is_dtype(value: Value) -> bool:
     """Whether this is a dtype."""
-    return value.name == "instance:torch.dtype"
+    return value.name == DTYPE
 
 
-class _Dtypes(cst.CSTTransformer):
-    """dtypes are equal, not identical, and whole numbers have 64 bits where JAX is told so."""
+_EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, cst.IsNot: cst.NotEqual}
 
-    def leave_ComparisonTarget(
-        self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
-    ) -> cst.ComparisonTarget:
-        """`x.dtype is torch.float16`."""
-        operator, other = updated_node.operator, code(updated_node.comparator)
-        if isinstance(operator, (cst.Is, cst.IsNot)) and other != "None":
-            updated_node = updated_node.with_changes(
-                operator=cst.Equal() if isinstance(operator, cst.Is) else cst.NotEqual()
-            )
-        return updated_node
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """`torch.int64`."""
-        return parse("jnp.result_type(int)") if code(updated_node) == "jnp.int64" else updated_node
+def _of_dtypes(walk: Walk, node: cst.Comparison) -> Any:
+    """`x.dtype is torch.int64`: dtypes are equal, not identical; whole numbers have 64 bits where JAX is told so."""
+    named = [n for n in nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and walk.name_of(n) in _OF_64_BITS]
+    for n in named:
+        walk.sink.imports.add("jnp")
+        walk.memo[id(n)] = n, replace(walk.expr(n), node=parse("jnp.result_type(int)"))
+    for around in (n for n in nodes(node) if n not in named and any(m in named for m in nodes(n))):
+        walk.memo.pop(id(around), None)
+    changed = [
+        t
+        if type(t.operator) not in _EQUALITY or literal(t.comparator) is None
+        else t.with_changes(operator=_EQUALITY[type(t.operator)]())
+        for t in node.comparisons
+    ]
+    return walk.rebuilt(node.with_changes(comparisons=changed))
 
 
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
@@ -314,15 +321,13 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         left, right = operands
         operands = [of_64_bits(walk, node, left, right), of_64_bits(walk, node, right, left)]
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
-    made = walk.rebuilt(node)
-    if any(is_dtype(o.value) for o in operands):
-        made = made.visit(_Dtypes())
+    made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
-        if operators[0] in {cst.In, cst.NotIn} and not isinstance(operands[1].node, (cst.Tuple, cst.List)):
+        if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))
         return Term(made, Value("static", "bool"))
     if (links := chain(walk, node)) is not None:
@@ -332,16 +337,14 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
         )
     named = [o for o in operands if o.value.name == "instance:torch.device"]
-    equality = {cst.Equal: "False", cst.NotEqual: "True"}.get(operators[0])  # a device never equals a text
-    if (
+    if (  # a device never equals a text
         named
         and len(operators) == 1
-        and equality
+        and operators[0] in {cst.Equal, cst.NotEqual}
         and any(o not in named and isinstance(o.value.literal, str) for o in operands)
     ):
-        return Term(parse(equality), Value("static", "bool"))
-    dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
-    if dtypes and any(isinstance(o.value.literal, str) for o in operands):
+        return answered(operators[0] is cst.NotEqual)
+    if any(is_dtype(o.value) for o in operands) and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     texts = [o.value.literal for o in operands]
     if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
@@ -349,8 +352,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
     asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
     if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
-        alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
-        return Term(parse(str(alike)), Value("static", "bool", literal=alike))
+        return answered((texts[0] == texts[1]) is (operators[0] is cst.Equal))
     value = combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
         value = replace(value, number=walk.number(node))
