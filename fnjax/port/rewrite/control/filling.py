@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import NOTHING
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Walk, line, lines_of, names
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.carried_loops import define, otherwise, written_in
+from fnjax.port.rewrite.control.carried_loops import define, otherwise
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import children, nodes
@@ -39,18 +40,16 @@ def filling(walk: Walk, node: cst.For) -> Statements | None:
     fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
     if fixed or not _as_array(walk, node, {code(n.target) for n in nest}):
         return None
-    start, keys = walk.state.copy(), walk.sink.keys
     try:
-        with walk.rehearsal() as sink:
-            made = _function(walk, node)
-            whole = not (walk.before or sink.keys != keys or any(f.severity == "error" for f in sink.findings))
+        with walk.apart() as found:
+            found.made = _function(walk, node)
     except _Kept:
-        whole = False
-    if not whole:
-        walk.state = start
         return None
-    walk.sink.add(sink)
+    if found.before or found.sink.keys != walk.sink.keys or any(f.severity == "error" for f in found.sink.findings):
+        return None
+    found.effects = NOTHING  # but for what the translation does
     walk.sink.imports.add("jax")
+    made: Statements = walk.adopt(found)
     return made
 
 
@@ -62,8 +61,8 @@ def _function(walk: Walk, node: cst.For) -> Statements:
         raise _Kept
     bounds = [code(fit(t.node, 1)) for t in terms]
     with walk.inside(filling=walk.here.filling | {node}):
-        body = walk.loop(node, lambda: _enter(walk, node), node.body)
-    written = written_in(body)
+        any_round = walk.loop(node, lambda: _enter(walk, node), node.body)
+    body, written = any_round.made, any_round.effects.carried
     own = {*(written or ()), index}
     kept = _read_first(node.body, {index}) | {n for n in own if _read_outside(walk, node, n)}
     carried = [n for n in start.variables if n in own & kept]
@@ -127,7 +126,6 @@ def _outside(node: cst.CSTNode) -> set[str]:
 
 def _enter(walk: Walk, node: cst.For) -> None:
     """A round's number is an array under jit."""
-    walk.memo.clear()
     name = code(node.target)
     walk.bind(name, replace(Value("tensor", "int", 0), place=walk.fresh(node)), node)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.traces import Region
 from fnjax.port.analysis.walk import Statements, Walk, line, names, placed
 from fnjax.port.rewrite.control.loops import of_loop
 from fnjax.port.rewrite.control.traced_branches import last_return
@@ -29,7 +30,7 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
         return None
     found = [n for s in loop.body.body for n in nodes(s) if isinstance(n, cst.Return)]
     own = [n for s in loop.body.body for n in of_loop(s) if isinstance(n, cst.Return)]
-    if len(own) != len(found) or len({code(n) for n in found}) != 1 or not _untraced(walk, [loop]):
+    if len(own) != len(found) or len({code(n) for n in found}) != 1 or not _walked(walk, [loop]).untraced:
         return None
     value = found[0].value
     same = code(rest[0]).strip() == code(found[0]).strip()
@@ -40,7 +41,8 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
         made = [line(f"{flag} = False"), *made, placed(walk, end, loop)]
     kept = names(value) | {flag} if value is not None else {flag}
     with walk.await_reads(kept):
-        return None if _untraced(walk, [*made, *rest]) else (walk.block([*made, *rest]), 1 + len(rest))
+        walked = _walked(walk, [*made, *rest])
+    return None if walked.untraced else (walk.adopt(walked), 1 + len(rest))
 
 
 def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
@@ -61,8 +63,8 @@ def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
     return block.with_changes(body=made)
 
 
-def _untraced(walk: Walk, statements: list[Any]) -> bool:
-    """Whether statements, as they stand, run un-jitted only."""
-    with walk.supposing() as sink:
-        walk.block(statements)
-    return any(f.code == "untraced" for f in sink.findings)
+def _walked(walk: Walk, statements: list[Any]) -> Region:
+    """What statements are found to be."""
+    with walk.apart() as found:
+        found.made = walk.block(statements)
+    return found

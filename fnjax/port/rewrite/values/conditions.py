@@ -170,7 +170,7 @@ def parted(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Fo
     """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
-    with walk.supposing(), walk.perhaps():
+    with walk.apart(), walk.perhaps():
         opened = placed(walk, _opened(walk, test), test)
         part = _python_part(walk, opened)
     if part is None or part is test:
