@@ -283,7 +283,7 @@ class Walk(Evaluation):
 
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
         """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
-        start = self._settled(node, enter, body)
+        start = self.state if self.here.probing else self._settled(node, enter, body)
         any_round = self.round(node, enter, body, start)
         self.add(replace(any_round, effects=any_round.effects.repeated))
         if not self.here.loops:
@@ -298,6 +298,12 @@ class Walk(Evaluation):
             enter()
             found.made = self.body(body)
         return found
+
+    def probe(self, node: cst.For | cst.While, enter: Any) -> Region:
+        """What the first round of a loop is found to be, loops inside of it walked for one round as well."""
+        nested = any(isinstance(n, (cst.For, cst.While)) for n in nodes(node.body))
+        with self.inside(probing=self.here.probing or nested):
+            return self.round(node, enter, node.body)
 
     def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """The state with which any round of a loop begins.
@@ -317,7 +323,7 @@ class Walk(Evaluation):
             if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
                 self._give_up(node, start, after)
                 break
-            start = after
+            start = _foreseen(start, after)
         earlier.append((entry, start))
         return start.copy()
 
@@ -328,6 +334,16 @@ class Walk(Evaluation):
         self.report(node, "unknown", message)
         for name in changing:
             start.variables[name] = replace(UNKNOWN, place=Place.among(*places(after.variables[name])))
+
+
+def _foreseen(start: State, after: State) -> State:
+    """What the next round begins with: what a variable keeps of this one is older memory by then (see `fresh`)."""
+    for name, value in after.variables.items():
+        place, before = value.place, start.variables.get(name, UNKNOWN).place
+        if place is not None and before is not None:
+            older = {f"{s}'" for s in place.storage - before.storage if s[0].isdigit() and not s.endswith("'")}
+            after.variables[name] = replace(value, place=replace(place, storage=place.storage | older))
+    return after
 
 
 def _parted(node: cst.BaseStatement) -> cst.BaseStatement:

@@ -89,14 +89,14 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
         tests.append(walk.expr(node.test))
 
     made = None
-    if _tests_tensor(walk, node, enter):
+    if _tests_tensor(walk, node, enter) and not walk.here.probing:
         made = carried_loop(walk, node, runs)
     if made is not None:
         return made
     with walk.apart() as found:
         body = walk.loop(node, enter, node.body).made
     test = tests[-1]
-    if walk.traced(test.value) and node.test not in walk.asking:  # behind several rounds
+    if walk.traced(test.value) and node.test not in walk.asking and not walk.here.probing:  # behind several rounds
         walk.asking.add(node.test)
         if (made := carried_loop(walk, node, runs)) is not None:
             return made
@@ -112,7 +112,7 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
 def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
     """Whether the test asks for a tensor's value, at once or when the first round is over."""
     asking = node.test in walk.asking or _traced(walk, node.test, walk.state)
-    if asking or _traced(walk, node.test, walk.round(node, enter, node.body).end):
+    if asking or _traced(walk, node.test, walk.probe(node, enter).end):
         walk.asking.add(node.test)
     return node.test in walk.asking
 
@@ -130,7 +130,7 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
     name = node.target.value
-    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)):
+    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)) or walk.here.probing:
         return None
     if name != "_" and walk.live(name) and _read_after(walk, node):
         return None
@@ -166,7 +166,7 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
     """`while True: ...; if t: break`, where t is a tensor's value."""
     if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return None
-    if not leaves_by(walk, node, cst.Break, lambda: None):
+    if not leaves_by(walk, node, cst.Break, lambda: None) or walk.here.probing:
         return None
     done = walk.unused("done")
     block = cst.IndentedBlock(_until(done, list(_on_lines(walk, node).body.body)))
@@ -194,7 +194,7 @@ def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], ent
         return False
     if node not in walk.asking:
         here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-        if not walk.round(node, enter, node.body).untraced_at(here):  # what one round asks, the next asks as well
+        if not walk.probe(node, enter).untraced_at(here):  # what one round asks, the next asks as well
             with walk.apart() as settled:
                 walk.loop(node, enter, node.body)
             if not settled.untraced_at(here):

@@ -32,7 +32,7 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
     own = [n for s in loop.body.body for n in of_loop(s) if isinstance(n, cst.Return)]
     if len(own) != len(found) or len({code(n) for n in found}) != 1:
         return None
-    if not leaves_by(walk, loop, cst.Return, lambda: _enter(walk, loop)):
+    if not leaves_by(walk, loop, cst.Return, lambda: _enter(walk, loop)) or walk.here.probing:
         return None
     value = found[0].value
     same = code(rest[0]).strip() == code(found[0]).strip()
