@@ -53,7 +53,9 @@ class Walk(Evaluation):
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
-        self.asking: set[cst.CSTNode] = set()  # tests of loops, and loops with breaks, that ask for a tensor's value
+        self.asking: dict[
+            cst.CSTNode, bool
+        ] = {}  # whether tests of loops, and of their breaks, ask for tensors' values
         self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}

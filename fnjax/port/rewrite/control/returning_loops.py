@@ -38,7 +38,7 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
     same = code(rest[0]).strip() == code(found[0]).strip()
     flag = "" if same else walk.unused("ended")
     made: list[Any] = walk.always(("breaking", loop), lambda: _breaking_off(walk, loop, flag, found[0]))
-    walk.asking |= {s for s in made if isinstance(s, type(loop))}
+    walk.asking |= {s: True for s in made if isinstance(s, type(loop))}
     kept = names(value) | {flag} if value is not None else {flag}
     with walk.await_reads(kept), walk.apart() as whole:
         whole.made = walk.block([*made, *rest])
