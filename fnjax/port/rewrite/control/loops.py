@@ -188,10 +188,8 @@ def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], ent
     lines = _on_lines(walk, node)
     inside = [n for s in lines.body.body for n in of_loop(s)]
     around = [n for n in inside if isinstance(n, (cst.If, cst.With)) and any(isinstance(m, way) for m in of_loop(n))]
-    other = {cst.Break, cst.Return, cst.Continue} - {way}
-    leaving = any(type(n) in other for n in inside) or any(
-        isinstance(n, cst.Return) and way is not cst.Return for s in node.body.body for n in nodes(s)
-    )
+    returning = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
+    leaving = way is cst.Break and (returning or any(isinstance(n, cst.Continue) for n in inside))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return False
     if node not in walk.asking:
