@@ -138,6 +138,7 @@ STRATA = [
     "port.torch.expressions",
     "port.torch.signature",
     "port.torch.derivatives",
+    "port.torch.new_arrays",
     "port.torch.record",
     "port.torch.registry",
     "port.support.text",

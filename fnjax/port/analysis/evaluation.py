@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, effects_of
-from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
+from fnjax.port.analysis.registry import expression_rules, rules_for
 from fnjax.port.analysis.terms import Ahead, Sink, Term, Uncompressed, parse
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
@@ -152,8 +152,8 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
-        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+        told, files = (self.callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
+        for rule in rules_for(*told, files) if told else expression_rules(type(node), files):
             term: Term | None = rule(self, node, *told)
             if term is not None:
                 break

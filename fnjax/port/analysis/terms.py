@@ -15,6 +15,7 @@ from fnjax.port.result import Finding
 from fnjax.port.source.naming import read_names
 from fnjax.port.source.records import Heard
 from fnjax.port.torch import fit
+from fnjax.port.torch.new_arrays import NewArray
 
 Statements = list[cst.BaseStatement]
 
@@ -27,11 +28,13 @@ class Term:
         node: the translation.
         value: what is known.
         answered: the expression asks something of which the port knows the answer, the literal of the value.
+        new_array: the array that the expression makes, if it only makes one.
     """
 
     node: cst.BaseExpression
     value: Value = UNKNOWN
     answered: bool = False
+    new_array: NewArray | None = None
 
     @property
     def answer(self) -> bool | None:

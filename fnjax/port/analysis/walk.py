@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import effects_of, one_of
 from fnjax.port.analysis.evaluation import Evaluation
-from fnjax.port.analysis.registry import STATEMENTS
+from fnjax.port.analysis.registry import statement_rules
 from fnjax.port.analysis.terms import (
     Ahead,
     Selection,
@@ -133,7 +133,7 @@ class Walk(Evaluation):
             if isinstance(node, cst.SimpleStatementLine):
                 return self.simple(node, node)
             result: Statements = [node]
-            for rule in STATEMENTS.get(type(node), ()):
+            for rule in statement_rules(type(node), self.program.speaks_of):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
@@ -182,7 +182,7 @@ class Walk(Evaluation):
 
     def small(self, node: cst.BaseSmallStatement) -> Statements:
         """The translation of a small statement."""
-        for rule in STATEMENTS.get(type(node), ()):
+        for rule in statement_rules(type(node), self.program.speaks_of):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made

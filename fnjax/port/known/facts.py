@@ -30,6 +30,7 @@ class Step:
     reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
     assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
+    gaps: bool = field(default=False, compare=False)  # surely not contiguous
 
     @classmethod
     def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:

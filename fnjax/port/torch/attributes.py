@@ -19,8 +19,8 @@ lines("""
 .itemsize | input | input.dtype.itemsize | static attribute
 .element_size | input | input.dtype.itemsize | static
 .nbytes | input | input.nbytes | static attribute
-.T | input | input.T | same attribute view
-.mT | input | input.mT | same attribute view
+.T | input | input.T | same attribute view gaps
+.mT | input | input.mT | same attribute view gaps
 .real | input | input.real | same attribute view each
 torch.real | input | input.real | same view each
 .imag | input | input.imag | same attribute view
@@ -105,7 +105,7 @@ dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
 .half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each casts=float16
 .bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each casts=bfloat16
 .int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe each
-.long | input, *, memory_format=None | input.astype(int) | int maybe each
+.long | input, *, memory_format=None | input.astype(int) | int maybe each converts
 .short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe casts=int16
 .char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe casts=int8
 .byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe casts=uint8
@@ -147,9 +147,9 @@ operation(
     alias="view",
     each=True,
 )
-operation(".H", "input", conjugated("input.T"), called=False, alias="view")
-operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
-operation("+adjoint", "input", conjugated("input.mT"), alias="view")
+operation(".H", "input", conjugated("input.T"), called=False, alias="view", gaps=True)
+operation(".mH", "input", conjugated("input.mT"), called=False, alias="view", gaps=True)
+operation("+adjoint", "input", conjugated("input.mT"), alias="view", gaps=True)
 operation(
     "+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view", each=True
 )
@@ -223,11 +223,13 @@ TENSORS = {
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 
-operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True)
+operation(
+    ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True, converts=True
+)
 operation(
     ".type", "input", "input.dtype", "dtype", each=True
 )  # PyTorch's is a string, good for comparisons and x.type(...)
-operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True)
+operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True, converts=True)
 
 
 def _constructor(dtype: str, empty: str) -> Template:

@@ -10,6 +10,7 @@ import libcst as cst
 
 from fnjax.port.torch.derivatives import with_derivative
 from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
+from fnjax.port.torch.new_arrays import NewArray
 from fnjax.port.torch.signature import Parameter, bind
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
@@ -123,6 +124,10 @@ class Context:
         """The JAX expression that takes the place of an argument."""
         return node
 
+    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
+        """The array that an argument makes, if it is a call that makes one."""
+        return None
+
     def key(self) -> cst.BaseExpression:
         """A fresh random key."""
         return cst.Name("key")
@@ -169,11 +174,14 @@ class Overload:
         large: whole numbers of any kind, also booleans, give large ones.
         made: a tensor of its own, contiguous whatever the inputs are.
         rows: as contiguous as its first argument.
+        gaps: a view that is not contiguous.
         casts: the dtype that it gives.
         dtype: which of jnp's dtypes it is.
+        converts: gives its first argument in another dtype.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
+        note: what is to be checked where it is called.
         value: what the result is, from a Bound whose arguments tell it; MISSING where they do not.
     """
 
@@ -191,11 +199,14 @@ class Overload:
     large: bool = False
     made: bool = False
     rows: bool = False
+    gaps: bool = False
     casts: str = ""
     dtype: str = ""
+    converts: bool = False
     pole: str = ""
     where: str = ""
     along: bool = False
+    note: str = ""
     value: Callable[[Bound], object] | None = None
 
     @property
@@ -275,12 +286,14 @@ class Rendered:
 
     Attributes:
         unchanged: it is the first argument, as that stands there.
+        new_array: the array that it makes, if it only makes one.
     """
 
     expression: cst.BaseExpression
     needs: frozenset[str]
     imports: frozenset[str]
     unchanged: bool = False
+    new_array: NewArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +383,15 @@ class Bound:
         expression = self._filled(tree, {} if first is None else {own: first})
         read = names(expression)
         needs = frozenset(n for n in names(tree) if n.startswith("_"))
-        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own)
+        made = NewArray.of(tree, expression, self._role)
+        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made)
+
+    def _role(self, name: str) -> str:
+        """Of an argument that is a size: whether it is a tuple, or a number."""
+        node = self.values.get(name)
+        if node is None:
+            return ""
+        return "tuple" if isinstance(node, cst.Tuple) else self.context.role(node)
 
     def _parameter(self, name: str) -> Parameter:
         return next(p for p in self.overload.parameters if p.name == name)
@@ -403,7 +424,12 @@ class Bound:
         if self.overload.random:
             values["key"] = self.context.key()
         omitted = frozenset(p.name for p in self.overload.parameters if not self.given(p.name))
-        filled = Fill(values, omitted).rewrite(tree)
+        new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.new_array(v))}
+
+        def known(name: str, attribute: str) -> cst.BaseExpression | None:
+            return new[name].attribute(attribute) if name in new else None
+
+        filled = Fill(values, omitted, known).rewrite(tree)
         assert isinstance(filled, cst.BaseExpression)
         return filled
 

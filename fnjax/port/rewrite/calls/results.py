@@ -148,7 +148,7 @@ def _place(
     walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> Place | None:
     """Where the result of an operation lies; of another dtype than the source it is a copy."""
-    alias = bound.overload.alias
+    alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.place is None:
         return walk.fresh(node)
     place = first.place
@@ -168,7 +168,9 @@ def _place(
     if rendered.unchanged:
         return place
     taken = _step(walk, node, bound)
-    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
+    return replace(
+        place, steps=(*place.steps, replace(taken, repeats=alias == "repeat", gaps=says.gaps or alias == "repeat"))
+    )
 
 
 def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:

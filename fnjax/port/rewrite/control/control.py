@@ -36,7 +36,7 @@ from fnjax.port.tree.located import nodes
 _SINGLES = (None, True, False)
 
 
-@expression(cst.IfExp)
+@expression(cst.IfExp, general=True)
 def conditional(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
     if (copied := _copied(walk, node)) is not None:
@@ -110,7 +110,7 @@ def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: in
         return walk.expr(node)
 
 
-@statement(cst.If)
+@statement(cst.If, general=True)
 def branch(walk: Walk, node: cst.If) -> Statements | None:
     """`if c: ...`."""
     guarded = None if only_raises(node) else split(walk, node)
@@ -272,7 +272,7 @@ def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
     return walk.statement(placed(walk, made[0], first)), len(body) - index
 
 
-@statement(cst.Assert)
+@statement(cst.Assert, general=True)
 def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
     test = walk.expr(node.test)

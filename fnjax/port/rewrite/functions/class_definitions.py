@@ -32,7 +32,7 @@ from fnjax.port.torch import code
 _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
 
-@statement(cst.ClassDef)
+@statement(cst.ClassDef, general=True)
 def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
     """A class inside a function, or at the top level."""
     cls = walk.program.by_node.get(node)

@@ -110,7 +110,7 @@ def switches_off(walk: Walk, node: cst.BaseExpression) -> bool:
     return name in ENABLING and values == ["False"]
 
 
-@statement(cst.With)
+@statement(cst.With, general=True)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
     kept, gone = [], []

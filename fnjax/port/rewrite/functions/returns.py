@@ -18,7 +18,7 @@ from fnjax.port.known.facts import TENSOR, Value, places
 from fnjax.port.torch import code, fit
 
 
-@statement(cst.Return)
+@statement(cst.Return, general=True)
 def returned(walk: Walk, node: cst.Return) -> Statements | None:
     """`return y`."""
     if node.value is None:

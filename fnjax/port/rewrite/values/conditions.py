@@ -258,7 +258,7 @@ def _continues(node: cst.If) -> bool:
     return isinstance(last, cst.SimpleStatementLine) and code(last).strip() == "continue"
 
 
-@expression(cst.BooleanOperation)
+@expression(cst.BooleanOperation, general=True)
 def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     """`a and b`."""
     found = operands(node)

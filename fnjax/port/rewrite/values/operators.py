@@ -9,6 +9,8 @@ Limits: chained comparisons whose middle writes or names something ask for a Pyt
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +33,7 @@ from fnjax.port.rewrite.memory.masks import spread_values, without_poles
 from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
 from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import bare, whole_number
+from fnjax.port.torch.expressions import bare
 from fnjax.port.tree.located import nodes
 
 
@@ -97,7 +99,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         other: the array.
         divided: one is divided by the other, so that whole numbers become floats.
     """
-    number = whole_number(term.node) if term.value.kind == "static" else None
+    number = _whole(term.value)
     large = number is not None and not -(2**31) <= number < 2**31
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
@@ -136,7 +138,7 @@ def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> N
         return
     least = 2**15 if isinstance(node.operator, cst.Multiply) else 15
     for array, number in ((left, right), (right, left)):
-        by = whole_number(number.node) if number.value.kind == "static" else None
+        by = _whole(number.value)
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
         if by is not None and abs(by) >= least and wide:
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
@@ -166,7 +168,7 @@ def _dtype_of(term: Term) -> str:
     return f"jnp.result_type({code(term.node)})"
 
 
-@expression(cst.BinaryOperation)
+@expression(cst.BinaryOperation, general=True)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
     spread_values(walk, (node.left, node.right))
@@ -200,7 +202,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
             element = join_values(element, other) if element and other else element or other
         return Term(made, Value("static", name=_list(left.value), element=element))
     if left.value.kind == right.value.kind == "static":
-        found = literal(made)
+        found = literal(node)
         if found is MISSING:
             found = _computed(node, left.value, right.value)
         known_as = combined(walk, node, [left, right], dtype).dtype
@@ -234,18 +236,32 @@ def _list(value: Value) -> str:
     return LIST if value.name == LIST else ""
 
 
+_OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.Multiply: operator.mul,
+    cst.Power: operator.pow,
+    cst.LeftShift: operator.lshift,
+}
+
+
 def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
-    """The value of simple sums of known whole numbers, as `ndim - 1`."""
-    a, b = left.literal, right.literal
-    if type(a) is int and type(b) is int:
-        if isinstance(node.operator, cst.Add):
-            return a + b
-        if isinstance(node.operator, cst.Subtract):
-            return a - b
-    return MISSING
+    """The value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
+    a, b = _whole(left), _whole(right)
+    compute = _OF_WHOLE.get(type(node.operator))
+    if a is None or b is None or compute is None:
+        return MISSING
+    if isinstance(node.operator, (cst.Power, cst.LeftShift)) and not 0 <= b <= 64:
+        return MISSING
+    return compute(a, b)
 
 
-@expression(cst.UnaryOperation)
+def _whole(value: Value) -> int | None:
+    """The whole number that a value is, if it is known."""
+    return value.literal if type(value.literal) is int and value.kind == "static" else None
+
+
+@expression(cst.UnaryOperation, general=True)
 def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     """`-x`, `~m`, `not flag`; `+x` is x itself."""
     term = walk.expr(node.expression)
@@ -265,11 +281,13 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
             walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
     if not term.value.is_tensor and term.value.dtype != "bool":
+        number = _whole(term.value)
+        opposite = MISSING if number is None or not isinstance(node.operator, cst.Minus) else -number
         value = Value(
             term.value.kind,
             term.value.dtype,
             name=NUMBER if term.value.name == NUMBER else "",
-            literal=literal(made),
+            literal=found if (found := literal(node)) is not MISSING else opposite,
             place=walk.fresh(node) if term.value.kind == "unknown" else None,
             mixed=term.value.mixed,
             wide=term.value.wide and isinstance(node.operator, cst.Minus),
@@ -312,7 +330,7 @@ def _of_dtypes(walk: Walk, node: cst.Comparison) -> Any:
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
 
 
-@expression(cst.Comparison)
+@expression(cst.Comparison, general=True)
 def comparison(walk: Walk, node: cst.Comparison) -> Term:
     """`x > 0`."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
