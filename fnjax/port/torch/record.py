@@ -10,7 +10,7 @@ import libcst as cst
 
 from fnjax.port.torch.derivatives import with_derivative
 from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
-from fnjax.port.torch.signature import Parameter, bind
+from fnjax.port.torch.signature import Parameter, bind, parse
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
 # which of several ways leads to the same numbers (jnp's sorts are stable).
@@ -137,7 +137,7 @@ class Overload:
     """One signature and its translation.
 
     Attributes:
-        parameters: as in torch's signature.
+        signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
             (a Python value under jit too), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
@@ -163,7 +163,7 @@ class Overload:
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
     """
 
-    parameters: tuple[Parameter, ...]
+    signature: str
     template: str | Template
     result: str = "same"
     fields: tuple[str, ...] = ()
@@ -181,6 +181,11 @@ class Overload:
     pole: str = ""
     where: str = ""
     along: bool = False
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the signature says, read when it is first asked for: a port needs few of them."""
+        return parse(self.signature)
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
