@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, effects_of
-from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
-from fnjax.port.analysis.terms import Sink, Statements, Term, Uncompressed, parse
+from fnjax.port.analysis.registry import expression_rules, rules_for
+from fnjax.port.analysis.terms import Ahead, Sink, Term, Uncompressed, parse
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
@@ -36,7 +36,7 @@ class Evaluation(Variables):
     def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
         super().__init__(program, routine, state, here)
         self.sink = Sink()
-        self.before: Statements = []  # what goes in front of the statement that is being walked
+        self.before = Ahead()  # what goes in front of the statement that is being walked
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
         self.large = ""  # "error" where whole numbers of more than 32 bits stand beside arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
@@ -152,8 +152,8 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
-        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+        told, files = (self.callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
+        for rule in rules_for(*told, files) if told else expression_rules(type(node), files):
             term: Term | None = rule(self, node, *told)
             if term is not None:
                 break

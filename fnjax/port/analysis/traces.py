@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, Effects
-from fnjax.port.analysis.terms import Sink, Statements
+from fnjax.port.analysis.terms import Ahead, Sink, Statements
 from fnjax.port.known.facts import State, Value
 
 Made = tuple[Statements, int] | None  # what takes the place of how many statements
@@ -34,7 +34,7 @@ class Region:
     end: State
     sink: Sink
     made: Any = None
-    before: Statements = field(default_factory=list)
+    before: Ahead = field(default_factory=Ahead)
     returns: list[Value] = field(default_factory=list)
     saves: list[cst.Call] = field(default_factory=list)
     unset: set[str] = field(default_factory=set)

@@ -17,14 +17,16 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import effects_of, one_of
 from fnjax.port.analysis.evaluation import Evaluation
-from fnjax.port.analysis.registry import STATEMENTS
+from fnjax.port.analysis.registry import statement_rules
 from fnjax.port.analysis.terms import (
+    Ahead,
     Selection,
     Sink,
     Statements,
     Stop,
     Term,
     Uncompressed,
+    answered,
     assign,
     line,
     lines_of,
@@ -50,6 +52,7 @@ class Walk(Evaluation):
 
     def __init__(self, program: Program, routine: Routine, state: State, compress: bool = True) -> None:
         super().__init__(program, routine, state, Around(compress, differentiated=routine.differentiated))
+        self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
@@ -126,13 +129,13 @@ class Walk(Evaluation):
 
     def _statement(self, node: cst.BaseStatement) -> Statements:
         outer, self.current = self.current, node
-        outside, self.before = self.before, []
+        outside, self.before = self.before, Ahead()
         self.memo.clear()
         try:
             if isinstance(node, cst.SimpleStatementLine):
                 return self.simple(node, node)
             result: Statements = [node]
-            for rule in STATEMENTS.get(type(node), ()):
+            for rule in statement_rules(type(node), self.program.speaks_of):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
@@ -141,9 +144,9 @@ class Walk(Evaluation):
         except Stop as e:
             self.report(e.node, e.kind, e.message)
             self.forget(node)
-            return self.headed(node, [raising(e.message)])
+            return self._left(node, e.message)
         except Uncompressed:
-            return self.headed(node, [raising(self._unmasked(node))])
+            return self._left(node, self._unmasked(node))
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
@@ -156,22 +159,22 @@ class Walk(Evaluation):
         for small in node.body:
             if len(node.body) > 1 or origin is not node:  # what is read behind it on this line comes later
                 self.current = small
-            self.before = []
+            self.before = Ahead()
             self.memo.clear()
             try:
                 new = self.small(small)
             except Stop as e:
                 self.report(e.node, e.kind, e.message)
                 self.forget(small)
-                new, self.before = [raising(e.message)], []
+                new, self.before = self._left(small, e.message), Ahead()
             except Uncompressed:
-                new, self.before = [raising(self._unmasked(small))], []
+                new, self.before = self._left(small, self._unmasked(small)), Ahead()
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
             )
             made += new
-        self.before, self.current = [], outer
+        self.before, self.current = Ahead(), outer
         if same:
             return [node]
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
@@ -181,11 +184,18 @@ class Walk(Evaluation):
 
     def small(self, node: cst.BaseSmallStatement) -> Statements:
         """The translation of a small statement."""
-        for rule in STATEMENTS.get(type(node), ()):
+        for rule in statement_rules(type(node), self.program.speaks_of):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made
         return [cst.SimpleStatementLine([node])]
+
+    def _left(self, node: cst.CSTNode, message: str) -> Statements:
+        """What stands in the place of what is left for the hand: an error where it runs; None where an import does."""
+        self.sink.left = True
+        if self.importing:
+            return [line(f"{name} = None") for name in sorted(self.program.bound_in(node))]
+        return self.headed(node, [raising(message)])
 
     def headed(self, origin: cst.CSTNode, made: Statements) -> Statements:
         """The statements with the comments of what they were made of."""
@@ -211,9 +221,9 @@ class Walk(Evaluation):
 
     def take(self, inner: Walk) -> None:
         """What the walk of a function or a class inside has found and needs."""
-        self.sink.findings += [f for f in inner.sink.findings if f not in self.sink.findings]
-        self.sink.imports |= inner.sink.imports
-        self.sink.needs |= inner.sink.needs
+        keys = self.sink.keys
+        self.sink.add(inner.sink)
+        self.sink.keys = keys
         self.called |= inner.called
 
     def forget(self, node: cst.CSTNode) -> None:
@@ -381,12 +391,14 @@ def placed(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
 
 
 __all__ = [
+    "Ahead",
     "Sink",
     "Statements",
     "Stop",
     "Term",
     "Uncompressed",
     "Walk",
+    "answered",
     "assign",
     "leaves",
     "line",

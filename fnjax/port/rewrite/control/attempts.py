@@ -158,7 +158,7 @@ def _caught(walk: Walk, handler: cst.ExceptHandler) -> None:
         bind_target(walk, handler.name.name, Value("object"), handler)
 
 
-@statement(cst.Try)
+@statement(cst.Try, general=True)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
     if succeeds(node):

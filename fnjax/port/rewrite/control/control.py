@@ -24,7 +24,6 @@ from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
 from fnjax.port.rewrite.control.loops import ONLY, passes
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
 from fnjax.port.rewrite.values.conditions import (
-    answer_of,
     blocked,
     split,
     split_expression,
@@ -37,7 +36,7 @@ from fnjax.port.tree.located import nodes
 _SINGLES = (None, True, False)
 
 
-@expression(cst.IfExp)
+@expression(cst.IfExp, general=True)
 def conditional(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
     if (copied := _copied(walk, node)) is not None:
@@ -47,7 +46,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
@@ -111,14 +110,14 @@ def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: in
         return walk.expr(node)
 
 
-@statement(cst.If)
+@statement(cst.If, general=True)
 def branch(walk: Walk, node: cst.If) -> Statements | None:
     """`if c: ...`."""
     guarded = None if only_raises(node) else split(walk, node)
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return _decided(walk, node, known)
     walk.need_entries(test.value)
     if walk.traced(test.value):
@@ -273,7 +272,7 @@ def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
     return walk.statement(placed(walk, made[0], first)), len(body) - index
 
 
-@statement(cst.Assert)
+@statement(cst.Assert, general=True)
 def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
     test = walk.expr(node.test)

@@ -31,7 +31,7 @@ from fnjax.port.tree.located import children, nodes
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
 
-@statement(cst.For)
+@statement(cst.For, general=True)
 def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n):`."""
     items = walk.expr(node.iter)
@@ -77,7 +77,7 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
     return [counted(views, made)]
 
 
-@statement(cst.While)
+@statement(cst.While, general=True)
 def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
     """`while c: ...`; `runs` is what says that it has a first round, where that is known."""
     ended = _endless(walk, node) or _guarded(walk, node)
