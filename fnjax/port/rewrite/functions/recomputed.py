@@ -20,7 +20,6 @@ from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.calls.randomness import own_key
 from fnjax.port.rewrite.control.carried_loops import define
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rewrite.functions.recomputed_steps import (
     is_read_later,
     part_steps,
@@ -31,6 +30,7 @@ from fnjax.port.rewrite.functions.recomputed_steps import (
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.torch import code, fit
+from fnjax.port.torch.machinery import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.tree.located import nodes
 
 
