@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse
 from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.values.binding import entries, held_by
@@ -93,7 +94,7 @@ def instance(walk: Walk, node: cst.Call, name: str) -> Term | None:
     names = [walk.name_of(o) for o in options]
     arrays = _ALL_TENSORS | _SOME_TENSORS | ({"numpy.ndarray"} if term.value.numpy else frozenset())
     if all(n in _NEVER or walk.program.meanings(code(o)) & _NEVER for n, o in zip(names, options, strict=True)):
-        return Term(parse("False"), Value("static", "bool", literal=False))
+        return answered(False)
     if not any(n in arrays for n in names):
         for option, kind in zip(options, names, strict=True):
             if kind.startswith("torch."):
@@ -138,7 +139,7 @@ def has_attribute(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if hasattr(np.ndarray, attr):
         return None
     if find(f"torch.Tensor.{attr}") is None:  # of a subclass, or set by somebody: arrays carry none
-        return Term(parse("False"), Value("static", "bool", literal=False)) if subject.value.is_tensor else None
+        return answered(False) if subject.value.is_tensor else None
     walk.sink.imports.add("jax")
     return Term(parse(f"isinstance({code(fit(subject.node, 1))}, jax.Array)"), Value("static", "bool"))
 
@@ -192,7 +193,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
         raise Stop(node, "unknown", f"which function of {of} this is cannot be told: choose one with `if`")
     values = values_of(walk, node)
     made = walk.rebuilt(node)
-    made = made if code(made.func) == name else made.with_changes(func=cst.Name(name))
+    made = made if code(node.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
@@ -334,8 +335,8 @@ def with_keys(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
     if not node.args:
         return made
     term = walk.expr(node.args[0].value)
-    first = hashed(walk, term)
-    if isinstance(first, (cst.List, cst.Tuple)):
+    first: Any = hashed(walk, term)
+    if isinstance(node.args[0].value, (cst.List, cst.Tuple)):
         keys = [_keyed(walk, e, v) for e, v in zip(first.elements, term.value.parts or (), strict=False)]
         if len(keys) == len(first.elements) and any(k is not e for k, e in zip(keys, first.elements, strict=True)):
             first = first.with_changes(elements=keys)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
-from fnjax.port.torch import Bound, Rendered, code, literal
-from fnjax.port.torch.record import DTYPES
+from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
+from fnjax.port.torch import MISSING, Bound, Rendered
+from fnjax.port.torch.record import class_of
 
 
 def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, short: str) -> Value:
     """What is known of an operation's result."""
     overload = bound.overload
     values = [walk.expr(v).value for v in bound.values.values()]
-    tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != "instance:torch.dtype"]
+    tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
     first = walk.expr(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
-    if overload.result == "static":
-        return _static(bound, first, rendered, short)
+    if overload.result in STATIC_RESULTS:
+        return _static(bound, first)
     if overload.result == "none":
         return Value("static", literal=None)
     if overload.result == "unknown":
@@ -36,10 +35,8 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         dtype = kinds.pop() if len(kinds) == 1 else "float" if "float" in kinds else "unknown"
     target = bound.values.get("dtype") or (bound.values.get("other") if short == "to" else None)
     if target is not None and bound.context.role(target) == "dtype":
-        last = code(walk.expr(target).node).rpartition(".")[2].rstrip("_")
-        dtype = DTYPES.get(last, "float" if last.startswith("float") else "unknown")
-        if last == "dtype":
-            dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
+        named = walk.expr(target).value
+        dtype = named.dtype if named.name == DTYPE else "unknown"
     exact = _exact(walk, bound, rendered, tensors, short)
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
@@ -105,7 +102,7 @@ def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], s
             continue
         value = walk.expr(target).value
         if bound.context.role(target) == "dtype":
-            return value.exact if value.name == "instance:torch.dtype" else f"?{walk.number(target)}"
+            return value.exact if value.name == DTYPE else f"?{walk.number(target)}"
         if key == "other" and bound.context.role(target) != "device":
             return value.exact if value.is_tensor else f"?{walk.number(target)}"
     if short == "type_as" and "other" in bound.values:
@@ -120,48 +117,45 @@ def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], s
     return common_dtype(floats) if floats else ""
 
 
-def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value:
-    name = bound.operation.names[0]
-    text = code(rendered.expression)
-    if short in {"finfo", "iinfo"}:
-        return Value("static", name=f"instance:torch.{short}")
-    if name.startswith("torch.device."):
-        return Value("static", literal=literal(rendered.expression))
-    if short in {"dtype", "type", "promote_types", "result_type", "get_default_dtype"} or (
-        text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
-    ):
-        exact = (
-            first.exact if short in {"dtype", "type"} else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
-        )
-        return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
-    if short == "device":
-        return Value("static", name="instance:torch.device", literal=literal(rendered.expression))
-    if short in {"ndim", "dim"} and first.rank is not None:
-        return Value("static", "int", literal=first.rank)
-    if short in {"shape", "size", "Size"} and "dim" not in bound.values:
-        return Value(
-            "static",
-            "int",
-            name=SIZE,
-            parts=(Value("static", "int"),) * first.rank if first.rank else None,
-            element=Value("static", "int"),
-        )
-    whole = "int" if short in {"size", "ndim", "dim", "numel", "nelement"} else "unknown"
-    return Value("static", whole, literal=literal(rendered.expression))
+STATIC_RESULTS = frozenset({"static", "dtype", "device", "size", "rank", "whole", "finfo", "iinfo"})
+
+
+def _static(bound: Bound, first: Value) -> Value:
+    """What is known of a Python value."""
+    match bound.overload.result:
+        case "dtype":
+            name = bound.overload.dtype
+            if name:
+                exact = {"float64": "float"}.get(name, name)
+                return Value("static", class_of(name), name=DTYPE, exact=exact)
+            alone = len(bound.values) == 1
+            return Value("static", first.dtype if alone else "unknown", name=DTYPE, exact=first.exact if alone else "?")
+        case "device":
+            return Value("static", name="instance:torch.device", literal=bound.known)
+        case "finfo" | "iinfo" as kind:
+            return Value("static", name=f"instance:torch.{kind}")
+        case "rank":
+            return Value("static", "int", literal=MISSING if first.rank is None else first.rank)
+        case "size":
+            one = Value("static", "int")
+            return Value("static", "int", name=SIZE, parts=(one,) * first.rank if first.rank else None, element=one)
+        case "whole":
+            return Value("static", "int", literal=bound.known)
+    return Value("static", literal=bound.known)
 
 
 def _place(
     walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> Place | None:
     """Where the result of an operation lies; of another dtype than the source it is a copy."""
-    alias = bound.overload.alias
+    alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.place is None:
         return walk.fresh(node)
     place = first.place
     if alias == "maybe" and place.local and not _held(walk, place):
         return walk.fresh(node)  # nobody can tell
     if alias == "maybe" and (bound.operation.first.rows and first.rows and place.local):
-        taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+        taken = _step(walk, node, bound)
         return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
@@ -171,10 +165,12 @@ def _place(
         return _decided(walk, node, bound, place)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place
-    if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
+    if rendered.unchanged:
         return place
-    taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
-    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
+    taken = _step(walk, node, bound)
+    return replace(
+        place, steps=(*place.steps, replace(taken, repeats=alias == "repeat", gaps=says.gaps or alias == "repeat"))
+    )
 
 
 def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
@@ -192,32 +188,8 @@ def _held(walk: Walk, place: Place) -> bool:
     return any(p.storage & place.storage for v in walk.state.variables.values() for p in places(v))
 
 
-def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed: cst.BaseExpression) -> Step:
-    """The view that an expression takes of one in it."""
-    inner = walk.expr(viewed).node
-    text = code(inner)
-    hole = made.visit(_Hole(text, cst.Name(HOLE)))
-    assert isinstance(hole, cst.BaseExpression)
-    reads = frozenset(r for r in walk.reads(node) if r[0] in names(hole))
-    return Step.of(hole, reads)
-
-
-class _Hole(cst.CSTTransformer):
-    """The first expression with this text becomes the hole."""
-
-    def __init__(self, text: str, hole: cst.Name) -> None:
-        super().__init__()
-        self.text, self.hole, self.done = text, hole, False
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return not self.done
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
-        if (
-            not self.done
-            and isinstance(original_node, cst.BaseExpression)
-            and code(original_node).strip("()") == self.text.strip("()")
-        ):
-            self.done = True
-            return self.hole
-        return updated_node
+def _step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
+    """The view that an operation takes of its first argument."""
+    made = bound.render(0, first=cst.Name(HOLE))
+    assert isinstance(made, Rendered)
+    return Step.of(made.expression, frozenset(r for r in walk.reads(node) if r[0] in names(made.expression)))

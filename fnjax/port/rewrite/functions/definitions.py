@@ -420,7 +420,7 @@ def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> S
     return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
 
 
-@statement(cst.FunctionDef)
+@statement(cst.FunctionDef, general=True)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
     if node in walk.program.kernel_nodes:

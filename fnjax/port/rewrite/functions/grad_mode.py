@@ -14,8 +14,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, line, lines_of, parse, placed
-from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, answered, line, lines_of, placed
+from fnjax.port.known.facts import UNKNOWN
 from fnjax.port.rewrite.calls.gpu import holds_device
 from fnjax.port.torch import code, fit
 
@@ -110,7 +110,7 @@ def switches_off(walk: Walk, node: cst.BaseExpression) -> bool:
     return name in ENABLING and values == ["False"]
 
 
-@statement(cst.With)
+@statement(cst.With, general=True)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
     kept, gone = [], []
@@ -197,7 +197,7 @@ def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
         )
     if name in _FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
         enabled = name not in _FALSE and (walk.here.grad_enabled or walk.here.differentiated)
-        return Term(parse(str(enabled)), Value("static", "bool", literal=enabled))
+        return answered(enabled)
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and code(a.value) == "True" for a in node.args)
@@ -219,12 +219,11 @@ def tangent(walk: Walk, node: cst.Comparison) -> Term | None:
         return None
     if len(node.comparisons) > 1 or code(asked.comparator) != "None":
         return None
-    return walk.expr(cst.Name(str(isinstance(asked.operator, (cst.Is, cst.Equal)))))
+    return answered(isinstance(asked.operator, (cst.Is, cst.Equal)))
 
 
 @expression(cst.UnaryOperation)
 def opposite(walk: Walk, node: cst.UnaryOperation) -> Term | None:
     """`not` of what the port knows."""
     term = walk.expr(node.expression) if isinstance(node.operator, cst.Not) else None
-    known = term.answer(node.expression) if term is not None else None
-    return None if known is None else Term(cst.Name(str(not known)), Value("static", "bool", literal=not known))
+    return None if term is None or term.answer is None else answered(not term.answer)

@@ -17,6 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.terms import Ahead
 from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
@@ -34,7 +35,7 @@ from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.torch.expressions import same_code
 
 
-@statement(cst.Assign)
+@statement(cst.Assign, general=True)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
@@ -204,7 +205,7 @@ def _repeated(walk: Walk, node: cst.Assign) -> Statements:
 
 
 def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
-    walk.before, before = [], walk.before
+    walk.before, before = Ahead(), walk.before
     made = walk.small(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
     made = [*walk.before, *made]
     walk.before = before
@@ -288,7 +289,7 @@ def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
     return False
 
 
-@statement(cst.AnnAssign)
+@statement(cst.AnnAssign, general=True)
 def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
     """`x: Tensor = value`."""
     annotation = walk.program.annotation(node.annotation.annotation, walk)
@@ -308,7 +309,7 @@ def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
     return [cst.SimpleStatementLine([node.with_changes(**made) if made else node])]
 
 
-@statement(cst.Expr)
+@statement(cst.Expr, general=True)
 def bare(walk: Walk, node: cst.Expr) -> Statements | None:
     """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
     if (assigned := _attribute_set(walk, node.value) or _entries_set(walk, node.value)) is not None:
@@ -355,7 +356,7 @@ def _entries_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
     return made
 
 
-@statement(cst.Import, cst.ImportFrom)
+@statement(cst.Import, cst.ImportFrom, general=True)
 def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     """Imports inside functions: those of torch go."""
     import sys
@@ -376,7 +377,7 @@ def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     return [cst.SimpleStatementLine([node])] if kept else []
 
 
-@statement(cst.Del)
+@statement(cst.Del, general=True)
 def deletion(walk: Walk, node: cst.Del) -> Statements | None:
     """`del x`."""
     found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
@@ -385,7 +386,7 @@ def deletion(walk: Walk, node: cst.Del) -> Statements | None:
     return [cst.SimpleStatementLine([node])]
 
 
-@statement(cst.Raise)
+@statement(cst.Raise, general=True)
 def raised(walk: Walk, node: cst.Raise) -> Statements | None:
     """`raise ValueError(x.shape)`."""
     made = walk.rebuilt(node)
