@@ -11,7 +11,7 @@ import libcst as cst
 from fnjax.port.torch.derivatives import with_derivative
 from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.port.torch.signature import Parameter, bind
+from fnjax.port.torch.signature import Parameter, bind, parse
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
 # which of several ways leads to the same numbers (jnp's sorts are stable).
@@ -153,7 +153,7 @@ class Overload:
     """One signature and its translation.
 
     Attributes:
-        parameters: as in torch's signature.
+        signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
             (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for a whole number,
@@ -194,7 +194,7 @@ class Overload:
         value: what the result is, from a Bound whose arguments tell it; MISSING where they do not.
     """
 
-    parameters: tuple[Parameter, ...]
+    signature: str
     template: str | Template
     result: str = "same"
     fields: tuple[str, ...] = ()
@@ -231,6 +231,11 @@ class Overload:
     def constant(self) -> object:
         """The value of a template that is one; else MISSING."""
         return literal(template_of(self.template)) if isinstance(self.template, str) else MISSING
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the signature says, read when it is first asked for: a port needs few of them."""
+        return parse(self.signature)
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""

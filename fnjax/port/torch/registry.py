@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any
 
 from fnjax.port.torch.record import Absent, Operation, Overload, Template
-from fnjax.port.torch.signature import parse
 
 TABLE: dict[str, Operation | Absent] = {}
 _WITHIN: dict[str, Absent] = {}
@@ -73,7 +72,7 @@ def operation(
     The columns are the other attributes of Overload.
     """
     overload = Overload(
-        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
+        signature, template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
     )
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))
