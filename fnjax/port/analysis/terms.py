@@ -37,6 +37,11 @@ class Term:
     new_array: NewArray | None = None
 
     @property
+    def named(self) -> bool:
+        """Whether it may as well be written twice: a name is not computed again."""
+        return isinstance(self.node, (cst.Name, cst.Attribute))
+
+    @property
     def answer(self) -> bool | None:
         """What the port knows the answer to be: the condition goes."""
         known = self.value.literal
