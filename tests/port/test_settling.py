@@ -75,6 +75,7 @@ def counting(counter, *rows):
     return [f"{counter} = 0", f"while {counter} < 5:", *indented([*rows, f"{counter} += 1"])]
 
 
+RETURNING = ["for j in range(3):", "    y = y.cos()", "if y.abs().max() < 1e-3:", "    return y"]
 NESTED = {
     "elif": elifs(12),
     "if": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(8)], "y = y.exp()")],
@@ -94,7 +95,7 @@ NESTED = {
     "break of Python's": ["y = x", *breaking("i", *breaking("j", test="j > i"), test="i > 3")],
     "while in while": ["y, e = x, 1.0", *converging("e", "z = y", *converging("d"))],
     "while of Python's": ["y, n = x, 0", *counting("n", *counting("m", "y = y.exp()"))],
-    "return in loop": ["y = x", *breaking("i", "for j in range(3):", "    z = z * 2", end="return z")],
+    "return in loop": ["y = x", "for i in range(9):", *indented(RETURNING)],
 }
 
 
