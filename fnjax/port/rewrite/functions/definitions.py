@@ -416,7 +416,7 @@ def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> S
         if cls.methods.get("forward") is routine.node and cls.beside:
             program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
     behind = program.following.get(routine.node, ())
-    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    walk.sink.imports |= {"fnjax"} if behind else set()
     gap = [cst.EmptyLine(indent=False)] * 2
     return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
 

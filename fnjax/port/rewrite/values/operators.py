@@ -100,7 +100,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         divided: one is divided by the other, so that whole numbers become floats.
     """
     number = _whole(term.value)
-    large = number is not None and not -(2**31) <= number < 2**31
+    large = number is not None and not _fits(number)
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
@@ -208,7 +208,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         known_as = combined(walk, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = grows(walk, node, left.value, right.value)
+        wide = not _fits(found) if type(found) is int else grows(walk, node, left.value, right.value)
         return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
         walk.need_entries(left.value, right.value)
@@ -254,6 +254,11 @@ def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
     if isinstance(node.operator, (cst.Power, cst.LeftShift)) and not 0 <= b <= 64:
         return MISSING
     return compute(a, b)
+
+
+def _fits(number: int) -> bool:
+    """Whether 32 bits are enough."""
+    return -(2**31) <= number < 2**31
 
 
 def _whole(value: Value) -> int | None:
