@@ -83,6 +83,7 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     names = [first, *(p.name for p in params[1:] if not p.keyword)]
     whole = Shape(1, tuple(names[1:]))
     fits: dict[tuple[str, ...], Bound] = {}
+    # Where no call tells how it is called, one argument is likeliest; where one does, that counts alone.
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = (
             found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors))

@@ -37,6 +37,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if target is not None and bound.context.role(target) == "dtype":
         named = walk.expr(target).value
         dtype = named.dtype if named.name == DTYPE else "unknown"
+    # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
     exact = _exact(walk, bound, rendered, tensors, short)
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
