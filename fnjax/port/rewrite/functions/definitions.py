@@ -26,10 +26,11 @@ from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.rewrite.functions.grad_mode import switches_off
 from fnjax.port.rewrite.functions.host_bodies import callback_body
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
+from fnjax.port.torch.machinery import ENABLING
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:

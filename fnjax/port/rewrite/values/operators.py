@@ -32,7 +32,7 @@ from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.memory.masks import spread_values, without_poles
 from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
-from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.torch import MISSING, code, fit, literal, names_of
 from fnjax.port.torch.expressions import bare
 from fnjax.port.tree.located import nodes
 
@@ -301,7 +301,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     )
 
 
-_OF_64_BITS = frozenset({"torch.int64", "torch.long"})
+_OF_64_BITS = names_of("int64")
 
 
 def is_dtype(value: Value) -> bool:
