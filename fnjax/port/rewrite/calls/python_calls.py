@@ -157,6 +157,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     made = made if code(node.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
+    # jit has no value to make a number of: the scalar array stands for it. `python` says that it widens no dtype.
     if name in {"float", "complex"} and first.traced:
         number = walk.constant(walk.expr(node.args[0].value).node)
         if name == "float" and first.dtype in {"int", "bool"}:
@@ -171,6 +172,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
         return Term(made, Value("static", "int", literal=known))
     if name in {"max", "min"} and (largest := _of_entries(walk, name, made, values)) is not None:
         return largest
+    # Python's own would ask bool() of a comparison, which a traced array does not answer.
     if name in {"max", "min"} and tensors and len(values) > 1:
         walk.sink.imports.add("jnp")
         args = [code(fit(walk.expr(a.value).node, 1)) for a in node.args]
@@ -344,6 +346,7 @@ def lists(walk: Walk, node: cst.Call, name: str) -> Term | None:
         new = values_of(walk, node)[-1]
         new = iterated(new) if attr == "extend" else new
         old = value.element or (iterated(value) if value.parts else None)
+        # How often a loop appends is not known, so all elements are known as one.
         listed = value.name == LIST or attr in {"append", "extend"}
         walk.state.variables[key] = Value(
             "static", name=LIST if listed else "", element=new if old is None else join_values(old, new)

@@ -64,6 +64,8 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
             if item.asname is not None:
                 for bound in walk.program.bound_in(item):
                     walk.bind(bound, UNKNOWN, item)
+    # Nothing switches gradients off in JAX: the variables that leave the block are made constants, where JAX may ask
+    # for second derivatives.
     silent = any(g == "torch.no_grad" for g in gone) and (
         walk.derived or walk.routine.role in {"backward", "vjp", "jvp"}
     )

@@ -203,6 +203,8 @@ def _pullback(
     parted = None if reads_otherwise(walk, wanted, read, steps) else part_steps(walk, steps, wanted)
     if parted is None:
         return None
+    # What makes the leaves stays outside of the function, which is differentiated as a whole; so does what gives
+    # Python's values, since what jax.vjp hands back beside the outputs are arrays.
     opening, computing = parted
     inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
     if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
@@ -238,6 +240,7 @@ def _pullback(
         return None
     for name in sorted(needed):
         walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
+    # What stands in between may read what was computed, which it has behind jax.vjp only.
     followed = walk.block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]

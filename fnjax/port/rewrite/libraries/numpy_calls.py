@@ -76,6 +76,7 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     short = name.removeprefix("numpy.")
     if not tensors and short in CREATING and _written(walk):
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+    # Of constants NumPy computes while JAX traces, in its own float64, as in PyTorch: nothing to translate.
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])

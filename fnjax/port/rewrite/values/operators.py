@@ -41,6 +41,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     """What is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
+    # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
     masks = {v.mask for v in values if v.mask}
     if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
         raise Uncompressed
@@ -171,6 +172,7 @@ def _dtype_of(term: Term) -> str:
 @expression(cst.BinaryOperation, general=True)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
+    # `rebuilt` asks for the operands by their nodes, so what is changed of these here goes into the memo.
     spread_values(walk, (node.left, node.right))
     left, right = walk.expr(node.left), walk.expr(node.right)
     dtype = ""
@@ -346,6 +348,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
     made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
+    # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
