@@ -270,7 +270,7 @@ def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
     if is_ctx(walk, target.value) or walk.expr(target.value).value.kind in {"static", "object"}:
         return None
     call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
-    return placed(walk, cst.Expr(call), node)
+    return placed(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
