@@ -85,8 +85,8 @@ def effects_of(made: Iterable[cst.CSTNode]) -> Effects:
 
 
 def _of_one(node: Any) -> Effects:
-    if isinstance(node, cst.For) and node.orelse is None:
-        return Effects(frozenset(targets(node.target)))
+    if isinstance(node, (cst.For, cst.While)) and node.orelse is None:
+        return Effects(frozenset(targets(node.target) if isinstance(node, cst.For) else ()))
     if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)) and node.value is not None:
         places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
         bound = frozenset(name for place in places for name in targets(place))

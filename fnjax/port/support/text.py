@@ -13,17 +13,22 @@ MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
 
 
 @cache
-def _functions() -> dict[str, tuple[str, frozenset[str]]]:
-    """Each support function's source text, and the names of its file and of modules that it reads."""
+def _functions() -> dict[str, str]:
+    """The source texts of the support functions."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):
-                own = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-                found[node.name] = own, frozenset(_read(symtable.symtable(own, path.name, "exec")))
+                found[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
     return found
+
+
+@cache
+def _names_read(name: str) -> frozenset[str]:
+    """The names of its file and of modules that a support function reads."""
+    return frozenset(_read(symtable.symtable(_functions()[name], name, "exec")))
 
 
 def _read(table: symtable.SymbolTable) -> Iterator[str]:
@@ -39,15 +44,14 @@ def support(needs: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
     Returns:
         Their source texts by name, callees first; and the modules that they need imported: jax, jnp, np, Python's.
     """
-    functions = _functions()
     texts: dict[str, str] = {}
     imports: set[str] = set()
 
     def add(name: str) -> None:
-        text, read = functions[name]
+        functions, read = _functions(), _names_read(name)
         for other in sorted(read & functions.keys() - {name} - texts.keys()):
             add(other)
-        texts[name] = text
+        texts[name] = functions[name]
         imports.update(read & MODULES)
 
     for name in sorted(needs):

@@ -11,7 +11,7 @@ import libcst as cst
 from fnjax.port.torch.derivatives import with_derivative
 from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.port.torch.signature import Parameter, bind
+from fnjax.port.torch.signature import Parameter, bind, parse
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
 # which of several ways leads to the same numbers (jnp's sorts are stable).
@@ -118,7 +118,7 @@ class Context:
     def named_dtype(self, node: cst.BaseExpression) -> str:
         """The dtype of torch's that an expression names, `int64`, or nothing."""
         space, _, last = code(node).rpartition(".")
-        return last if space == "torch" and last in DTYPES else ""
+        return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The JAX expression that takes the place of an argument."""
@@ -153,7 +153,7 @@ class Overload:
     """One signature and its translation.
 
     Attributes:
-        parameters: as in torch's signature.
+        signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
             (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for a whole number,
@@ -178,6 +178,15 @@ class Overload:
         casts: the dtype that it gives.
         dtype: which of jnp's dtypes it is.
         converts: gives its first argument in another dtype.
+        quotient: the first argument divided by the other: a float of whole numbers.
+        product: a product, or a power, or a quotient.
+        sharp: numbers that differ in the last digit may have results that differ much.
+        turns: the same entries, or some of them, along other axes.
+        selects: gives the entries that a mask selects.
+        copies: makes an array of its data, without the history of that.
+        of_data: has the shape of its data.
+        sized: all arguments decide its size.
+        empty: the support function that takes empty vectors among its arguments, too.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
@@ -185,7 +194,7 @@ class Overload:
         value: what the result is, from a Bound whose arguments tell it; MISSING where they do not.
     """
 
-    parameters: tuple[Parameter, ...]
+    signature: str
     template: str | Template
     result: str = "same"
     fields: tuple[str, ...] = ()
@@ -203,6 +212,15 @@ class Overload:
     casts: str = ""
     dtype: str = ""
     converts: bool = False
+    quotient: bool = False
+    product: bool = False
+    sharp: bool = False
+    turns: bool = False
+    selects: bool = False
+    copies: bool = False
+    of_data: bool = False
+    sized: bool = False
+    empty: str = ""
     pole: str = ""
     where: str = ""
     along: bool = False
@@ -213,6 +231,11 @@ class Overload:
     def constant(self) -> object:
         """The value of a template that is one; else MISSING."""
         return literal(template_of(self.template)) if isinstance(self.template, str) else MISSING
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the signature says, read when it is first asked for: a port needs few of them."""
+        return parse(self.signature)
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""

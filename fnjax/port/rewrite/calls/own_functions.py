@@ -196,6 +196,7 @@ def _returned(
     if writes - taken.keys() and any(a.star for a in node.args):
         message = f"{routine.name} writes to an argument that * or ** may give it; call it with the arguments by name"
         raise Stop(node, "alias", message)
+    # All that it writes to comes back, or nothing: variables that miss one of the arrays would keep the old entries.
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
         return give_back(walk, node, made, routine.gives, taken, value if routine.hands else None)

@@ -35,7 +35,7 @@ def filling(walk: Walk, node: cst.For) -> Statements | None:
     nest = [node, *(n for n in nodes(node.body) if isinstance(n, cst.For))]
     if any(outer in walk.here.filling for outer in walk.here.loops):
         return _function(walk, node)
-    if len(nest) < 2 or not all(_counts(walk, n) for n in nest):
+    if len(nest) < 2 or walk.here.probing or not all(_counts(walk, n) for n in nest):
         return None
     fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
     if fixed or not _as_array(walk, node, {code(n.target) for n in nest}) or _counts_up(walk, node):

@@ -20,7 +20,6 @@ from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.calls.randomness import own_key
 from fnjax.port.rewrite.control.carried_loops import define
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rewrite.functions.recomputed_steps import (
     is_read_later,
     part_steps,
@@ -31,6 +30,7 @@ from fnjax.port.rewrite.functions.recomputed_steps import (
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.torch import code, fit
+from fnjax.port.torch.machinery import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.tree.located import nodes
 
 
@@ -214,6 +214,8 @@ def _pullback(
     parted = None if reads_otherwise(walk, wanted, read, steps) else part_steps(walk, steps, wanted)
     if parted is None:
         return None
+    # What makes the leaves stays outside of the function, which is differentiated as a whole; so does what gives
+    # Python's values, since what jax.vjp hands back beside the outputs are arrays.
     opening, computing = parted
     inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
     if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
@@ -249,6 +251,7 @@ def _pullback(
         return None
     for name in sorted(needed):
         walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
+    # What stands in between may read what was computed, which it has behind jax.vjp only.
     followed = walk.block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]

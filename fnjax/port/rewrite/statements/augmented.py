@@ -107,6 +107,7 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         return [cst.SimpleStatementLine([same])]
     if term.value.mask and term.value.mask != held.value.mask:
         raise Uncompressed
+    # Writing tells who else sees the memory. Where nobody does, `x += v` gives x a new array and may stay as it is.
     alone = len(walk.before)
     write(walk, node, held, new, replace(held.value, number=""))
     written = walk.before[alone:]

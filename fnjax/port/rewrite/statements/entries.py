@@ -79,6 +79,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
         outliving(walk, node, code(target.value))
     if base.value.kind in {"static", "object"}:
+        # A container of Python's stays the same object: only what is known of its entries changes.
         value = term.value
         key = walk.key(target.value)
         if old := walk.state.variables.get(key):
@@ -120,6 +121,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     else:
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
         value_code = code(fit(term.node, 1))
+        # A mask or whole numbers: the text does not tell, so a helper does, by the dtype.
         if open_index(walk, target):
             one = term.value.is_number or isinstance(term.value.literal, (bool, int, float)) or term.value.rank == 0
             helper = "_fill" if one else "_set"

@@ -38,6 +38,7 @@ from fnjax.port.torch.expressions import same_code
 @statement(cst.Assign, general=True)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
+    # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
         return _one_by_one(walk, node)
     if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):

@@ -33,7 +33,7 @@ from fnjax.port.rewrite.memory.masks import spread_values, without_poles
 from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
 from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.torch import MISSING, code, fit, literal, names_of
 from fnjax.port.torch.expressions import bare
 from fnjax.port.tree.located import nodes
 
@@ -42,6 +42,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     """What is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
+    # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
     masks = {v.mask for v in values if v.mask}
     if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
         raise Uncompressed
@@ -101,7 +102,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         divided: one is divided by the other, so that whole numbers become floats.
     """
     number = _whole(term.value)
-    large = number is not None and not -(2**31) <= number < 2**31
+    large = number is not None and not _fits(number)
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
@@ -185,6 +186,7 @@ def _dtype_of(term: Term) -> str:
 @expression(cst.BinaryOperation, general=True)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
+    # `rebuilt` asks for the operands by their nodes, so what is changed of these here goes into the memo.
     spread_values(walk, (node.left, node.right))
     left, right = walk.expr(node.left), walk.expr(node.right)
     dtype = ""
@@ -223,7 +225,7 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         known_as = combined(walk, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = grows(walk, node, left.value, right.value)
+        wide = not _fits(found) if type(found) is int else grows(walk, node, left.value, right.value)
         return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
         walk.need_entries(left.value, right.value)
@@ -271,6 +273,11 @@ def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
     return compute(a, b)
 
 
+def _fits(number: int) -> bool:
+    """Whether 32 bits are enough."""
+    return -(2**31) <= number < 2**31
+
+
 def _whole(value: Value) -> int | None:
     """The whole number that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
@@ -314,7 +321,7 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     )
 
 
-_OF_64_BITS = frozenset({"torch.int64", "torch.long"})
+_OF_64_BITS = names_of("int64")
 
 
 def is_dtype(value: Value) -> bool:
@@ -356,6 +363,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
     made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
+    # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
