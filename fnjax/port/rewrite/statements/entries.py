@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
 from fnjax.port.known.facts import Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
     index_number,
@@ -28,6 +28,7 @@ from fnjax.port.rewrite.memory.indexing import (
 )
 from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write
+from fnjax.port.rewrite.memory.sharing import holding
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.binding import outliving, set_once
 from fnjax.port.rewrite.values.context import is_ctx
@@ -42,14 +43,29 @@ def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
     return walk.expr(target.value).value.kind not in {"static", "object"}
 
 
+def _not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term) -> None:
+    """`x.data = v` gives x other memory: what was a view of the old is none of the new."""
+    own = base.value.place
+    views = [n for n, p in holding(walk, own).items() if p.steps != own.steps and walk.live(n, node)] if own else []
+    if views:
+        data = code(target)
+        message = f"{data} = ... gives other memory, and the view {views[0]!r} keeps the old; write {data}.copy_(...)"
+        raise Stop(node, "alias", message)
+
+
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
     """`x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
         base = walk.expr(target.value)
         if base.value.kind in {"static", "object"}:
             return None
+        _not_viewed(walk, node, target, base)
         base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
+        if base.value.place and term.value.place:  # from now on it shares the memory of what it was given
+            for name, place in holding(walk, base.value.place).items():
+                if place.steps == base.value.place.steps:
+                    walk.state.variables[name] = replace(walk.state.variables[name], place=term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
