@@ -59,6 +59,7 @@ STRATA = [
     "_class.once",
     "_class.function",
     "collectives",
+    "_op.grammar",
     "_op.types",
     "_op.schema",
     "_op.binding",

@@ -246,6 +246,7 @@ def join_values(a: Value, b: Value) -> Value:
     parts = None
     if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
         parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    # Rows of unlike length are known as containers of anything that either holds.
     first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
     element = first if first == second else join_values(first, second) if first and second else None
     if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with
