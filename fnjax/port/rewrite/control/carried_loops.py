@@ -153,7 +153,7 @@ def _only_here(walk: Walk, node: cst.While) -> set[str]:
 def _emitted(
     walk: Walk, test: Term, body: cst.BaseSuite, begins: dict[str, str], new: list[str], runs: str
 ) -> Statements:
-    if walk.here.differentiated:
+    if walk.surely_differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
     more, step, carry = map(walk.unused, ("more", "step", "carry"))

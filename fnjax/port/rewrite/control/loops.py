@@ -177,10 +177,25 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
 def _guarded(walk: Walk, node: cst.While) -> Statements | None:
     """`while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
     found = parted(walk, node.test) if node.orelse is None else None
-    if found is None or found[2] is not False or names(found[0]) & set(walk.program.bound_in(node)):
+    if found is None or found[2] is not False or names(found[0]) & (walk.program.bound_in(node) | _handled(node)):
         return None
     loop = node.with_changes(test=found[1], leading_lines=[])
     return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
+
+
+def _handled(node: cst.While) -> set[str]:
+    """The variables whose objects a round may change: `rows.pop()`, `rows[0] = r`, `del rows[0]`, `grow(rows)`."""
+    found: set[str] = set()
+    for n in nodes(node.body):
+        match n:
+            case cst.Call():
+                parts = [n.func, *(a.value for a in n.args)]
+            case cst.AssignTarget() | cst.AugAssign() | cst.Del():
+                parts = [n.target]
+            case _:
+                continue
+        found |= {name for part in parts if not isinstance(part, cst.Call) for name in names(part)}
+    return found
 
 
 def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], enter: Any) -> bool:

@@ -230,6 +230,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
     unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    # What only later rounds know is None before, which no loop of JAX's carries.
     if unset and (
         walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
     ):  # no loops of Python
@@ -243,6 +244,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
     if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
+    # All values of a lambda are of the variables as they were: none may read what another one just took.
     used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
     if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
         return None
@@ -323,6 +325,7 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     if any(_first_here(walk, node, n) and n not in both for n in changed):
         return None
     ours = walk.program.key_name  # of which the source's blocks tell nothing
+    # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
     passing = every - first - {ours}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
