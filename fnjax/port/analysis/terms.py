@@ -187,6 +187,12 @@ def lines_of(body: cst.BaseSuite) -> Statements:
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
 
 
+def otherwise(node: cst.If) -> list[cst.BaseSuite]:
+    """The block of `else`, or that of `elif` as a block."""
+    orelse = node.orelse
+    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
+
+
 def parse(text: str) -> cst.BaseExpression:
     """An expression from its text."""
     return cst.parse_expression(text)

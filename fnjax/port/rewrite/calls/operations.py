@@ -25,7 +25,7 @@ from fnjax.port.rewrite.memory.indexing import compressed, same_shape
 from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
 from fnjax.port.rewrite.memory.sharing import bound_by, holding
 from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.values.operators import as_number, narrowed, of_64_bits
+from fnjax.port.rewrite.values.operators import as_number, may_overflow, narrowed, of_64_bits
 from fnjax.port.torch import (
     MISSING,
     Bound,
@@ -196,6 +196,8 @@ def operate(
     if bound.overload.note:
         walk.note(node, "check", f"{short}: {bound.overload.note}")
     _double(walk, node, bound, short)
+    if {"input", "other"} <= bound.values.keys() and operation.names[0] == "torch.mul":
+        may_overflow(walk, node, walk.expr(bound.values["input"]), walk.expr(bound.values["other"]))
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():

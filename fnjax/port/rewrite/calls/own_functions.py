@@ -168,7 +168,7 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
             routine.tell(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
-    routine.is_called(walk.here.differentiated, walk.derived)
+    routine.is_called(walk.here.differentiated, walk.derived, walk.here.perhaps)
     return taken
 
 

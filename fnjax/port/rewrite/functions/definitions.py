@@ -432,7 +432,7 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
         return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
-    routine.is_called(walk.here.differentiated)
+    routine.is_called(walk.here.differentiated, perhaps=walk.here.perhaps)
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

@@ -58,6 +58,11 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
         between = body[index + 1 : index + 1 + follow]
     call = _grad_call(walk, grad)
     assert call is not None
+    packed = [s for s in between if walk.program.bound_in(s) & _outputs(call)]  # `if isinstance(y, Tensor): y = (y,)`
+    others = [s for s in between if s not in packed]
+    if any(walk.program.bound_in(s) & names(p) for s in others for p in packed):
+        return None
+    steps, between = [*steps, *packed], others
     made = _pullback(walk, first, steps, grad, call, between)
     return None if made is None else ([*made, *_followed(walk, first, steps, rest, inside=found is not None)], used)
 
@@ -148,6 +153,12 @@ def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
     if isinstance(value, cst.Call) and walk.name_of(value.func) == "torch.autograd.grad":
         return value
     return None
+
+
+def _outputs(call: cst.Call) -> set[str]:
+    """The variables of what is differentiated."""
+    given = [a.value for i, a in enumerate(call.args) if (a.keyword.value == "outputs" if a.keyword else i == 0)]
+    return {name for value in given for name in names(value)}
 
 
 def _taken_out(walk: Walk, node: Any) -> list[Any]:

@@ -228,6 +228,8 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
     made = []
     for arg in node.args:
         keyword = _keyword(arg)
+        if keyword == "kind" and short in {"sort", "argsort"}:
+            continue  # JAX's sorts are stable
         entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")

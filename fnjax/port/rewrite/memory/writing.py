@@ -42,7 +42,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         place, target = entry, replace(target, value=replace(target.value, place=entry))
     value = replace(value, place=place, number="")
     holders = holding(walk, place) if place else {}
-    if walk.here.differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
+    if walk.surely_differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
     if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):

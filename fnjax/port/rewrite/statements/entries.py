@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
-from fnjax.port.known.facts import Value, each_of, join_values
+from fnjax.port.known.facts import Place, Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
     index_number,
     is_mask,
@@ -53,6 +53,15 @@ def _not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term
         raise Stop(node, "alias", message)
 
 
+def _shares(walk: Walk, own: Place | None, given: Place | None) -> None:
+    """After `x.data = v` x has the memory of v; a parameter keeps its own, as the caller is given its new entries."""
+    if own is None or given is None or any(s.startswith("arg:") for s in own.storage):
+        return
+    for name, held in holding(walk, own).items():
+        if held.steps == own.steps:
+            walk.state.variables[name] = replace(walk.state.variables[name], place=given)
+
+
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
     """`x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
@@ -62,10 +71,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         _not_viewed(walk, node, target, base)
         base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
-        if base.value.place and term.value.place:  # from now on it shares the memory of what it was given
-            for name, place in holding(walk, base.value.place).items():
-                if place.steps == base.value.place.steps:
-                    walk.state.variables[name] = replace(walk.state.variables[name], place=term.value.place)
+        _shares(walk, base.value.place, term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
