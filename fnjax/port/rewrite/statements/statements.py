@@ -5,7 +5,7 @@ writes.
 Before: `a, y[0] = x.exp(), 1`
 After: `a, new_1 = jnp.exp(x), 1` and `y = y.at[0].set(new_1)`
 Safety: of several targets each sees what those before it wrote, as in PyTorch.
-Limits: entries of tensors in containers; attributes of tensors other than `.data`.
+Limits: entries of tensors in containers; attributes of tensors other than `.data`, `.real` and `.imag`.
 """
 
 from __future__ import annotations
