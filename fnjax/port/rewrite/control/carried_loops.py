@@ -194,9 +194,3 @@ def carries(value: Value) -> bool:
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)
-
-
-def otherwise(node: cst.If) -> list[cst.BaseSuite]:
-    """The block of `else`, or that of `elif` as a block."""
-    orelse = node.orelse
-    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []

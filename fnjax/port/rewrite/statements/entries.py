@@ -133,12 +133,12 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
             return []
         if isinstance(term.node, (cst.List, cst.Tuple)):
             value_code = f"jnp.array({value_code})"
-        place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+        entry = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
         if isinstance(node, cst.Assign):
             shown = code(subscript(walk, target, fit(base.node)))
             value_code = trimmed(walk, node.value, value_code, shown)
         untraced_mask(walk, target)
-        new = parse(f"{code(place)}.set({value_code})")
+        new = parse(f"{code(entry)}.set({value_code})")
     write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 

@@ -106,7 +106,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
-    fits = floats or (other.value.dtype == "unknown" and isinstance(other.node, (cst.Name, cst.Attribute)))
+    fits = floats or (other.value.dtype == "unknown" and other.named)
     if not large and not (term.value.kind == "static" and other.value.is_tensor and fits):
         message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
         walk.note(node, "int64", message)
@@ -178,7 +178,7 @@ def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
 def _dtype_of(term: Term) -> str:
     if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
         return f"jnp.{term.value.exact}"
-    if isinstance(term.node, (cst.Name, cst.Attribute)):
+    if term.named:
         return f"{code(term.node)}.dtype"
     return f"jnp.result_type({code(term.node)})"
 
