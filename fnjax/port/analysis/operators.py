@@ -325,7 +325,7 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
 
 def _lists_of_axes(definition: cst.CSTNode) -> list[str]:
     """The arguments of a schema that are lists of dimensions."""
-    texts = (str(literal(n)) for n in nodes(definition) if isinstance(n, (cst.SimpleString, cst.ConcatenatedString)))
+    texts = (str(literal(n)) for n in nodes(definition, cst.SimpleString, cst.ConcatenatedString))
     return [name for text in texts for name in re.findall(r"[iI]nt\[\d*\]\??\s+((?:dim|ax)\w*)", text)]
 
 
@@ -374,7 +374,7 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
 
 def _makes_sizes(function: cst.FunctionDef) -> bool:
     """Whether it asks PyTorch for a new symbolic size."""
-    calls = (code(n.func) for n in nodes(function) if isinstance(n, cst.Call))
+    calls = (code(n.func) for n in nodes(function, cst.Call))
     return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 

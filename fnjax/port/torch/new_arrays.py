@@ -36,9 +36,7 @@ class NewArray:
     value: str
 
     @classmethod
-    def of(
-        cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]
-    ) -> NewArray | None:
+    def of(cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]) -> NewArray | None:
         """The array that a template makes, if it does nothing else.
 
         Args:
