@@ -52,6 +52,7 @@ class State:
         self.repeats = 0  # how many loops are being written out, turn after turn
         self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
         self.wanted: set = set()  # what they should have cut
+        self.pieces: dict = {}  # memory as turns of loops that are written out have split it
         self.buffers = []
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import is_not
-from typing import Any
+from typing import Any, Self
 
 import libcst as cst
 
@@ -35,6 +35,11 @@ class Term:
     value: Value = UNKNOWN
     answered: bool = False
     new_array: NewArray | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether it may as well be written twice: a name is not computed again."""
+        return isinstance(self.node, (cst.Name, cst.Attribute))
 
     @property
     def answer(self) -> bool | None:
@@ -90,6 +95,12 @@ class Ahead(list[cst.BaseStatement]):
         """How many of a kind there are, from one more on."""
         self.given[kind] += 1
         return self.given[kind]
+
+    def __iadd__(self, other: Iterable[cst.BaseStatement]) -> Self:  # type: ignore[override, misc] # of its own kind
+        self.extend(other)
+        if isinstance(other, Ahead):
+            self.given += other.given
+        return self
 
 
 _ONCE = frozenset({"float64"})
@@ -174,6 +185,12 @@ def lines_of(body: cst.BaseSuite) -> Statements:
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
+def otherwise(node: cst.If) -> list[cst.BaseSuite]:
+    """The block of `else`, or that of `elif` as a block."""
+    orelse = node.orelse
+    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
 
 
 def parse(text: str) -> cst.BaseExpression:

@@ -51,12 +51,15 @@ class Walk(Evaluation):
     """One walk through one routine."""
 
     def __init__(self, program: Program, routine: Routine, state: State, compress: bool = True) -> None:
-        super().__init__(program, routine, state, Around(compress, differentiated=routine.differentiated))
+        known, perhaps = routine.differentiated, routine.passed
+        super().__init__(program, routine, state, Around(compress, known or perhaps, perhaps=perhaps and not known))
         self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
         self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
-        self.asking: set[cst.CSTNode] = set()  # tests of loops, and loops with breaks, that ask for a tensor's value
+        self.asking: dict[
+            cst.CSTNode, bool
+        ] = {}  # whether tests of loops, and of their breaks, ask for tensors' values
         self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
@@ -293,7 +296,7 @@ class Walk(Evaluation):
 
     def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
         """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
-        start = self._settled(node, enter, body)
+        start = self.state if self.here.probing else self._settled(node, enter, body)
         any_round = self.round(node, enter, body, start)
         self.add(replace(any_round, effects=any_round.effects.repeated))
         if not self.here.loops:
@@ -308,6 +311,12 @@ class Walk(Evaluation):
             enter()
             found.made = self.body(body)
         return found
+
+    def probe(self, node: cst.For | cst.While, enter: Any) -> Region:
+        """What the first round of a loop is found to be, loops inside of it walked for one round as well."""
+        nested = any(isinstance(n, (cst.For, cst.While)) for n in nodes(node.body))
+        with self.inside(probing=self.here.probing or nested):
+            return self.round(node, enter, node.body)
 
     def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """The state with which any round of a loop begins.
@@ -327,7 +336,7 @@ class Walk(Evaluation):
             if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
                 self._give_up(node, start, after)
                 break
-            start = after
+            start = _foreseen(start, after)
         earlier.append((entry, start))
         return start.copy()
 
@@ -338,6 +347,16 @@ class Walk(Evaluation):
         self.report(node, "unknown", message)
         for name in changing:
             start.variables[name] = replace(UNKNOWN, place=Place.among(*places(after.variables[name])))
+
+
+def _foreseen(start: State, after: State) -> State:
+    """What the next round begins with: what a variable keeps of this one is older memory by then (see `fresh`)."""
+    for name, value in after.variables.items():
+        place, before = value.place, start.variables.get(name, UNKNOWN).place
+        if place is not None and before is not None:
+            older = {f"{s}'" for s in place.storage - before.storage if s[0].isdigit() and not s.endswith("'")}
+            after.variables[name] = replace(value, place=replace(place, storage=place.storage | older))
+    return after
 
 
 def _parted(node: cst.BaseStatement) -> cst.BaseStatement:

@@ -112,7 +112,7 @@ dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
 .bool | input, *, memory_format=None | input.astype(bool) | bool maybe each
 .cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
 .cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe
-.type_as | input, other | input.astype(other.dtype) | same maybe each
+.type_as | input, other | input.astype(other.dtype) | same maybe each converts
 torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | dtype
 torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | dtype
 torch.can_cast | from_, to | jnp.can_cast(from_, to, casting="same_kind") | static
@@ -222,6 +222,8 @@ TENSORS = {
     "LongTensor": "int", "BoolTensor": "bool", "Tensor": "float",  # PyTorch's default dtype
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
+ARRAYS = frozenset({"torch.Tensor", "torch.autograd.Variable"})  # classes of which each array is one
+PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
 operation(
     ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True, converts=True

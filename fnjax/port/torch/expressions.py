@@ -117,6 +117,44 @@ def literal(node: cst.BaseExpression) -> object:
         return MISSING
 
 
+def text_of(
+    node: cst.BaseExpression, value: Callable[[cst.BaseExpression], object] = literal, hole: str | None = None
+) -> str | None:
+    """The string that an expression is, sums and f-strings among them.
+
+    Args:
+        node: the expression.
+        value: what is known of its parts.
+        hole: stands for a part that is not known; by default all is unknown then.
+    """
+    found = literal(node)
+    if isinstance(found, str):
+        return found
+    parts: Sequence[cst.CSTNode] = ()
+    if isinstance(node, cst.FormattedString):
+        parts = node.parts
+    elif isinstance(node, cst.ConcatenatedString) or (
+        isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add)
+    ):
+        parts = (node.left, node.right)
+    if not parts:
+        known = "" if isinstance(node, cst.FormattedString) else value(node)
+        return known if isinstance(known, str) else hole
+    texts = [_text_of_part(p, value, hole) for p in parts]
+    return None if None in texts else "".join(map(str, texts))
+
+
+def _text_of_part(part: cst.CSTNode, value: Callable[[cst.BaseExpression], object], hole: str | None) -> str | None:
+    if isinstance(part, cst.FormattedStringText):
+        return part.value
+    if not isinstance(part, cst.FormattedStringExpression):
+        return text_of(part, value, hole)  # type: ignore[arg-type] # an operand
+    if part.format_spec is not None or part.conversion is not None:
+        return hole
+    number = literal(part.expression)
+    return str(number) if type(number) is int else text_of(part.expression, value, hole)
+
+
 def _plain(dot: cst.Dot) -> bool:
     """Whether no blanks stand around a dot."""
     before, behind = dot.whitespace_before, dot.whitespace_after

@@ -118,7 +118,7 @@ class Context:
     def named_dtype(self, node: cst.BaseExpression) -> str:
         """The dtype of torch's that an expression names, `int64`, or nothing."""
         space, _, last = code(node).rpartition(".")
-        return last if space == "torch" and last in DTYPES else ""
+        return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The JAX expression that takes the place of an argument."""
@@ -178,6 +178,16 @@ class Overload:
         casts: the dtype that it gives.
         dtype: which of jnp's dtypes it is.
         converts: gives its first argument in another dtype.
+        quotient: the first argument divided by the other: a float of whole numbers.
+        product: a product, or a power, or a quotient.
+        sharp: numbers that differ in the last digit may have results that differ much.
+        turns: the same entries, or some of them, along other axes.
+        blank: makes an array that waits to be filled.
+        selects: gives the entries that a mask selects.
+        copies: makes an array of its data, without the history of that.
+        of_data: has the shape of its data.
+        sized: all arguments decide its size.
+        empty: the support function that takes empty vectors among its arguments, too.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
@@ -203,6 +213,16 @@ class Overload:
     casts: str = ""
     dtype: str = ""
     converts: bool = False
+    quotient: bool = False
+    product: bool = False
+    sharp: bool = False
+    turns: bool = False
+    blank: bool = False
+    selects: bool = False
+    copies: bool = False
+    of_data: bool = False
+    sized: bool = False
+    empty: str = ""
     pole: str = ""
     where: str = ""
     along: bool = False

@@ -125,6 +125,26 @@ def within(modules: str, reason: str, remedy: str) -> None:
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
 
 
+def names_of(*dtypes: str) -> frozenset[str]:
+    """The names under which torch has these of jnp's dtypes: `torch.int64` and `torch.long`."""
+    known = ((name, o.first) for name, o in TABLE.items() if isinstance(o, Operation) and o.inplace is None)
+    return frozenset(name for name, first in known if first.dtype in dtypes)
+
+
+def mark(column: str, names: str) -> None:
+    """Say one thing more of operations that are in the table: a column of their first signature is True."""
+    for name in names.split():
+        found = TABLE[qualified(name)]
+        assert isinstance(found, Operation)
+        if not getattr(found.first, column):
+            made = replace(found, overloads=(replace(found.first, **{column: True}), *found.overloads[1:]))  # type: ignore[arg-type] # a flag
+            for other, record in TABLE.items():
+                if record is found:
+                    TABLE[other] = made
+                elif isinstance(record, Operation) and record.inplace is found:
+                    TABLE[other] = replace(record, overloads=made.overloads, inplace=made)
+
+
 def find(name: str) -> Operation | Absent | None:
     """What the table says of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None: it is not torch's."""
     return TABLE.get(name) or _WITHIN.get(name.rpartition(".")[0])

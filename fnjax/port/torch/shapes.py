@@ -37,7 +37,7 @@ torch.broadcast_shapes | *shapes | jnp.broadcast_shapes(*shapes) | static
 torch.tile | input, dims | jnp.tile(input, dims) | same
 .tile | input, *dims | jnp.tile(input, dims) | same
 +repeat_interleave | input, repeats, dim=None, *, output_size=None | jnp.repeat(input, repeats, axis=dim, total_repeat_length=output_size) | same
-torch.cat torch.concat torch.concatenate | tensors, dim=0 | jnp.concatenate(tensors, axis=dim) | same
+torch.cat torch.concat torch.concatenate | tensors, dim=0 | jnp.concatenate(tensors, axis=dim) | same empty=_cat
 torch.stack | tensors, dim=0 | jnp.stack(tensors, axis=dim) | same
 torch.hstack | tensors | jnp.hstack(tensors) | same
 torch.vstack torch.row_stack | tensors | jnp.vstack(tensors) | same

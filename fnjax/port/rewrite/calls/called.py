@@ -39,13 +39,19 @@ from fnjax.port.torch import (
 _OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
-def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
-    """A name of torch that is not called here: a constant, or a function that is passed on."""
+def _operation(node: cst.BaseExpression, name: str) -> Operation:
+    """The operation of a name of torch."""
     found = find(name)
     if isinstance(found, Absent):
         raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
     if found is None:
         raise Stop(node, "unknown", f"the porter does not know {name}")
+    return found
+
+
+def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
+    """A name of torch that is not called here: a constant, or a function that is passed on."""
+    found = _operation(node, name)
     if not found.called:
         return operate(walk, node, found, [])
     if name in TENSOR_TYPES and not given_name(walk, node, name):
@@ -56,11 +62,7 @@ def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
 @call_of("torch.")
 def function(walk: Walk, node: cst.Call, name: str) -> Term:
     """`torch.exp(x)`, under whatever names torch and exp go."""
-    found = find(name)
-    if isinstance(found, Absent):
-        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
-    if found is None:
-        raise Stop(node, "unknown", f"the porter does not know {name}")
+    found = _operation(node, name)
     return operate(walk, node, found, list(node.args))
 
 

@@ -25,7 +25,7 @@ from fnjax.port.rewrite.memory.indexing import compressed, same_shape
 from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
 from fnjax.port.rewrite.memory.sharing import bound_by, holding
 from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.values.operators import as_number, narrowed, of_64_bits
+from fnjax.port.rewrite.values.operators import as_number, may_overflow, narrowed, of_64_bits
 from fnjax.port.torch import (
     MISSING,
     Bound,
@@ -161,8 +161,9 @@ def operate(
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.each:
         spread_values(walk, [a.value for a in args])
-    divided = short in {"div", "divide", "true_divide"} and len(args) == 2
+    divided = operation.first.quotient and len(args) == 2
     terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
+    # Rendering asks for the arguments once more, by their nodes: it is to find them as they are here.
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _is_number(walk, args[0].value):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
@@ -174,12 +175,13 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    if short == "masked_select" and walk.here.compress:
+    if operation.first.selects and walk.here.compress:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if chosen.value.number and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
     if (found := looked_up(walk, node, bound)) is not None:
         return found
+    # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
     mask = _masked(walk, operation, list(terms.values()))
     if mask and not operation.each:
         return _reduced(walk, node, short, bound)
@@ -194,10 +196,12 @@ def operate(
     if bound.overload.note:
         walk.note(node, "check", f"{short}: {bound.overload.note}")
     _double(walk, node, bound, short)
+    if {"input", "other"} <= bound.values.keys() and operation.names[0] == "torch.mul":
+        may_overflow(walk, node, walk.expr(bound.values["input"]), walk.expr(bound.values["other"]))
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        decides = name in SHAPES or (short == "arange" and name != "out")
+        decides = name in SHAPES or (operation.first.sized and name != "out")
         if decides and not operation.each and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
@@ -205,7 +209,7 @@ def operate(
                 f"{operation.names[0]}: {name} is the value of a tensor, which is unknown under jit; this runs "
                 "un-jitted only",
             )
-    value = replace(result_value(walk, node, bound, rendered, short), mask=mask)
+    value = replace(result_value(walk, node, bound, rendered), mask=mask)
     if walk.large and bound.overload.converts and value.dtype == "int" and value.exact in {"", "int64"}:
         message = (
             "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
@@ -217,11 +221,11 @@ def operate(
     expression_ = rendered.expression
     if operation.each and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in NOT_PROMOTING])
-    if short == "cat" and _perhaps_empty(walk, bound.values["tensors"]):
-        expression_ = expression_.with_changes(func=cst.Name("_cat"))
-        walk.sink.needs.add("_cat")
+    if operation.first.empty and _perhaps_empty(walk, bound.values["tensors"]):
+        expression_ = expression_.with_changes(func=cst.Name(operation.first.empty))
+        walk.sink.needs.add(operation.first.empty)
     data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
-    if _holds_tensor(data) and (short in {"tensor", "new_tensor"} or not data.is_tensor):  # a copy without history
+    if _holds_tensor(data) and (operation.first.copies or not data.is_tensor):  # a copy without history
         with walk.differentiating():  # for second derivatives too
             expression_ = walk.constant(expression_)
     if bound.out is not None:
@@ -239,6 +243,7 @@ def operate(
             expression_ = parse(f"{code(fit(expression_))}.astype({code(dtype)})")
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     first = next(iter(bound.values.values()), None)
+    # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
     if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
         place = walk.expr(first).value.place
         held = holding(walk, place).keys() - set(bound_by(walk, node)) if place else set()
@@ -255,6 +260,7 @@ def operate(
         if not bound.operation.names[0].endswith(".copy_"):
             others = [walk.expr(v).value for v in bound.values.values() if v is not first]
             expression_ = kept_dtype(expression_, target, others)
+        # What is written to keeps its dtype, and its shape where the result is of all its entries.
         whole = operation.each or bound.overload.random
         return write(
             walk,
@@ -397,5 +403,6 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     made = parse(bound.operation.first.where.format(**texts))
     if of_each:
         return Term(made, replace(term.value, place=walk.fresh(node), number=""))
-    dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
+    result = bound.overload.result
+    dtype = {"whole": "int"}.get(result, result if result in {"int", "bool"} else term.value.dtype)
     return Term(made, Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node)))

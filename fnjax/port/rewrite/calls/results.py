@@ -10,9 +10,10 @@ from fnjax.port.analysis.walk import Walk, names
 from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
 from fnjax.port.torch import MISSING, Bound, Rendered
 from fnjax.port.torch.record import class_of
+from fnjax.port.torch.signature import NOT_PROMOTING
 
 
-def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, short: str) -> Value:
+def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
     """What is known of an operation's result."""
     overload = bound.overload
     values = [walk.expr(v).value for v in bound.values.values()]
@@ -25,19 +26,18 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     if overload.result == "unknown":
         return replace(UNKNOWN, place=walk.fresh(node))
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
-    known = {v.dtype for v in tensors}
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
         dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
-    elif overload.result == "promoted" and len(known) == 1:
-        dtype = known.pop() if all(v.dtype in known | {"int", "bool"} for v in values) else "unknown"
-    if short == "where" and len(tensors) > 1:
-        kinds = {v.dtype for v in values[1:]}
-        dtype = kinds.pop() if len(kinds) == 1 else "float" if "float" in kinds else "unknown"
-    target = bound.values.get("dtype") or (bound.values.get("other") if short == "to" else None)
+    elif overload.result == "promoted":
+        dtype = _promoted([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
+    target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
     if target is not None and bound.context.role(target) == "dtype":
         named = walk.expr(target).value
         dtype = named.dtype if named.name == DTYPE else "unknown"
-    exact = _exact(walk, bound, rendered, tensors, short)
+    elif target is not None and overload.converts and (other := walk.expr(target).value).is_tensor:
+        dtype = other.dtype
+    exact = _exact(walk, bound, tensors)
+    # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
@@ -45,7 +45,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         rank = 0
     if bound.operation.first.total and len(bound.values) == 1:
         rank = 0
-    if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
+    if overload.of_data and isinstance(bound.literal("data"), (int, float)):
         dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__
         rank = 0
     place = _place(walk, node, bound, rendered, first, dtype, exact)
@@ -70,6 +70,17 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     return one
 
 
+_WIDENING = ("complex", "float", "int", "bool")
+
+
+def _promoted(values: list[Value], bound: Bound) -> str:
+    """The class of dtype that these have together."""
+    kinds = {v.dtype for v in values}
+    if bound.overload.quotient and bound.literal("rounding_mode") is None:
+        kinds |= {"float"}
+    return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
+
+
 def _sized_as(walk: Walk, size: cst.BaseExpression | None) -> str:
     """The mark of the tensor whose size is given: `torch.zeros(x.size())`."""
     name = "shape"
@@ -91,12 +102,12 @@ def _rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
-def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], short: str) -> str:
+def _exact(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
     """The dtype of the result, as far as the source names it."""
     says = bound.operation.first
     if says.casts:
         return says.casts
-    for key in ("dtype", "non_blocking", "other") if short in {"to", "type"} else ("dtype",):
+    for key in ("dtype", "non_blocking", "other") if bound.overload.converts else ("dtype",):
         target = bound.values.get(key)
         if target is None or bound.literal(key) is None:
             continue
@@ -105,13 +116,11 @@ def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], s
             return value.exact if value.name == DTYPE else f"?{walk.number(target)}"
         if key == "other" and bound.context.role(target) != "device":
             return value.exact if value.is_tensor else f"?{walk.number(target)}"
-    if short == "type_as" and "other" in bound.values:
-        return walk.expr(bound.values["other"]).value.exact
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
         return "float32" if says.made and says.result == "float" else ""
     if says.large and tensors[0].dtype in {"int", "bool"}:
         return ""
-    if bound.overload.result in {"same", "pair", "list"} and short != "where":
+    if bound.overload.result in {"same", "pair", "list"}:
         return tensors[0].exact
     floats = [v for v in tensors if v.dtype not in {"int", "bool"}]
     return common_dtype(floats) if floats else ""

@@ -88,20 +88,18 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     def enter() -> None:
         tests.append(walk.expr(node.test))
 
-    made = None
-    if _tests_tensor(walk, node, enter):
-        made = carried_loop(walk, node, runs)
-    if made is not None:
+    probing = walk.here.probing
+    if _tests_tensor(walk, node, enter) and not probing and (made := carried_loop(walk, node, runs)) is not None:
         return made
     with walk.apart() as found:
         body = walk.loop(node, enter, node.body).made
     test = tests[-1]
-    if walk.traced(test.value) and node.test not in walk.asking:  # behind several rounds
-        walk.asking.add(node.test)
-        if (made := carried_loop(walk, node, runs)) is not None:
+    if not walk.asking[node.test] and not probing:
+        walk.asking[node.test] = walk.traced(test.value)  # behind several rounds
+        if walk.asking[node.test] and (made := carried_loop(walk, node, runs)) is not None:
             return made
     walk.adopt(found)
-    if node.test in walk.asking:
+    if walk.asking[node.test]:
         walk.report(node.test, "untraced", f"this `while` {ONLY}")
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
@@ -111,10 +109,12 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
 
 def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
     """Whether the test asks for a tensor's value, at once or when the first round is over."""
-    asking = node.test in walk.asking or _traced(walk, node.test, walk.state)
-    if asking or _traced(walk, node.test, walk.round(node, enter, node.body).end):
-        walk.asking.add(node.test)
-    return node.test in walk.asking
+    if not walk.asking.get(node.test):
+        asks = _traced(walk, node.test, walk.state)
+        if not asks and node.test not in walk.asking:  # it is not known that no later round does
+            asks = _traced(walk, node.test, walk.probe(node, enter).end)
+        walk.asking[node.test] = asks
+    return walk.asking[node.test]
 
 
 def _traced(walk: Walk, test: cst.BaseExpression, start: State) -> bool:
@@ -130,7 +130,7 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
     name = node.target.value
-    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)):
+    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)) or walk.here.probing:
         return None
     if name != "_" and walk.live(name) and _read_after(walk, node):
         return None
@@ -166,7 +166,7 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
     """`while True: ...; if t: break`, where t is a tensor's value."""
     if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return None
-    if not leaves_by(walk, node, cst.Break, lambda: None):
+    if not leaves_by(walk, node, cst.Break, lambda: None) or walk.here.probing:
         return None
     done = walk.unused("done")
     block = cst.IndentedBlock(_until(done, list(_on_lines(walk, node).body.body)))
@@ -177,10 +177,25 @@ def _endless(walk: Walk, node: cst.While) -> Statements | None:
 def _guarded(walk: Walk, node: cst.While) -> Statements | None:
     """`while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
     found = parted(walk, node.test) if node.orelse is None else None
-    if found is None or found[2] is not False or names(found[0]) & set(walk.program.bound_in(node)):
+    if found is None or found[2] is not False or names(found[0]) & (walk.program.bound_in(node) | _handled(node)):
         return None
     loop = node.with_changes(test=found[1], leading_lines=[])
     return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
+
+
+def _handled(node: cst.While) -> set[str]:
+    """The variables whose objects a round may change: `rows.pop()`, `rows[0] = r`, `del rows[0]`, `grow(rows)`."""
+    found: set[str] = set()
+    for n in nodes(node.body):
+        match n:
+            case cst.Call():
+                parts = [n.func, *(a.value for a in n.args)]
+            case cst.AssignTarget() | cst.AugAssign() | cst.Del():
+                parts = [n.target]
+            case _:
+                continue
+        found |= {name for part in parts if not isinstance(part, cst.Call) for name in names(part)}
+    return found
 
 
 def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], enter: Any) -> bool:
@@ -192,15 +207,23 @@ def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], ent
     leaving = way is cst.Break and (returning or any(isinstance(n, cst.Continue) for n in inside))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
         return False
-    if node not in walk.asking:
+    if not walk.asking.get(node):
         here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-        if not walk.round(node, enter, node.body).untraced_at(here):  # what one round asks, the next asks as well
-            with walk.apart() as settled:
-                walk.loop(node, enter, node.body)
-            if not settled.untraced_at(here):
-                return False
-        walk.asking.add(node)
-    return True
+        walk.asking[node] = _asks(walk, node, enter, here, carries=way is cst.Break)
+    return walk.asking[node]
+
+
+def _asks(walk: Walk, node: cst.For | cst.While, enter: Any, here: set[tuple[int, int]], carries: bool) -> bool:
+    """Whether some round asks for a tensor's value at one of these places; what the first asks, later ones do."""
+    if node not in walk.asking:  # else it is known that no first round does
+        first = walk.probe(node, enter)
+        if carries and first.effects.acts:
+            return False
+        if first.untraced_at(here):
+            return True
+    with walk.apart() as settled:
+        walk.loop(node, enter, node.body)
+    return settled.untraced_at(here) and not (carries and settled.effects.acts)
 
 
 def _on_lines(walk: Walk, node: Any) -> Any:

@@ -32,13 +32,13 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
     own = [n for s in loop.body.body for n in of_loop(s) if isinstance(n, cst.Return)]
     if len(own) != len(found) or len({code(n) for n in found}) != 1:
         return None
-    if not leaves_by(walk, loop, cst.Return, lambda: _enter(walk, loop)):
+    if not leaves_by(walk, loop, cst.Return, lambda: _enter(walk, loop)) or walk.here.probing:
         return None
     value = found[0].value
     same = code(rest[0]).strip() == code(found[0]).strip()
     flag = "" if same else walk.unused("ended")
     made: list[Any] = walk.always(("breaking", loop), lambda: _breaking_off(walk, loop, flag, found[0]))
-    walk.asking |= {s for s in made if isinstance(s, type(loop))}
+    walk.asking |= {s: True for s in made if isinstance(s, type(loop))}
     kept = names(value) | {flag} if value is not None else {flag}
     with walk.await_reads(kept), walk.apart() as whole:
         whole.made = walk.block([*made, *rest])

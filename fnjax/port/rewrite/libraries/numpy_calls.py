@@ -25,7 +25,9 @@ from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit, literal
 from fnjax.port.torch.expressions import Fill
 from fnjax.port.torch.numpy_functions import (
+    CONSTANTS,
     CREATED,
+    CREATING,
     DRAWS,
     DTYPES,
     ENTRYWISE,
@@ -36,23 +38,14 @@ from fnjax.port.torch.numpy_functions import (
     LIKE,
     LISTS,
     METHODS,
+    POWERS,
     RENAMED,
+    SCALARS,
     SUMS,
     UFUNCS,
 )
 from fnjax.port.torch.record import class_of
 from fnjax.port.tree.located import nodes
-
-# Functions that give a scalar of NumPy's own for a Python number.
-_SCALARS = frozenset(
-    {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
-    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}
-    | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
-)
-_CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
-# Where the last digit of JAX's own may differ for whole powers.
-_POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
-_CREATING = frozenset({"zeros", "ones", "empty", "full"})
 
 
 @call_of("*.numpy", "*.__array__", "torch.from_numpy")
@@ -81,12 +74,13 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     values = values_of(walk, node)
     tensors = [v for v in (*values, *contained(values)) if v.is_tensor]
     short = name.removeprefix("numpy.")
-    if not tensors and short in _CREATING and _written(walk):
+    if not tensors and short in CREATING and _written(walk):
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+    # Of constants NumPy computes while JAX traces, in its own float64, as in PyTorch: nothing to translate.
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
-        if short in _SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
+        if short in SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
             return Term(node, Value("static", "float", name=NUMBER, numpy=True))
         return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
@@ -101,9 +95,9 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     keywords = {_keyword(a) for a in node.args} - {""}
     if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
         raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
-    if short in _POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
+    if short in POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
         walk.sink.needs |= {"_log"} if short != "exp2" else set()
-        made = parse(_POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
+        made = parse(POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
         return Term(made, _result(walk, node, "entry", values, tensors))
     if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
         result, target = JAX[name]
@@ -130,7 +124,7 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
 @expression(cst.Attribute)
 def constant(walk: Walk, node: cst.Attribute) -> Term | None:
     """`np.pi`, and `math.pi`."""
-    if walk.name_of(node).replace("math.", "numpy.") not in _CONSTANTS:
+    if walk.name_of(node).replace("math.", "numpy.") not in CONSTANTS:
         return None
     return Term(node, Value("static", "float"))
 
@@ -234,6 +228,8 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
     made = []
     for arg in node.args:
         keyword = _keyword(arg)
+        if keyword == "kind" and short in {"sort", "argsort"}:
+            continue  # JAX's sorts are stable
         entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")

@@ -38,6 +38,7 @@ from fnjax.port.torch.expressions import same_code
 @statement(cst.Assign, general=True)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
+    # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
         return _one_by_one(walk, node)
     if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):
@@ -46,6 +47,8 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return [s for part in parts for s in walk.small(part)]
     if (alone := _part_alone(walk, node)) is not None:
         return alone
+    if (part := _part_of_complex(walk, node)) is not None:
+        return walk.small(part)
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = write_into(walk, node, node.targets[0].target, term)
@@ -258,6 +261,17 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
             made = made.with_changes(slice=[cst.SubscriptElement(cst.Index(key))])
         return target if made is inner else target.with_changes(target=made)
     return target
+
+
+def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
+    """`z.imag = v` as `z.imag.copy_(v)`."""
+    target = node.targets[0].target
+    if len(node.targets) > 1 or not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
+        return None
+    if is_ctx(walk, target.value) or walk.expr(target.value).value.kind in {"static", "object"}:
+        return None
+    call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
+    return placed(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})

@@ -265,7 +265,7 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     terms = [walk.expr(found[0])]
     with walk.perhaps():
         terms += [walk.expr(n) for n in found[1:]]
-    terms = _undecided(terms, isinstance(node.operator, cst.Or))
+    terms = _undecided(found, terms, isinstance(node.operator, cst.Or))
     if len(terms) == 1:
         return terms[0]
     decided = terms[-1].answer is isinstance(node.operator, cst.Or) and not _acts(walk, node)
@@ -290,7 +290,7 @@ def _question(term: Term) -> Term:
     return Term(parse(f"{code(fit(term.node, 7))} != 0"), replace(value, dtype="bool", number="", exact=""))
 
 
-def _undecided(terms: list[Term], either: bool) -> list[Term]:
+def _undecided(asked: list[cst.BaseExpression], terms: list[Term], either: bool) -> list[Term]:
     """The operands of `and` or `or` without those that the port knows and that decide nothing."""
     if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in terms):
         return terms
@@ -298,8 +298,9 @@ def _undecided(terms: list[Term], either: bool) -> list[Term]:
     for i, term in enumerate(terms):
         known = term.answer
         if known is either:  # it decides: what follows is never asked, and what only reads is not missed
-            named = all(isinstance(t.node, (cst.Name, cst.Attribute)) for t in left)
-            flags = named and all(t.value.kind == "static" and t.value.dtype == "bool" for t in left)
+            before = [(n, t.value) for n, t in zip(asked, terms, strict=True) if any(t is other for other in left)]
+            named = all(isinstance(n, (cst.Name, cst.Attribute)) for n, _ in before)
+            flags = named and all(v.kind == "static" and v.dtype == "bool" for _, v in before)
             return [term] if flags else [*left, term]
         if known is None or i == len(terms) - 1:
             left.append(term)
