@@ -14,32 +14,19 @@ import re
 import sys
 
 from fnjax.port import port_source
-from fnjax.port.analysis.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
-# Asked by rules, or before them.
-BESIDE = [
-    "arguments",
-    "operations",
-    "entries",
-    "branch_values",
-    "written_choices",
-    "writing",
-    "slices",
-    "indices",
-    "sharing",
-    "views",
-    "masks",
-    "places",
-    "randomness",
-    "returning_loops",
-    "carried_loops",
-    "recomputed",
-    "host_bodies",
-    "differences",
-]
-RULES = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating", *ORDER, *BESIDE]
+ROOMS = ["functions", "control", "statements", "values", "memory", "calls", "libraries", "devices"]  # as one reads them
+SOURCE = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating"]  # before the rules
+
+
+def catalogued() -> list[pathlib.Path]:
+    """The files that say what they rewrite."""
+    port = ROOT / "fnjax" / "port"
+    found = [p for room in ROOMS for p in sorted((port / "rewrite" / room).glob("*.py")) if "\nWhat: " in p.read_text()]
+    return [*(port / "source" / f"{name}.py" for name in SOURCE), *found]
+
 
 INTRODUCTION = """\
 # Porting files
@@ -91,7 +78,7 @@ the variables that held it take it: `out, rstd = kernel[grid](x, out, rstd, ...)
 view. What the wrapper asks of the device has the answers of one GPU of capability 8.0, guards and contiguous copies fall
 away, and numbers that only a kernel reads stay arrays. Of a folder, kernels and helpers in other files are followed. A view
 with gaps whose strides the launch does not ask for, and a size that a tensor holds, are findings. Descriptors that are
-made on the host (`TensorDescriptor`) are not known; where a file makes them for newer GPUs only, they fall away.
+made on the host (`TensorDescriptor`) stand in the launch that is given them; one that a function returns is a finding.
 
 With `--verify`, where triton is installed, the original runs in Triton's interpreter; second derivatives are left out, as
 PyTorch's graph ends at a launch. `python benchmarks/port_triton.py` ports the Functions of liger-kernel 0.8.5: 30 of 38 are
@@ -333,8 +320,7 @@ def examples() -> str:
 def catalogue() -> str:
     """The rules, from their docstrings."""
     parts = ["## The rewrites"]
-    for name in RULES:
-        path = next((ROOT / "fnjax" / "port").rglob(f"{name.replace('.', '/')}.py"))
+    for path in catalogued():
         docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True) or ""
         title, _, rest = docstring.partition("\n")
         lines = re.sub(r"\n(What|Before|After|Safety|Limits): ", r"\n\n**\1.** ", "\n" + rest.strip())

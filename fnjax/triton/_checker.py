@@ -12,8 +12,10 @@ import numpy as np
 from fnjax.triton._programs import Access, Place, Run, Unwritten, unwritten
 from fnjax.triton._races import Clocks, Log
 from fnjax.triton._state import launching
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
+ASSERTION = "assertion"
 
 
 @dataclasses.dataclass
@@ -21,7 +23,7 @@ class Finding:
     """One fault of a kernel: the first time that it happened, and how often.
 
     Attributes:
-        kind: "out of bounds", "unwritten", "race" or "endless wait".
+        kind: "out of bounds", "unwritten", "race", "endless wait" or "assertion".
         function: the kernel or helper.
         file: where it stands.
         line: which line of it.
@@ -96,7 +98,8 @@ class Check:
       `torch.empty`; each is a buffer of its own;
     - race: two programs write different values to an element, or one reads what the other writes, and no atomic orders
       them;
-    - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program.
+    - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
+    - assertion: a `tl.device_assert` that does not hold. And what `tl.device_print` is given is printed.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
@@ -139,6 +142,8 @@ def with_empty_buffers(args, named):
     """The arguments, with a buffer in place of each jax.ShapeDtypeStruct."""
 
     def filled(value):
+        if isinstance(value, TensorDescriptor):
+            return dataclasses.replace(value, base=filled(value.base))
         return unwritten(value) if isinstance(value, jax.ShapeDtypeStruct) else value
 
     return [filled(a) for a in args], {k: filled(v) for k, v in named.items()}
@@ -201,6 +206,11 @@ class Watcher:
             self.clocks.release(buffer, index)
         return look
 
+    def fails(self, place, message, lanes):
+        """An assertion of the kernel's own."""
+        text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
+        self._find(ASSERTION, place, None, None, text, lanes)
+
     def waits(self, waiting):
         """The program that runs will not end."""
         self.left.append((len(self.ids) - 1, waiting))
@@ -247,7 +257,7 @@ class Watcher:
                 )
                 index, key = self._index(buffer, element), (earlier.place, earlier.kind, later.kind)
                 self._find(RACE, later.place, buffer, index, message, len(elements), key, later.program)
-        kinds = [OUTSIDE, EMPTY, RACE, WAIT]
+        kinds = [OUTSIDE, EMPTY, ASSERTION, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
     def _wait(self, number, waiting):
@@ -293,8 +303,9 @@ def names_of(launch):
     """By buffer, the parameters that it was passed for."""
     names: dict = {}
     for parameter, (kind, value) in launch.parameters.items():
-        if kind == "array":
-            names[value] = f"{names[value]}/{parameter}" if value in names else parameter
+        if kind in ("array", "described"):
+            buffer = value[0] if kind == "described" else value
+            names[buffer] = f"{names[buffer]}/{parameter}" if buffer in names else parameter
     return names
 
 

@@ -13,6 +13,8 @@ from fnjax.triton._forms import LEAD, Form, Sym, laid
 class KernelError(FnjaxError, RuntimeError):
     """A kernel, or how it was launched, has no meaning here; the message names kernel, line and remedy."""
 
+    __module__ = "fnjax.triton"  # tracebacks show the public name
+
 
 class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
     """The result of an atomic is used: programs must run one after the other."""

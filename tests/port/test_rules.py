@@ -741,6 +741,14 @@ FINDINGS = {
         "from einops import reduce\nz = reduce(x, 'a b -> a', torch.sum)",
         "operation",
     ),
+    "a view of memory that is replaced": ("z = x * 2\nv = z[0]\nz.data = y * 3\nv.add_(1)\nctx.z = z", "alias"),
+    "a hash by a table": ("k = x.long()\nprimes = (1, 73856093)\nz = k[0] * primes[n]", "int64"),
+    "a hash in a loop over a table": (
+        "k = x.long()\nz = torch.zeros_like(k)\nfor i, p in enumerate((1, 73856093)):\n    z ^= k * p",
+        "int64",
+    ),
+    "a hash by a function": ("z = torch.mul(x.long(), 100003)", "int64"),
+    "a hash in place": ("z = torch.arange(n)\nz *= 100003", "int64"),
     "a part of a version": (
         "from packaging import version\nk = version.parse(torch.__version__).local",
         "unknown",
@@ -1410,6 +1418,14 @@ def test_what_is_taken_out_of_args_is_an_input(body, found):
         f"        {body}\n    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
     )
     assert [f.code for f in port_source(text).findings] == found
+
+
+def test_a_test_of_what_the_rounds_change_is_asked_in_each():
+    """`while rows and t` stays one condition where a round takes rows away; a flag that stays is asked before."""
+    body = "rows = [x, y]\nwhile rows and rows[-1].sum() > n:\n    rows.pop()\nctx.n = len(rows)"
+    assert "while rows and " in ported(body)[0]
+    body = "while flag is not None and x.sum() > n:\n    x = x / 2\nctx.x = x"
+    assert "if flag is not None:" in ported(body)[0]
 
 
 def test_a_copy_in_backward_has_no_history():

@@ -30,6 +30,7 @@ class Around:
     Attributes:
         compress: a read `x[mask]` may be stood for by all of x.
         differentiated: jax.vjp differentiates what is walked here.
+        perhaps: that is not known, as it is a function that is passed on.
         grad_enabled: inside `with torch.enable_grad()`.
         stop_gradients: inside `with torch.no_grad()` in backward.
         conditional: inside an expression that may not be evaluated, or more than once.
@@ -39,10 +40,12 @@ class Around:
         filling: those of them that become functions.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
+        probing: it is only asked what loops test: they are walked for one round, and get no other form.
     """
 
     compress: bool = True
     differentiated: bool = False
+    perhaps: bool = False
     grad_enabled: bool = False
     stop_gradients: bool = False
     conditional: bool = False
@@ -52,6 +55,7 @@ class Around:
     filling: frozenset[cst.CSTNode] = frozenset()
     untaken: tuple[cst.CSTNode, ...] = ()
     waiting: frozenset[str] = frozenset()
+    probing: bool = False
 
 
 class Variables:

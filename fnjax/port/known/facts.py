@@ -12,6 +12,7 @@ from fnjax.port.torch import MISSING, code
 
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 SIZE = "instance:torch.Size"
+DTYPE = "instance:torch.dtype"
 SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
 LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
@@ -29,6 +30,7 @@ class Step:
     reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
     assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
+    gaps: bool = field(default=False, compare=False)  # surely not contiguous
 
     @classmethod
     def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
@@ -61,12 +63,13 @@ class Place:
         return len(head) == len(self.steps) and self.steps == head
 
     def apart(self, other: Place) -> bool:
-        """Whether both are views that have no entry in common: `x[0]` and `x[1]`."""
+        """Whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
         if not self.tells_of(other):
             return False
         for a, b in zip(self.steps, other.steps, strict=False):
             if a != b:
-                return a.reads == b.reads and _differs(a.text, b.text)
+                known = a.reads | b.reads  # of each variable one version
+                return len({name for name, _ in known}) == len(known) and _differs(a.text, b.text)
         return False
 
     @classmethod
@@ -104,7 +107,8 @@ class Value:
 
     Attributes:
         kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
-        dtype: the class of a tensor's dtype, or of a Python number: `float`, `int`, `bool`, `complex` or `unknown`.
+        dtype: the class of a tensor's dtype, of a Python number, or of a dtype: `float`, `int`, `bool`, `complex` or
+            `unknown`.
         rank: its number of dimensions.
         name: the qualified name that it stands for: `torch.nn.functional`, or `file:helper` for one of the file.
         literal: its value.
@@ -168,15 +172,28 @@ class Value:
     def is_number(self) -> bool:
         """Whether this surely is a single number of Python's or NumPy's."""
         number = self.dtype in {"int", "float", "bool"} or self.name == NUMBER
-        return self.kind == "static" and number and not self.parts and self.element is None
+        return self.kind == "static" and number and not self.parts and self.element is None and self.name != DTYPE
 
 
 def _differs(a: str, b: str) -> bool:
-    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them."""
+    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them.
+
+    Or slices of which one ends where the other begins.
+    """
     first, second = (t.removeprefix(f"{HOLE}[").removesuffix("]").split(",") for t in (a, b))
-    pairs = zip((x.strip() for x in first), (x.strip() for x in second), strict=False)
     plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
-    return plain and len(first) == len(second) and any(x.isdigit() and y.isdigit() and x != y for x, y in pairs)
+    if not plain or len(first) != len(second):
+        return False
+    for x, y in ((x.strip(), y.strip()) for x, y in zip(first, second, strict=True)):
+        if x.isdigit() and y.isdigit() and x != y:
+            return True
+        if x.count(":") == y.count(":") == 1:
+            (low, high), (other_low, other_high) = ([p.strip() for p in s.split(":")] for s in (x, y))
+            if (high and high == other_low) or (low and other_high == low):
+                return True
+        if x != y and {x, y} & {"...", "None"}:
+            return False  # from here on they speak of different axes
+    return False
 
 
 _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16", "uint16"})
@@ -229,6 +246,7 @@ def join_values(a: Value, b: Value) -> Value:
     parts = None
     if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
         parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    # Rows of unlike length are known as containers of anything that either holds.
     first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
     element = first if first == second else join_values(first, second) if first and second else None
     if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with

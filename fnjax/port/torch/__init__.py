@@ -37,21 +37,24 @@ import fnjax.port.torch.distributions
 import fnjax.port.torch.elementwise
 import fnjax.port.torch.fft
 import fnjax.port.torch.indexing
+import fnjax.port.torch.kinds
 import fnjax.port.torch.linear_algebra
 import fnjax.port.torch.neural
 import fnjax.port.torch.random
 import fnjax.port.torch.reductions
 import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
 from fnjax.port.support.text import support
-from fnjax.port.torch.attributes import TENSOR_TYPES
+from fnjax.port.torch.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
 from fnjax.port.torch.derivatives import departure
 from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
 from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
-from fnjax.port.torch.registry import TABLE, find, qualified
+from fnjax.port.torch.registry import TABLE, find, names_of, qualified
 
 __all__ = [
+    "ARRAYS",
     "ATOM",
     "MISSING",
+    "PARAMETERS",
     "TABLE",
     "TENSOR_TYPES",
     "Absent",
@@ -68,6 +71,7 @@ __all__ = [
     "fit",
     "level",
     "literal",
+    "names_of",
     "qualified",
     "support",
 ]

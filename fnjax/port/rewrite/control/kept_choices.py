@@ -30,6 +30,8 @@ def kept_behind(walk: Walk, node: cst.If) -> tuple[cst.If | None, list[Any], set
     if isinstance(node.orelse, cst.If):
         return None
     blocks = [[*lines_of(b)] if b else [] for b in (node.body, node.orelse and node.orelse.body)]
+    # Each branch is to set the same attributes, as variables leave jax.lax.cond and writes to ctx do not: a branch that
+    # leaves one alone sets it to what it was.
     names = [{_attribute(walk, s) for s in block} - {""} for block in blocks]
     for block, missing in zip(blocks, (names[1] - names[0], names[0] - names[1]), strict=True):
         for name in sorted(missing):
@@ -132,11 +134,9 @@ def zeros_for_none(walk: Walk, first: cst.If, rest: list[Any]) -> list[Any] | No
     gradients = [e.value for e in given.elements] if isinstance(given, cst.Tuple) else [given]
     if any(code(n) != "None" for n in nothing) or len(gradients) != len(nothing):
         return None
-    known = len(walk.returns)
-    with walk.supposing():
+    with walk.apart() as found:
         walk.block(rest)
-        ends = walk.returns[known:]
-    values = [v for end in ends for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
+    values = [v for end in found.returns for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
     if len(values) != len(gradients):
         return None
     if any(v.optional or not (v.is_tensor or code(g) == "None") for v, g in zip(values, gradients, strict=True)):

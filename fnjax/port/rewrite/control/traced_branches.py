@@ -10,13 +10,16 @@ Limits: see the rules of conditions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Term, Walk, Way, line, lines_of, names, parse
-from fnjax.port.known.facts import State, Value
+from fnjax.port.analysis.effects import NOTHING, flow
+from fnjax.port.analysis.terms import otherwise
+from fnjax.port.analysis.traces import Region
+from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse
+from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
     alike,
@@ -29,7 +32,7 @@ from fnjax.port.rewrite.control.branch_values import (
     was_number,
     widened,
 )
-from fnjax.port.rewrite.control.carried_loops import carries, define, otherwise, written_in
+from fnjax.port.rewrite.control.carried_loops import carries, define
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.torch.expressions import Fill
@@ -44,21 +47,26 @@ class Choice:
         node: the `if`.
         test: its condition.
         blocks: its blocks in the source; the second is None where there is no `else`.
-        made: their translations.
+        ways: what was found in each.
+        whole: what was found in both.
         start: the variables before it.
         ends: those after each block.
-        after: the state behind it.
-        draws: whether a block draws random numbers.
+        new: what the translation gives variables, where that is more than the blocks tell.
     """
 
     node: cst.If
     test: Term
     blocks: list[cst.BaseSuite | None]
-    made: list[cst.BaseSuite | None]
+    ways: list[Region]
+    whole: Region
     start: dict[str, Value]
     ends: Ends
-    after: State
-    draws: bool
+    new: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def made(self) -> list[cst.BaseSuite | None]:
+        """The translations of the blocks."""
+        return [way.made for way in self.ways]
 
 
 def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
@@ -74,32 +82,29 @@ def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         for statement in said if made is not None else ():
             walk.note(statement, "dropped", DROPPED)
         return made
-    start, returned = walk.state, len(walk.returns)
-    with walk.rehearsal() as sink:
+    with walk.apart() as whole:
         ways = walk.ways(blocks)
         walk.join(ways)
+    start = walk.state
     ends = [(start if way.leaves else way.end).variables for way in ways]
-    draws = sink.keys != walk.sink.keys
-    choice = Choice(node, test, blocks, [way.made for way in ways], start.variables, ends, walk.state, draws)
-    traceable = not any(f.code == "untraced" for f in sink.findings)  # jax.lax.cond traces outside jit, too
-    if traceable and _alike(walk, choice, ways):
-        for form in (_cond, _by_functions):
-            walk.state = start.copy()
-            made = form(walk, choice)
-            if made is not None:
-                walk.state = choice.after
-                walk.sink.add(sink)
-                return made
-    walk.state = start
-    del walk.returns[returned:]
-    return None
+    choice = Choice(node, test, blocks, ways, whole, start.variables, ends)
+    if whole.untraced or not _alike(walk, choice):  # jax.lax.cond traces outside jit, too
+        return None
+    made = _cond(walk, choice) or _by_functions(walk, choice)
+    if made is None:
+        return None
+    whole.effects = NOTHING  # but for what the translation does
+    walk.adopt(whole)
+    for name, value in choice.new.items():
+        walk.bind(name, value, node)
+    return made
 
 
-def _alike(walk: Walk, choice: Choice, ways: list[Way]) -> bool:
+def _alike(walk: Walk, choice: Choice) -> bool:
     """Whether either block gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
     written = {n for n in walk.program.bound_in(choice.node) if n in first and n in second and walk.live(n)}
-    given = all(alike(a, b) for a in ways[0].returns for b in ways[1].returns)
+    given = all(alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
     return given and all(alike(first[n], second[n]) for n in written)
 
 
@@ -217,7 +222,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     assert first is not None
     returns = [_single_return(first), _single_return(second) if second else None]
     if all(r is not None for r in returns):
-        return _chosen_return(walk, test, [r for r in returns if r is not None], start)
+        return _chosen_return(walk, choice, [r for r in returns if r is not None])
     sides = [_assigned(first), _assigned(second)]
     if any(s is None for s in sides):
         return None
@@ -225,6 +230,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
     unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    # What only later rounds know is None before, which no loop of JAX's carries.
     if unset and (
         walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
     ):  # no loops of Python
@@ -235,9 +241,10 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
     if chosen and not set(changed) <= arrays | chosen:
         return None
-    known = [v for n in changed for v in (choice.after.variables[n], start.get(n)) if v is not None]
+    known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
     if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
+    # All values of a lambda are of the variables as they were: none may read what another one just took.
     used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
     if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
         return None
@@ -245,11 +252,10 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if chosen:  # jnp.where gives both sides one dtype, and one shape
         walk.sink.imports.add("jnp")
         condition, values = code(fit(test.node, 1)), []
-        walk.state = choice.after
         for n in changed:
             texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
             values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
-            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), choice.node)
+            choice.new[n] = chosen_value(ends[0][n], ends[1][n])
         return [line(f"{', '.join(changed)} = {', '.join(values)}")]
     walk.sink.imports.add("jax")
     lambdas = []
@@ -261,18 +267,17 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     return [line(f"{', '.join(changed)} = {made}")]
 
 
-def _chosen_return(
-    walk: Walk, test: Term, returns: list[cst.BaseExpression], start: dict[str, Value]
-) -> Statements | None:
+def _chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
     """What either block returns, in one expression."""
-    first, second = walk.returns[-2:]
-    agreed = matched(walk, returns, start)
+    test, given = choice.test, choice.whole.returns
+    first, second = given[-2:]
+    agreed = matched(walk, given, returns, choice.start)
     if agreed is None:
         return None
     yes, no = (code(fit(r, 1)) for r in agreed)
     if chosen_number(first, second) or open_number(first, second, *returns):
         walk.sink.imports.add("jnp")
-        walk.returns[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
+        given[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
         return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
     walk.sink.imports.add("jax")
     return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
@@ -298,38 +303,40 @@ def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
 
 def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
-    node, start, ends, after = choice.node, choice.start, choice.ends, choice.after
+    node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
     blocks = [b for b in choice.blocks if b is not None]
-    made = [b for b in choice.made if b is not None]
-    bodies = [lines_of(b) for b in in_shape(walk, made, start, ends) if b is not None]
+    bodies = [lines_of(b) for b in in_shape(walk, choice.made, start, ends) if b is not None]
     returns = [last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
     elif any(r is not None for r in returns):
         return None
-    written = [written_in(cst.IndentedBlock(b)) for b in bodies]
-    ending = all(r is not None for r in returns)
-    if any(w is None for w in written) or (choice.draws and not ending):
+    ending, effects = all(r is not None for r in returns), [way.effects for way in choice.ways]
+    draws = choice.whole.sink.keys != walk.sink.keys
+    if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
         return None
-    every = {n for w in written if w is not None for n in w}
-    own = {n for n in every if _own(walk, node, blocks, n)}
-    both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
-    anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
+    every = effects[0].gives | effects[1].gives
+    flows = [flow(b) for b in blocks]
+    first = frozenset().union(*(reads for reads, _ in flows))  # read before they are given values
+    own = {n for n in every - first if _only_in(walk, node, n)}
+    both = effects[0].gives & effects[1].gives
+    anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before
     changed = sorted(n for n in every if walk.live(n) and n not in own)
     if any(_first_here(walk, node, n) and n not in both for n in changed):
         return None
     ours = walk.program.key_name  # of which the source's blocks tell nothing
-    passing = {n for n in every if n != ours and all(_begins(b, n) is not False for b in blocks)}  # only made there
+    # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
+    passing = every - first - {ours}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
-        agreed = matched(walk, [r for r in returns if r is not None], start)
+        agreed = matched(walk, choice.whole.returns, [r for r in returns if r is not None], start)
         if agreed is None:
             return None
         results = [code(fit(r, 1)) for r in agreed]
         taken = "return"
     else:
-        new = {n: after.variables[n] for n in changed}
+        new = {n: after[n] for n in changed}
         if not changed or any(n not in start and n not in both for n in changed):
             return None
         if not all(carries(v) or was_number(v, start.get(n)) for n, v in new.items()):
@@ -339,12 +346,10 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
         for n, value in new.items():
-            after.variables[n] = (
-                value if value.is_tensor else Value("tensor", value.dtype, value.rank, place=value.place)
-            )
             if value.place is None:
-                walk.bind(n, Value("tensor", value.dtype, 0), node)
-                after.variables[n] = walk.state.variables[n]
+                choice.new[n] = Value("tensor", value.dtype, 0)
+            elif not value.is_tensor:
+                after[n] = Value("tensor", value.dtype, value.rank, place=value.place)
     walk.sink.imports.add("jax")
     own_names = [walk.unused("positive"), walk.unused("negative")]
     functions = [
@@ -356,39 +361,10 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bool:
-    """Whether a variable is only used in these blocks, and gets its value in them before it is read."""
-    inside = walk.routine.nodes_in(node)
-    found = walk.routine.reads.get(name, ())
-    if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
-        return False
-    return all(_begins(block, name) is not False for block in blocks)
-
-
-def _begins(block: cst.BaseSuite, name: str) -> bool | None:
-    """Whether a block gives a variable its value before it reads it; None where it does not know it."""
-    lines_ = _flat(block)
-    index = next(
-        (i for i, s in enumerate(lines_) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), -1
-    )
-    if index < 0:
-        return None
-    first = lines_[index]
-    if isinstance(first, cst.For) and name not in names(first.iter):
-        return name in names(first.target) or _begins(first.body, name)
-    if isinstance(first, cst.If) and name not in names(first.test):
-        found = [_begins(b, name) for b in (first.body, *otherwise(first))]
-        if all(found) and len(found) > 1:
-            return True
-        return False if False in found else _begins(cst.IndentedBlock(lines_[index + 1 :]), name)  # type: ignore[arg-type] # statements
-    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
-    bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
-    return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign
-
-
-def _flat(block: cst.BaseSuite) -> list[cst.CSTNode]:
-    """The statements of a block, those of a `with` among them."""
-    return [inner for s in block.body for inner in (_flat(s.body) if isinstance(s, cst.With) else [s])]
+def _only_in(walk: Walk, node: cst.If, name: str) -> bool:
+    """Whether a variable of the source is read in these blocks alone."""
+    inside, found = walk.routine.nodes_in(node), walk.routine.reads.get(name, ())
+    return bool(found) and all(id(n) in inside for n in found)
 
 
 def last_return(block: Statements) -> cst.BaseExpression | None:

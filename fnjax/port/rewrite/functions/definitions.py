@@ -26,10 +26,11 @@ from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.rewrite.functions.grad_mode import switches_off
 from fnjax.port.rewrite.functions.host_bodies import callback_body
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
+from fnjax.port.torch.machinery import ENABLING
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -43,6 +44,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
 def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Walk]:
     node = routine.node
     walk = Walk(program, routine, begin(program, routine), compress)
+    # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
     outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
     outer.sink = walk.sink
     try:
@@ -86,6 +88,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
+    # Only what the walk has found tells whether a body can be traced at all.
     body = callback_body(walk, program.by_node.get(node), body)
     floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
     if walk.here.stop_gradients and routine.role == "helper" and floats:
@@ -103,6 +106,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.role == "helper" and routine.writes and (not ends or _may_hand(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
+            # Walked once more: what it gives back is read at each of its ends now.
             body = (_handing if ends else _giving)(routine, lines_of(walk.body(node.body)))
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
@@ -329,6 +333,7 @@ def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: 
 def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
+    # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
     if routine.role in {"backward", "vjp", "jvp"}:
         if routine.draws:
             ctx = routine.parameters[routine.first - 1].name.value
@@ -415,19 +420,19 @@ def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> S
         if cls.methods.get("forward") is routine.node and cls.beside:
             program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
     behind = program.following.get(routine.node, ())
-    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    walk.sink.imports |= {"fnjax"} if behind else set()
     gap = [cst.EmptyLine(indent=False)] * 2
     return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
 
 
-@statement(cst.FunctionDef)
+@statement(cst.FunctionDef, general=True)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
     if node in walk.program.kernel_nodes:
         return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
-    routine.is_called(walk.here.differentiated)
+    routine.is_called(walk.here.differentiated, perhaps=walk.here.perhaps)
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

@@ -41,6 +41,7 @@ def callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cs
         return body
     if any(f.code == "untraced" for f in walk.sink.findings):
         walk.routine.concrete = True
+    # The host is the second choice: only a body that has no translation goes there, and its findings go then.
     wrong = [f for f in walk.sink.findings if f.severity == "error" and f.code != "untraced"]
     tensors = [p.name.value for p in node.params.params if p.annotation and "Tensor" in code(p.annotation.annotation)]
     files = {n for n in names(node.body) if walk.name_of(cst.Name(n)).startswith("file:")}
@@ -89,6 +90,7 @@ class _Host(cst.CSTTransformer):
         super().__init__()
         self.walk, self.tensors, self.used = walk, frozenset(tensors), set[str]()
         self.expected: set[cst.CSTNode] = set()  # names of tensors, and conversions, where they are right
+        self.arrays: set[cst.CSTNode] = set()  # what conversions to arrays have become
 
     def visit_Call(self, node: cst.Call) -> bool:
         """`x.detach().cpu().numpy()`, and what `torch.from_numpy` gets."""
@@ -112,15 +114,15 @@ class _Host(cst.CSTTransformer):
                 inner = inner.func.value
             return inner
         if self.walk.program.resolve(original_node.func) in _MAKING:
-            return _made(self.walk, original_node, updated_node)
+            return self._array(_made(self.walk, original_node, updated_node))
         func = updated_node.func
-        if (
-            isinstance(func, cst.Attribute)
-            and func.attr.value in _GOING
-            and code(func.value).startswith("jnp.asarray(")
-        ):
-            return _moved(self.walk, original_node, func.value)
+        if isinstance(func, cst.Attribute) and func.attr.value in _GOING and func.value in self.arrays:
+            return self._array(_moved(self.walk, original_node, func.value))
         return updated_node
+
+    def _array(self, made: cst.BaseExpression) -> cst.BaseExpression:
+        self.arrays.add(made)
+        return made
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         """`x.shape`; what follows a dot is no variable."""

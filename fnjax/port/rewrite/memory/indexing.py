@@ -187,7 +187,7 @@ def _of_tensors(value: Value) -> bool:
     return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
 
 
-@expression(cst.Subscript)
+@expression(cst.Subscript, general=True)
 def read(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[i]`."""
     if walk.name_of(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
@@ -211,6 +211,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return compressed(walk, node, base, mask, among=alone is None)
     index = open_index(walk, node)
+    # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
     if walk.here.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
         return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
@@ -236,6 +237,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         rank = value.rank + new - gone
     place = walk.fresh(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
+    # An index tensor copies and a number makes a view; an entry of a tensor may be taken for either.
     doubtful = not basic and (not advanced or any(i is not None and _may_count(walk, i) for i in indices))
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
