@@ -58,10 +58,6 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
         self.node, self.kind, self.message = node, kind, message
 
 
-class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew without full-size stand-ins
-    """Raised where entries that a mask selects cannot be stood for by all entries."""
-
-
 _ONCE = frozenset({"float64"})
 
 

@@ -28,7 +28,6 @@ class Around:
     """What a translation depends on, beside the state and what the routine and the file say.
 
     Attributes:
-        compress: a read `x[mask]` may be stood for by all of x.
         differentiated: jax.vjp differentiates what is walked here.
         grad_enabled: inside `with torch.enable_grad()`.
         stop_gradients: inside `with torch.no_grad()` in backward.
@@ -41,7 +40,6 @@ class Around:
         waiting: variables of the porter's own that are still to be read.
     """
 
-    compress: bool = True
     differentiated: bool = False
     grad_enabled: bool = False
     stop_gradients: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
+from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
 from fnjax.port.torch import Bound, Rendered, code, literal
 from fnjax.port.torch.record import DTYPES
 
@@ -174,7 +174,9 @@ def _place(
     if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
         return place
     taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
-    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat")))
+    every, size = bound.literal("step"), bound.literal("size")
+    apart = isinstance(every, int) and isinstance(size, int) and every >= size
+    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat" and not apart)))
 
 
 def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
@@ -189,14 +191,12 @@ def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -
 
 def _held(walk: Walk, place: Place) -> bool:
     """Whether a variable, or what one holds, shares memory with a place."""
-    return any(p.storage & place.storage for v in walk.state.variables.values() for p in places(v))
+    return any(touches(v, place.storage) for v in walk.state.variables.values())
 
 
 def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed: cst.BaseExpression) -> Step:
     """The view that an expression takes of one in it."""
-    inner = walk.expr(viewed).node
-    text = code(inner)
-    hole = made.visit(_Hole(text, cst.Name(HOLE)))
+    hole = made.visit(_Hole(walk.expr(viewed).node, cst.Name(HOLE)))
     assert isinstance(hole, cst.BaseExpression)
     reads = frozenset(r for r in walk.reads(node) if r[0] in names(hole))
     return Step.of(hole, reads)
@@ -205,19 +205,19 @@ def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed:
 class _Hole(cst.CSTTransformer):
     """The first expression with this text becomes the hole."""
 
-    def __init__(self, text: str, hole: cst.Name) -> None:
+    def __init__(self, viewed: cst.BaseExpression, hole: cst.Name) -> None:
         super().__init__()
-        self.text, self.hole, self.done = text, hole, False
+        self.text, self.hole, self.done = _inner_text(viewed), hole, False
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return not self.done
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
-        if (
-            not self.done
-            and isinstance(original_node, cst.BaseExpression)
-            and code(original_node).strip("()") == self.text.strip("()")
-        ):
+        if not self.done and isinstance(original_node, cst.BaseExpression) and _inner_text(original_node) == self.text:
             self.done = True
             return self.hole
         return updated_node
+
+
+def _inner_text(node: cst.BaseExpression) -> str:
+    return code(node.with_changes(lpar=[], rpar=[]))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
     index_number,
@@ -28,6 +28,7 @@ from fnjax.port.rewrite.memory.indexing import (
 )
 from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write
+from fnjax.port.rewrite.memory.sharing import seeing
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.binding import outliving, set_once
 from fnjax.port.rewrite.values.context import is_ctx
@@ -48,8 +49,12 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         base = walk.expr(target.value)
         if base.value.kind in {"static", "object"}:
             return None
+        _alone(walk, node, target.value, base.value)
         base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
+        old, key = base.value.place, walk.key(target.value)
+        if old and old.local and key in walk.state.variables and term.value.place is not None:
+            walk.state.variables[key] = replace(walk.state.variables[key], place=term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
@@ -90,7 +95,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     if (parted := apart(walk, target)) is not target:
         return write_into(walk, node, parted, term)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
-    whole_write(base.value, mask.value if mask else None)
+    whole_write(walk, base.value, mask.value if mask else None)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
     elif term.value.mask:
@@ -118,11 +123,20 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     return []
 
 
+def _alone(walk: Walk, node: cst.CSTNode, target: cst.BaseExpression, value: Value) -> None:
+    """A tensor that takes other memory leaves its own to its views, which still see the old entries."""
+    for name in seeing(walk, node, value.place) if value.place else ():
+        if name != walk.key(target):
+            message = f"this gives {code(target)} other memory, and {name!r} may keep the old: write to it with copy_"
+            raise Stop(node, "alias", message)
+
+
 def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
     """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
     index = open_index(walk, target)
     if index is None or full.value.mask != index_number(walk, index):
-        raise Uncompressed
+        walk.need_entries(full.value)
+        return base.node
     walk.sink.needs.add("_update")
     texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
     return parse(f"_update({', '.join(texts)})")

@@ -14,7 +14,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, names, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse, placed
 from fnjax.port.known.facts import (
     LIST,
     NUMBER,
@@ -36,9 +36,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     """What is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
-    masks = {v.mask for v in values if v.mask}
-    if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
-        raise Uncompressed
+    mask = walk.one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
         kind = "unknown" if any(v.kind == "object" for v in values) else "static"
@@ -67,7 +65,6 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     place = walk.fresh(node)
     kind = "tensor" if tensors else "unknown"
     exact = "" if dtype == "bool" else common_dtype(open_)
-    mask = masks.pop() if masks else ""
     mixed = not tensors and any(v.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
     made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
