@@ -14,32 +14,19 @@ import re
 import sys
 
 from fnjax.port import port_source
-from fnjax.port.analysis.registry import ORDER
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
-# Asked by rules, or before them.
-BESIDE = [
-    "arguments",
-    "operations",
-    "entries",
-    "branch_values",
-    "written_choices",
-    "writing",
-    "slices",
-    "indices",
-    "sharing",
-    "views",
-    "masks",
-    "places",
-    "randomness",
-    "returning_loops",
-    "carried_loops",
-    "recomputed",
-    "host_bodies",
-    "differences",
-]
-RULES = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating", *ORDER, *BESIDE]
+ROOMS = ["functions", "control", "statements", "values", "memory", "calls", "libraries", "devices"]  # as one reads them
+SOURCE = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating"]  # before the rules
+
+
+def catalogued() -> list[pathlib.Path]:
+    """The files that say what they rewrite."""
+    port = ROOT / "fnjax" / "port"
+    found = [p for room in ROOMS for p in sorted((port / "rewrite" / room).glob("*.py")) if "\nWhat: " in p.read_text()]
+    return [*(port / "source" / f"{name}.py" for name in SOURCE), *found]
+
 
 INTRODUCTION = """\
 # Porting files
@@ -333,8 +320,7 @@ def examples() -> str:
 def catalogue() -> str:
     """The rules, from their docstrings."""
     parts = ["## The rewrites"]
-    for name in RULES:
-        path = next((ROOT / "fnjax" / "port").rglob(f"{name.replace('.', '/')}.py"))
+    for path in catalogued():
         docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True) or ""
         title, _, rest = docstring.partition("\n")
         lines = re.sub(r"\n(What|Before|After|Safety|Limits): ", r"\n\n**\1.** ", "\n" + rest.strip())

@@ -44,6 +44,28 @@ def test_interleaved_pullbacks(wrap):
     assert [u(1.0), v(1.0), w(1.0), u_again(1.0), u(1.0)] == [(3.0,), (2.0,), (3.0, 2.0), (3.0,), (3.0,)]
 
 
+class SavedMask(fnjax.Function):
+    """Squares of rows that are positive throughout; saves the mask, and backward asks it by jnp.all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mask = x > 0
+        ctx.save_for_backward(x, mask)
+        return jnp.where(jnp.all(mask, axis=1, keepdims=True), x**2, 0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, mask = ctx.saved_tensors
+        return grad_output * 2 * x * jnp.all(mask, axis=1, keepdims=True)
+
+
+def test_a_saved_mask_has_no_tangent():
+    """Under jit a mask among the residuals stays without a tangent, for which jnp.all has no rule in JAX 0.10."""
+    x = jnp.array([[1.0, 2.0], [-1.0, 3.0]])
+    second = jax.jit(jax.grad(lambda x: jax.grad(lambda y: SavedMask.apply(y).sum())(x).sum()))(x)
+    np.testing.assert_array_equal(second, [[2.0, 2.0], [0.0, 0.0]])
+
+
 def test_interleaved_pullbacks_under_vmap():
     """The same where one argument is batched and the other is shared: no batched residual is taken for a shared one."""
     f = jax.jit(jax.vmap(OnlyWhatIsNeeded.apply, (0, None)))

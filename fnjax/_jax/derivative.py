@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
@@ -113,10 +114,15 @@ def _hold(residuals: Arrays) -> Arrays:
     """The residuals behind a barrier: what backward computes from them again is not merged with what forward computed.
 
     Without it XLA keeps these values instead, and nothing is saved by recomputing (docs/guides/saving-and-memory.md).
+    Masks and whole numbers have a barrier of their own: behind one with arrays that are differentiated JAX 0.10 gives
+    them tangents, for which jnp.all has no rule.
     """
-    traced = [is_tracer(x) for x in residuals]
-    held = iter(jax.lax.optimization_barrier(chosen(residuals, traced)) if any(traced) else [])
-    return [next(held) if t else x for x, t in zip(residuals, traced, strict=True)]
+    held = list(residuals)
+    for moving in (True, False):
+        at = [i for i, x in enumerate(residuals) if is_tracer(x) and jnp.issubdtype(x.dtype, jnp.inexact) is moving]
+        for i, x in zip(at, jax.lax.optimization_barrier([residuals[i] for i in at]) if at else (), strict=True):
+            held[i] = x
+    return held
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from fnjax._messages.operators import bad_mutates_args, bad_schema, unreadable_schema
+from fnjax._op.grammar import NAMED, TYPE, cut
 from fnjax._op.types import Type
 
 UNKNOWN = "unknown"
@@ -279,12 +280,6 @@ def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoRe
 # ---------------------------------------------------------------------------------------------------------------------
 # A schema that was given
 
-_TYPE = re.compile(
-    r"(?P<base>Tensor|SymInt|int|float|bool|str|ScalarType|Scalar|Device|Any)"
-    r"(?P<alias>\(\w+(?P<write>!)?( -> [\w|]+)?\))?(?P<q1>\?)?(?P<list>\[(?P<size>\d*)\])?(?P<q2>\?)?$"
-)
-_NAMED = re.compile(r"(?P<type>\S.*?) +(?P<name>[A-Za-z_]\w*) *(=(?P<default>.*))?$")
-
 
 def read_schema(text: str) -> Schema:
     """The schema that a text says: `(Tensor x, int y=2, *, float eps=1e-05) -> (Tensor, Tensor)`.
@@ -297,11 +292,11 @@ def read_schema(text: str) -> Schema:
     if found is None:
         raise unreadable_schema(text, "expected a schema of the form (...) -> ...")
     keyword_only, parameters, is_view = False, [], False
-    for part in _cut(found["parameters"]):
+    for part in cut(found["parameters"]):
         if part == "*":
             keyword_only = True
             continue
-        named = _NAMED.match(part)
+        named = NAMED.match(part)
         if named is None:
             raise unreadable_schema(text, f"expected a type and a name but found {part!r}")
         kind, write, alias = _read_type(named["type"], text)
@@ -310,9 +305,9 @@ def read_schema(text: str) -> Schema:
         parameters.append(Parameter(named["name"], kind, default, keyword_only, write))
     returned = found["returns"]
     is_tuple = returned.startswith("(")
-    parts = _cut(returned[1:-1] if is_tuple else returned)
+    parts = cut(returned[1:-1] if is_tuple else returned)
     if len(parts) == 1 and parts[0].startswith("("):
-        parts = _cut(parts[0][1:-1])
+        parts = cut(parts[0][1:-1])
     if is_tuple and len(parts) == 1:  # one result, as torch reads it
         is_tuple, text = False, f"({found['parameters']}) -> {parts[0]}"
     kinds = tuple(_read_type(part.split(" ")[0] if "->" not in part else part, text)[0] for part in parts)
@@ -320,7 +315,7 @@ def read_schema(text: str) -> Schema:
 
 
 def _read_type(text: str, whole: str) -> tuple[Type, bool, bool]:
-    match = _TYPE.match(text.strip())
+    match = TYPE.match(text.strip())
     if match is None:
         raise unreadable_schema(
             whole,
@@ -345,15 +340,3 @@ def _read_default(text: str, kind: Type, whole: str) -> Any:
     if kind.listed and kind.size and isinstance(value, int | float):
         return [value] * int(kind.size)
     return value
-
-
-def _cut(text: str) -> list[str]:
-    """The parts of a list, cut at the commas that stand in no bracket."""
-    parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        depth += (c in "([") - (c in ")]")
-        if c == "," and not depth:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts

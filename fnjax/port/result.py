@@ -50,12 +50,14 @@ class Ported:
         classes: the Function classes found, in the order of the file.
         problem: why the input could not be used: a syntax error, no Function class. Empty otherwise.
         readable: False where the problem is that the text is no Python that the porter can read.
+        axes: the constants of the code that name mesh axes, and that its caller sets.
     """
 
     code: str = ""
     classes: tuple[PortedClass, ...] = field(default=())
     problem: str = ""
     readable: bool = True
+    axes: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

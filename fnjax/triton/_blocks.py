@@ -7,6 +7,7 @@ import numpy as np
 
 from fnjax.triton import _memory as memory
 from fnjax.triton import _types as types
+from fnjax.triton._atomics import update
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form
 
@@ -43,13 +44,36 @@ class BlockPointer:
         """The block further on."""
         return advance(self, offsets)
 
+
+class Descriptor(BlockPointer):
+    """A block that is loaded from and stored to by its offsets alone: `tl.tensor_descriptor`."""
+
+    dtype = property(lambda self: self.base.element)
+
     def load(self, offsets):
-        """Of a descriptor: the block at these offsets; zero or NaN outside."""
-        return load_block(self.replaced([self.base, *map(_whole, offsets)]), range(len(self.block_shape)), self.padding)
+        """The block at these offsets; zero or NaN outside."""
+        return load_block(self._at(offsets), range(len(self.block_shape)), self.padding)
 
     def store(self, offsets, value):
-        """Of a descriptor: write the block at these offsets; nothing outside."""
-        store_block(self.replaced([self.base, *map(_whole, offsets)]), value, range(len(self.block_shape)))
+        """Write the block at these offsets; nothing outside."""
+        store_block(self._at(offsets), value, range(len(self.block_shape)))
+
+    def atomic_add(self, offsets, value):
+        """Add to the block at these offsets; the others so."""
+        self._update("add", offsets, value)
+
+    def atomic_max(self, offsets, value):
+        self._update("max", offsets, value)
+
+    def atomic_min(self, offsets, value):
+        self._update("min", offsets, value)
+
+    def _update(self, name, offsets, value):
+        pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
+        update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
+
+    def _at(self, offsets):
+        return self.replaced([self.base, *map(_whole, offsets)])
 
 
 def _whole(value):
@@ -70,7 +94,8 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
 def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
     """A descriptor of an array that is loaded from and stored to in blocks."""
     block = make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
-    return dataclasses.replace(block, padding=getattr(padding_option, "value", padding_option))
+    padding = getattr(padding_option, "value", padding_option)
+    return Descriptor(block.base, block.sizes, block.strides, block.offsets, block.block_shape, padding)
 
 
 def load_tensor_descriptor(desc, offsets):

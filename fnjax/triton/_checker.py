@@ -12,6 +12,7 @@ import numpy as np
 from fnjax.triton._programs import Access, Place, Run, Unwritten, unwritten
 from fnjax.triton._races import Clocks, Log
 from fnjax.triton._state import launching
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
 
@@ -139,6 +140,8 @@ def with_empty_buffers(args, named):
     """The arguments, with a buffer in place of each jax.ShapeDtypeStruct."""
 
     def filled(value):
+        if isinstance(value, TensorDescriptor):
+            return dataclasses.replace(value, base=filled(value.base))
         return unwritten(value) if isinstance(value, jax.ShapeDtypeStruct) else value
 
     return [filled(a) for a in args], {k: filled(v) for k, v in named.items()}
@@ -293,8 +296,9 @@ def names_of(launch):
     """By buffer, the parameters that it was passed for."""
     names: dict = {}
     for parameter, (kind, value) in launch.parameters.items():
-        if kind == "array":
-            names[value] = f"{names[value]}/{parameter}" if value in names else parameter
+        if kind in ("array", "described"):
+            buffer = value[0] if kind == "described" else value
+            names[buffer] = f"{names[buffer]}/{parameter}" if buffer in names else parameter
     return names
 
 

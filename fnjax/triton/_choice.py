@@ -15,6 +15,7 @@ from fnjax.triton._eager import translated
 from fnjax.triton._state import KernelError
 
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
+DESCRIBED = "jax-triton takes no descriptors that are made outside of the kernel"
 DEMANDED = "fnjax.triton.backend('triton')"
 _CHOSEN = jax.make_user_context("auto")  # a part of the keys of jax.jit's caches
 
@@ -123,7 +124,7 @@ class Choice:
 
     def on_gpu(self, *operands):
         """The original, unless what runs it cannot be loaded: this is the first place that imports it."""
-        problem = original.why_not()
+        problem = DESCRIBED if self.launch.described else original.why_not()
         if problem is None:
             return self.launch.original(*operands)
         if self.demanded:

@@ -1,10 +1,12 @@
 """Pointers, loads and stores: as views of flat memory where a plan is found, else by gather and scatter."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fnjax.triton import _types as types
 from fnjax.triton import _views as views
@@ -132,6 +134,31 @@ def _cut(state, buffer, plan):
     return views.cut(memory, plan.layout)
 
 
+def _read(state, buffer, plan):
+    """What a view holds. In a loop that is written out, each turn splits what is left of memory.
+
+    Differentiated, splits are one array that is put together. Of slices each would be an array as large as memory,
+    zeros but for its turn, and these would be added up.
+    """
+    rows = _cut(state, buffer, plan)
+    part = plan.part if state.repeats and not state.traced else None
+    if part is None:
+        return views.read(rows, plan)
+    axis, first, end = part
+    memory, pieces = state.pieces.get((buffer, plan.layout, axis), (None, None))
+    if memory is not state.buffers[buffer]:
+        pieces = [(0, rows)]
+        state.pieces[buffer, plan.layout, axis] = state.buffers[buffer], pieces
+    for at, (start, piece) in enumerate(pieces):
+        stop = start + piece.shape[axis]
+        if start <= first and end <= stop:
+            edges = sorted({start, first, end, stop})
+            sizes = [b - a for a, b in itertools.pairwise(edges)]
+            pieces[at : at + 1] = zip(edges, lax.split(piece, sizes, axis=axis), strict=False)
+            return dict(pieces)[first]
+    return views.read(rows, plan)  # it overlaps what another turn has read
+
+
 def _try_otherwise(form, state):
     """Where an address is no view: perhaps it is one with the grid's axes cut, or of one turn of a loop."""
     if not state.in_sequence and (digits := views.digits_of(form)):
@@ -162,7 +189,7 @@ def load(pointer, mask=None, other=None, volatile=False):
     plan, left = _plan("read", pointer, truth, memory.shape[0])
     if plan is not None:
         fill = None if other is None else other.uniform()
-        data = views.to_block(views.read(_cut(state, pointer.buffer, plan), plan), plan, fill)
+        data = views.to_block(_read(state, pointer.buffer, plan), plan, fill)
         value = Tensor(data, element, pointer.shape)
         if other is not None and fill is None and plan.clipped:
             left = truth

@@ -24,7 +24,9 @@ class Source:
             raise TypeError(f"the source of kernel {self.name} is not to be found: write it in a file") from error
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, first - 1)
-        self.node = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+        self.node = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+        if self.node is None:
+            raise TypeError(f"triton.jit takes a function that is written with `def`, not {self.name}")
         self.signature = inspect.signature(function)
         self.parameters = list(self.signature.parameters)
         self.constants = {p for p in self.signature.parameters.values() if _is_constexpr(p.annotation)}

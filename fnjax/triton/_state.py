@@ -13,6 +13,8 @@ from fnjax.triton._forms import LEAD, Form, Sym, laid
 class KernelError(FnjaxError, RuntimeError):
     """A kernel, or how it was launched, has no meaning here; the message names kernel, line and remedy."""
 
+    __module__ = "fnjax.triton"  # tracebacks show the public name
+
 
 class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
     """The result of an atomic is used: programs must run one after the other."""
@@ -50,6 +52,7 @@ class State:
         self.repeats = 0  # how many loops are being written out, turn after turn
         self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
         self.wanted: set = set()  # what they should have cut
+        self.pieces: dict = {}  # memory as turns of loops that are written out have split it
         self.buffers = []
         self.loops = {}  # what loops carried when they were traced before
         self.active = None  # a truth of the lanes that are alive, or None for all

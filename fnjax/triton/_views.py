@@ -65,6 +65,14 @@ class Plan:
         return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
 
     @property
+    def part(self) -> tuple[int, int, int] | None:
+        """Where it is rows of one level and all of the others: which, the first row, and the one behind the last."""
+        bounds = [(level.start + level.low, level.start + level.high) for level in self.levels]
+        found = [(d, *b) for d, (b, lv) in enumerate(zip(bounds, self.levels, strict=True)) if b != (0, lv.count)]
+        whole = self.moving or self.made_up or len(found) != 1
+        return None if whole or found[0][1] >= found[0][2] else found[0]
+
+    @property
     def made_up(self) -> bool:
         """Whether rows are read that are not there (they are masked)."""
         return any(level.before or level.after for level in self.levels)

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import _types as types
+from fnjax.triton._blocks import make_tensor_descriptor
 from fnjax.triton._checker import Check
 from fnjax.triton._choice import run
 from fnjax.triton._drawing import Draw
@@ -24,6 +25,7 @@ from fnjax.triton._state import CutsGrid, KernelError, NeedsSequence, State, ent
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor
 from fnjax.triton._waits import Marks
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 # Options of Triton's compiler: how fast, not what.
 OPTIONS = {
@@ -132,6 +134,8 @@ def _launch(source, grid, given, options):
     for parameter in source.parameters:
         given[parameter] = _checked(name, parameter, given[parameter], parameter in source.constants)
     sizes = grid_of(name, grid, given)
+    described = {p: v.facts() for p, v in given.items() if isinstance(v, TensorDescriptor)}
+    given |= {p: given[p].base for p in described}
     arrays: list = []
     traced: list = []
     parameters: dict = {}
@@ -153,6 +157,7 @@ def _launch(source, grid, given, options):
     outs = [(p, seen[id(given[p])]) for p in source.stored if _is_array(given[p]) and id(given[p]) in seen]
     stored = tuple(sorted({i for _, i in outs}))
     parameters = {p: (k, v + len(arrays) if k == "traced" else v) for p, (k, v) in parameters.items()}
+    parameters |= {p: ("described", (parameters[p][1], *facts)) for p, facts in described.items()}
     launch = Launch(source, sizes, parameters, len(arrays), stored, options)
     how = instead()
     if how is None:
@@ -170,7 +175,8 @@ class Launch:
     Attributes:
         source: the kernel's.
         grid: three sizes.
-        parameters: for each ("array", its operand), ("traced", its operand) or ("value", that itself).
+        parameters: for each ("array", its operand), ("described", (its operand, shape, strides, block, padding)),
+            ("traced", its operand) or ("value", that itself).
         arrays: how many operands are arrays: flat, and the first; the others are traced numbers.
         stored: the operands that are stored to.
         options: of Triton's compiler, as pairs.
@@ -183,6 +189,7 @@ class Launch:
         self._key = source, grid, values, arrays, stored, options
 
     name = property(lambda self: self.source.name)
+    described = property(lambda self: any(kind == "described" for kind, _ in self.parameters.values()))
 
     def __eq__(self, other):
         return isinstance(other, Launch) and self._key == other._key
@@ -209,6 +216,10 @@ class Launch:
         for parameter, (kind, value) in self.parameters.items():
             if kind == "array":
                 names[parameter] = pointer_to(value, types.type_of_array(operands[value].dtype))
+            elif kind == "described":
+                operand, *facts = value
+                base = pointer_to(operand, types.type_of_array(operands[operand].dtype))
+                names[parameter] = make_tensor_descriptor(base, *facts)
             elif kind == "traced":
                 x = operands[value]
                 names[parameter] = Tensor(x.reshape((1,) * LEAD), types.type_of_array(x.dtype), ())

@@ -346,6 +346,9 @@ class LargeNumbers(Function):
         y[w > 0.5] = 2**31
         y[0] = -2**40
         y[1:] += 2**40
+        n = 2**33
+        m = n // 8 * 4 - 1 if w.dim() > 4 else n * 4 - 1
+        y = y + x / n + (x > m).float() - w / (n * 2)
         y -= 2**35
         return torch.floor(y.exp() * 2**31 + 0.5) + y
 

@@ -566,4 +566,56 @@ class ComplexAgain(Function):
         return torch.autograd.grad(r, (z, x, y), g)
 """,
     ),
+    "FunctionsInTables": (  # at bounds and zeros, of functions that are known when the port runs
+        'array([0.0, 1.0, -1.0, 0.5, -2.0]), "abs", "bound"',
+        """
+def bound(x):
+    return x.clamp(-1, 1)
+
+TABLE = {"abs": lambda x: x.abs() * 2, "bound": bound}
+PLAIN = {"abs": torch.abs, "bound": F.hardtanh}
+
+
+class FunctionsInTables(Function):
+    @staticmethod
+    def forward(ctx, x, a, b):
+        ctx.names = a, b
+        ctx.save_for_backward(x)
+        return TABLE[a](x) * PLAIN[a](x) + TABLE[b](x) + PLAIN[b](x)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.names
+        x, = ctx.saved_tensors
+        x = x.detach().requires_grad_(True)
+        with torch.enable_grad():
+            y = TABLE[a](x) * PLAIN[a](x) + TABLE[b](x) + PLAIN[b](x)
+        return torch.autograd.grad(y, x, g)[0], None, None
+""",
+    ),
+    "StarredLeaves": (
+        "randn(3), randn(3), randn(3)",
+        """
+def layers(x, params):
+    for p in params:
+        x = torch.tanh(x * p)
+    return x
+
+
+class StarredLeaves(Function):
+    @staticmethod
+    def forward(ctx, x, *params):
+        ctx.save_for_backward(x, *params)
+        return layers(x, params)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, *params = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = layers(x, params)
+        grads = torch.autograd.grad(y, [x, *params], g)
+        gx, *others = grads
+        return (gx, *others)
+""",
+    ),
 }

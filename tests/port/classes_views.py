@@ -470,4 +470,43 @@ class ViewsOfViews(Function):
         return d * c, g
 """,
     ),
+    "ImaginaryPart": (
+        "randn(2, 3)",
+        """
+class ImaginaryPart(Function):
+    @staticmethod
+    def forward(ctx, x):
+        z = torch.complex(x, torch.zeros_like(x))
+        z.imag = x * 2
+        z.real[0] = 5
+        z.real = z.imag + z.real
+        return z.abs()
+
+    @staticmethod
+    def backward(ctx, g):
+        z = torch.fft.fft(g)
+        z.imag = -z.imag
+        return torch.fft.ifft(z).real
+""",
+    ),
+    "DataShared": (  # what is given by .data is shared from then on, also by other names
+        "randn(3, 2)",
+        """
+class DataShared(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        z = y
+        w = x * 2
+        z.data = w
+        w.mul_(2)
+        y[0].add_(1)
+        ctx.w = w
+        return y + z
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.w
+""",
+    ),
 }

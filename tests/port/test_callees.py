@@ -1,13 +1,16 @@
-"""Which rules are asked for a call: those that say something of what is called, the one that says most first."""
+"""Which rules are asked for a node: for a call those that say something of it, and in no order but what they say."""
 
 import dataclasses
+import random
 
 import pytest
 
 from fnjax.port import port_source
 from fnjax.port.analysis import registry
 from tests.port import classes_control, classes_kept, classes_layers, classes_memory
-from tests.port.test_classes import HEAD
+from tests.port.collectives.cases import HERE
+from tests.port.test_classes import CASES, HEAD, source
+from tests.port.triton_sources import CLASSES, KERNELS
 
 QUESTIONS = 4  # for each answer; it was 36 when all rules were asked one after the other
 
@@ -47,7 +50,7 @@ def test_few_rules_are_asked_for_a_call(answers):
         "builtins.int": ["memory.constants", "calls.python_calls", "calls.others"],  # by name, by module, any
         "torch.nonzero": ["memory.constants", "calls.called", "calls.others"],
         "torch.distributions.Normal": ["libraries.distributions", "calls.called", "calls.others"],
-        "*.item": ["values.numbers", "libraries.numpy_calls"],  # the first two: by name, then any method
+        "*.item": ["values.numbers"],  # by its name; then those of any method
         "ctx.save_for_backward": ["values.context", "calls.others"],
         registry.ENTRY: ["calls.triton_launches", "calls.others"],
         "other.thing": ["calls.others"],
@@ -65,3 +68,39 @@ def test_a_rule_for_kernels_is_asked_in_files_with_kernels():
     with_kernels, without = (registry.rules_for("*.stride", f) for f in (frozenset({"kernels"}), frozenset()))
     assert set(with_kernels) - set(without) == {with_kernels[0]}
     assert with_kernels[0].__module__.endswith("triton_launches")
+
+
+@pytest.fixture
+def shuffled(monkeypatch):
+    """Enter the rules in another order."""
+    caches = registry.rules_for, registry.expression_rules, registry.statement_rules
+
+    def shuffle(seed):
+        draw = random.Random(seed)
+        for name in ("EXPRESSIONS", "STATEMENTS"):
+            table = getattr(registry, name)
+            monkeypatch.setattr(registry, name, {kind: draw.sample(rules, len(rules)) for kind, rules in table.items()})
+        monkeypatch.setattr(registry, "CALLS", draw.sample(registry.CALLS, len(registry.CALLS)))
+        for cache in caches:
+            cache.cache_clear()
+
+    yield shuffle
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize("first", range(2))
+def test_rules_have_no_order_but_what_they_say(first, shuffled):
+    """In whichever order the rules are entered, a text becomes the same port, with the same findings."""
+    texts = [source(name) for name in list(CASES)[first::30]]
+    texts += [HERE.joinpath("functions.py").read_text("utf-8"), KERNELS + "\n\n".join(list(CLASSES.values())[first::3])]
+    plain = [port_source(text) for text in texts]
+    shuffled(first)
+    assert [port_source(text) for text in texts] == plain
+
+
+@pytest.mark.parametrize("table", [registry.EXPRESSIONS, registry.STATEMENTS])
+def test_one_rule_has_the_last_word(table):
+    """Of the rules for nodes of one type, one at most takes what the others leave."""
+    assert len(table) > 10
+    assert [kind for kind, rules in table.items() if sum(r.general for r in rules) > 1] == []

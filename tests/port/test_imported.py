@@ -44,6 +44,39 @@ class Plain(torch.autograd.Function):
 """
 
 
+IN_A_BRANCH = """\
+import sys
+import torch
+from other import make
+
+if len(sys.argv) >= 0:
+    table = make(3)
+else:
+    table = [1, 2]
+
+
+class Needing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * table[0]
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+"""
+
+
+def test_what_was_left_in_a_branch_is_none_there(tmp_path):
+    """Nothing of the top level raises when the file is imported, wherever it stands."""
+    ported = port_source(IN_A_BRANCH)
+    assert [c.status for c in ported.classes] == ["partial", "ported"]
+    made = module(tmp_path, "ported_branch", ported.code)
+    assert made.table is None
+    assert made.Plain.apply(3.0) == 6
+
+
 def test_what_was_left_does_not_keep_the_file_from_being_imported(tmp_path):
     """A class that needs none of it runs, the other says what is missing."""
     ported = port_source(LEFT, "left.py")

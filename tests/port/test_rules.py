@@ -748,6 +748,7 @@ FINDINGS = {
         "from einops import reduce\nz = reduce(x, 'a b -> a', torch.sum)",
         "operation",
     ),
+    "a view of memory that is replaced": ("z = x * 2\nv = z[0]\nz.data = y * 3\nv.add_(1)\nctx.z = z", "alias"),
     "a part of a version": (
         "from packaging import version\nk = version.parse(torch.__version__).local",
         "unknown",
@@ -1419,6 +1420,14 @@ def test_what_is_taken_out_of_args_is_an_input(body, found):
     assert [f.code for f in port_source(text).findings] == found
 
 
+def test_a_test_of_what_the_rounds_change_is_asked_in_each():
+    """`while rows and t` stays one condition where a round takes rows away; a flag that stays is asked before."""
+    body = "rows = [x, y]\nwhile rows and rows[-1].sum() > n:\n    rows.pop()\nctx.n = len(rows)"
+    assert "while rows and " in ported(body)[0]
+    body = "while flag is not None and x.sum() > n:\n    x = x / 2\nctx.x = x"
+    assert "if flag is not None:" in ported(body)[0]
+
+
 def test_a_copy_in_backward_has_no_history():
     """The second derivative does not go through torch.tensor(x) and new_tensor(x)."""
     text = (
@@ -1806,8 +1815,8 @@ def test_a_selection_that_is_returned_leaves_others_whole():
     """Entries that a mask selects are taken out where they must be; those of another mask stay in their places."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
-        "        m = x > 0\n        k = y > 0\n        z = torch.zeros_like(y)\n        t = y[k]\n        z[k] = t * 2\n"
-        "        picked = x[m]\n        return picked, z\n"
+        "        m = x > 0\n        k = y > 0\n        z = torch.zeros_like(y)\n"
+        "        t = y[k]\n        z[k] = t * 2\n        picked = x[m]\n        return picked, z\n"
         "    @staticmethod\n    def backward(ctx, g, h):\n        return None, None\n"
     )
     ported = port_source(text)

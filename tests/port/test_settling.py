@@ -50,6 +50,32 @@ def returns(ways):
     return ["s = x.sum()", *(f"if s > {ways - i}:\n            return x * {i}" for i in range(ways)), "y = -x"]
 
 
+def indented(rows, levels=1):
+    """Lines further inside."""
+    return [f"{'    ' * levels}{row}" for row in rows]
+
+
+def breaking(counter, *rows, test="(z - y).abs().max() < 1e-3", end="break"):
+    """A loop over these lines that ends early."""
+    head = f"for {counter} in range(9):" if counter else "while True:"
+    return [head, *indented(["z = y.cos()", *rows, f"if {test}:", f"    {end}", "y = z"])]
+
+
+def converging(error, *rows):
+    """A loop over these lines that goes on until y is found."""
+    return [
+        f"{error} = 1.0",
+        f"while {error} > 0.1:",
+        *indented(["z = y.cos()", *rows, f"{error} = (z - y).norm()", "y = z"]),
+    ]
+
+
+def counting(counter, *rows):
+    """A loop over these lines that counts."""
+    return [f"{counter} = 0", f"while {counter} < 5:", *indented([*rows, f"{counter} += 1"])]
+
+
+RETURNING = ["for j in range(3):", "    y = y.cos()", "if y.abs().max() < 1e-3:", "    return y"]
 NESTED = {
     "elif": elifs(12),
     "if": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(8)], "y = y.exp()")],
@@ -61,24 +87,51 @@ NESTED = {
         *inside([f"for i{i} in range(2):" if i % 2 else f"if y.sum() > {i}:" for i in range(6)], "y = y.exp()"),
     ],
     "python": ["y = x", *inside([f"if x.dim() > {i}:" for i in range(8)], "y = y.exp()")],
+    "break in for": ["y = x", "for i in range(3):", *indented(breaking("j"))],
+    "break in if in for": ["y = x", "for i in range(3):", "    if y.sum() > i:", *indented(breaking("j"), 2)],
+    "if in break": ["y = x", *breaking("i", "if z.sum() > 3:", "    z = z * 2")],
+    "break in break": ["y = x", *breaking("i", *breaking("j"))],
+    "for in endless": ["y = x", *breaking("", "for j in range(3):", "    z = z * 2")],
+    "break of Python's": ["y = x", *breaking("i", *breaking("j", test="j > i"), test="i > 3")],
+    "while in while": ["y, e = x, 1.0", *converging("e", "z = y", *converging("d"))],
+    "while of Python's": ["y, n = x, 0", *counting("n", *counting("m", "y = y.exp()"))],
+    "return in loop": ["y = x", "for i in range(9):", *indented(RETURNING)],
 }
 
 
 @pytest.mark.parametrize("name", NESTED)
 def test_nesting_does_not_multiply_the_walks(name, monkeypatch):
     """A statement is walked at most four times, however deep it stands."""
+    cls, walks = walked(of(NESTED[name]), monkeypatch)
+    assert cls.status == "ported", cls.findings
+    assert walks
+    assert max(walks) <= 4
+
+
+def walked(text, monkeypatch):
+    """The class of a file, ported, and how often each of its lines was walked."""
     counts = collections.Counter()
     simple = walk.Walk.simple
 
     def counted(self, node, origin):
-        counts[self.program.source.position(node.body[0])] += 1
+        counts[node] += 1  # which nodes that the porter makes share their places
         return simple(self, node, origin)
 
     monkeypatch.setattr(walk.Walk, "simple", counted)
-    (cls,) = port_source(of(NESTED[name])).classes
+    (cls,) = port_source(text).classes
+    monkeypatch.setattr(walk.Walk, "simple", simple)
+    return cls, [*counts.values()]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_loops_with_break_add_a_walk_for_each_around_them(depth, monkeypatch):
+    """Each loop's form is decided once: the innermost of so many is walked two times more than they are."""
+    rows = []
+    for i in range(depth):
+        rows = breaking(f"i{i}", *rows)
+    cls, walks = walked(of(["y = x", *rows]), monkeypatch)
     assert cls.status == "ported", cls.findings
-    assert counts
-    assert max(counts.values()) <= 4, counts.most_common(3)
+    assert max(walks) <= depth + 2
 
 
 @pytest.mark.parametrize("variables", [5, 6, 9])

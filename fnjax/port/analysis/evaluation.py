@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import EXPRESSIONS, rules_for
-from fnjax.port.analysis.terms import Selection, Sink, Statements, Stop, Term, parse
-from fnjax.port.analysis.traces import Made, Trace, Traces
+from fnjax.port.analysis.effects import NOTHING, effects_of
+from fnjax.port.analysis.registry import expression_rules, rules_for
+from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term, parse
+from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
 from fnjax.port.result import Finding
@@ -35,12 +36,13 @@ class Evaluation(Variables):
     def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
         super().__init__(program, routine, state, here)
         self.sink = Sink()
-        self.before: Statements = []  # what goes in front of the statement that is being walked
+        self.before = Ahead()  # what goes in front of the statement that is being walked
         self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
         self.large = ""  # "error" where whole numbers of more than 32 bits stand beside arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
+        self.effects = NOTHING  # of what was walked so far
         self.traces = Traces()
         self.taken_out = routine.taken_out  # as it was when this walk began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
@@ -100,16 +102,6 @@ class Evaluation(Variables):
         return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
 
     @contextlib.contextmanager
-    def rehearsal(self) -> Iterator[Sink]:
-        """Nothing that is walked here leaves a trace, except in the state and in the sink that one gets."""
-        sink, self.sink = self.sink, Sink(keys=self.sink.keys)
-        before, self.before = self.before, []
-        try:
-            yield self.sink
-        finally:
-            self.sink, self.before = sink, before
-
-    @contextlib.contextmanager
     def scope(self) -> Iterator[dict[str, Value]]:
         """The variables of what is walked here, of which nothing is known behind it."""
         outer, self.state = self.state, self.state.copy()
@@ -119,38 +111,56 @@ class Evaluation(Variables):
             self.state = outer
 
     @contextlib.contextmanager
-    def supposing(self) -> Iterator[Sink]:
-        """What is walked here leaves no trace at all, but in the sink that one gets."""
-        memo, returned = self.memo, len(self.returns)
-        self.memo = {}
+    def apart(self, start: State | None = None) -> Iterator[Region]:
+        """What is walked here leaves no trace: what it has found is in the region that one gets, to be adopted or not.
+
+        Args:
+            start: what holds where it begins, if not what holds now.
+        """
+        around = self.current, self.state, self.memo, self.sink, self.before
+        found = self.returns, self.saves, self.unset, self.effects
+        region = Region((start or self.state).copy(), Sink(keys=self.sink.keys))
+        self.state, self.sink, self.before, self.memo = region.end, region.sink, region.before, {}
+        self.returns, self.saves, self.unset, self.effects = region.returns, [*self.saves], region.unset, NOTHING
         try:
-            with self.scope(), self.rehearsal() as sink:
-                yield sink
+            yield region
         finally:
-            self.memo = memo
-            del self.returns[returned:]
+            region.end, region.before, region.returns = self.state, self.before, self.returns
+            region.saves, region.unset, region.effects = self.saves[len(found[1]) :], self.unset, self.effects
+            self.current, self.state, self.memo, self.sink, self.before = around
+            self.returns, self.saves, self.unset, self.effects = found
+
+    def adopt(self, region: Region) -> Any:
+        """Go on behind what was walked apart, with all that it has found; its translation."""
+        self.go_on(region.end.copy())
+        self.add(region)
+        return region.made
+
+    def add(self, region: Region) -> None:
+        """All that was found apart, but for the variables."""
+        self.sink.add(region.sink)
+        self.before += region.before
+        self.returns += region.returns
+        self.saves += region.saves
+        self.unset |= region.unset
+        self.effects = self.effects.then(region.effects)
+
+    def go_on(self, state: State) -> None:
+        """Go on with other variables."""
+        self.state = state
+        self.memo.clear()
 
     def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
         """What a walk through statements makes; where one has begun with the same knowledge, what that has made."""
         around, start = self.around(), self.state.copy()
-        trace = self.traces.find(key, around, start)
-        if trace is None:
-            sink, returns, saves, unset = self.sink, self.returns, self.saves, self.unset
-            self.sink, self.returns, self.saves, self.unset = Sink(keys=sink.keys), [], [*saves], set()
-            try:
-                made = walked()
-                left = self.sink, self.returns, self.saves[len(saves) :], self.unset
-            finally:
-                self.sink, self.returns, self.saves, self.unset = sink, returns, saves, unset
-            trace = Trace(around, start, made, self.state.copy(), *left)
-            self.traces.add(key, trace)
-        else:
-            self.state = trace.end.copy()
-        self.sink.add(trace.sink)
-        self.returns += trace.returns
-        self.saves += trace.saves
-        self.unset |= trace.unset
-        return trace.made and ([*trace.made[0]], trace.made[1])
+        region = self.traces.find(key, around, start)
+        if region is None:
+            with self.apart() as region:
+                region.made = walked()
+                self.effects = self.effects.then(effects_of(region.made[0] if region.made else ()))
+            self.traces.add(key, Trace(around, start, region))
+        made: Made = self.adopt(region)
+        return made and ([*made[0]], made[1])
 
     def around(self) -> tuple[object, ...]:
         """What a translation depends on, beside the state and what the routine and the file say."""
@@ -160,8 +170,8 @@ class Evaluation(Variables):
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told = (self.callee(node),) if isinstance(node, cst.Call) else ()
-        for rule in rules_for(*told, self.program.speaks_of) if told else EXPRESSIONS.get(type(node), ()):
+        told, files = (self.callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
+        for rule in rules_for(*told, files) if told else expression_rules(type(node), files):
             term: Term | None = rule(self, node, *told)
             if term is not None:
                 break

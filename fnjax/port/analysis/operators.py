@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from fnjax._op.grammar import Written, read_parameters
 from fnjax.port.analysis.program import Program
 from fnjax.port.source.records import Class
 from fnjax.port.torch import MISSING, code, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch.expressions import text_of
+from fnjax.port.tree.located import children, nodes
 
 # The platforms of torch's that JAX has no word for, or whose kernels do what the body does.
 FOREIGN = frozenset(
@@ -130,20 +131,13 @@ def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
 
 
 def _text(program: Program, node: cst.BaseExpression) -> str:
-    """The text that an expression surely is, or begins with; empty for any other."""
-    found = literal(node)
-    added = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add)
-    if found is MISSING and (added or isinstance(node, cst.ConcatenatedString)):
-        left = _text(program, node.left)  # type: ignore[attr-defined] # both have parts
-        return left if "(" in left else left + _text(program, node.right)  # type: ignore[attr-defined]
-    if found is MISSING and isinstance(node, cst.FormattedString):
-        parts = (p.value if isinstance(p, cst.FormattedStringText) else p.expression for p in node.parts)  # type: ignore[attr-defined] # either
-        return "".join(p if isinstance(p, str) else _text(program, p) for p in parts)
-    if found is MISSING and isinstance(node, cst.Name):
-        found = _held(program, node)
-    if found is MISSING and not isinstance(node, cst.Call):
-        found = program.evaluate(node).literal
-    return found if isinstance(found, str) else ""
+    """The text that an expression is, without what is not known of it."""
+
+    def value(part: cst.BaseExpression) -> object:
+        found = _held(program, part) if isinstance(part, cst.Name) else MISSING
+        return program.evaluate(part).literal if found is MISSING and not isinstance(part, cst.Call) else found
+
+    return text_of(node, value, hole="") or ""
 
 
 def _held(program: Program, node: cst.Name) -> object:
@@ -251,10 +245,17 @@ def _mutated(call: cst.CSTNode) -> set[str]:
             except (ValueError, SyntaxError):
                 said = ()
             found |= {said} if isinstance(said, str) else set(said)
-        elif isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.FormattedStringText)):
-            text = node.value if isinstance(node, cst.FormattedStringText) else str(literal(node))
-            found |= set(re.findall(r"!\)\S*\s+(\w+)", text))
-    return found
+    return found | {p.name for p in _parameters(call) if p.mutated}
+
+
+def _parameters(node: cst.CSTNode) -> Iterator[Written]:
+    """The parameters of the schemas that are written in a call, as far as their text is known."""
+    text = text_of(node, hole="_") if isinstance(node, cst.BaseExpression) else None
+    if text is not None and text.strip("_"):
+        yield from read_parameters(text)
+    else:
+        for child in reversed(children(node)):
+            yield from _parameters(child)
 
 
 def _enter(
@@ -325,8 +326,8 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
 
 def _lists_of_axes(definition: cst.CSTNode) -> list[str]:
     """The arguments of a schema that are lists of dimensions."""
-    texts = (str(literal(n)) for n in nodes(definition) if isinstance(n, (cst.SimpleString, cst.ConcatenatedString)))
-    return [name for text in texts for name in re.findall(r"[iI]nt\[\d*\]\??\s+((?:dim|ax)\w*)", text)]
+    whole = (p.name for p in _parameters(definition) if p.listed and p.base in {"int", "SymInt"})
+    return [name for name in whole if name.startswith(("dim", "ax"))]
 
 
 def _standing_for(program: Program, r: Registration) -> cst.FunctionDef:

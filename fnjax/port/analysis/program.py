@@ -297,6 +297,24 @@ class Program:
         """Whether the file speaks of torch.distributed."""
         return _COLLECTIVE.search(self.text) is not None
 
+    @functools.cached_property
+    def differentiates(self) -> bool:
+        """Whether the file asks PyTorch for gradients, as a backward that computes its forward again does."""
+        return re.search(r"\bautograd\b[^\n]*\bgrad\b|\.backward\(", self.text) is not None
+
+    @functools.cached_property
+    def handed_on(self) -> frozenset[str]:
+        """The functions that such a file keeps in tables or passes on: nobody knows which of them it differentiates."""
+        if not self.differentiates:
+            return frozenset()
+        tree = list(nodes(self.source.tree))
+        passed = {id(n.func) for n in tree if isinstance(n, cst.Call)} | {
+            id(n.name) for n in tree if isinstance(n, (cst.FunctionDef, cst.ClassDef))
+        }
+        passed |= {id(n.decorator) for n in tree if isinstance(n, cst.Decorator)}
+        whole = (n for n in tree if isinstance(n, (cst.Name, cst.Attribute)) and id(n) not in passed)
+        return frozenset(code(n).rpartition(".")[2] for n in whole)
+
     @property
     def speaks_of(self) -> frozenset[str]:
         """What rules for calls ask of a file: whether it is `collective`, and whether it has `kernels`."""
@@ -324,7 +342,9 @@ class Program:
         if node not in self.routines:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
-            self.routines[node] = Routine(node, name, role, owner, heard=self.heard)
+            self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
+            if role == "helper" and last in self.handed_on:
+                made.is_called(differentiated=True, derived=True)
         return self.routines[node]
 
     def called(self, name: str) -> Routine | None:

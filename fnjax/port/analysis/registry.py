@@ -1,7 +1,9 @@
 """Which rule has a say on which node.
 
 A rule is a function `(walk, node) -> Term | None` for expressions, `(walk, node) -> list of statements | None` for
-statements; None means that the next one is asked. The files are asked in ORDER, the rules of a file in their own.
+statements; None means that the next one is asked. In which order follows from what the rules say of themselves: first
+those of files of a kind (`only`), then the others, and last the one that takes every node of its type (`general`).
+Those between have no order: no two of them answer for one node.
 
 A rule for calls, `(walk, node, callee) -> Term | None`, says which callees it handles, and is asked for these alone:
 by their names (`torch.compile`, `*.item` for a method), by what names begin with (`torch.`, `file:`, `*.` for any
@@ -11,6 +13,7 @@ method), by a pattern, or ANY. The one that says most of a callee is asked first
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,53 +22,27 @@ from typing import Any
 
 import libcst as cst
 
-ORDER = (
-    "values.context",
-    "devices.groups",
-    "devices.filled",
-    "devices.exchanges",
-    "devices.collectives",
-    "devices.parts",
-    "calls.versions",
-    "memory.constants",
-    "libraries.einops_calls",
-    "control.choices",
-    "calls.passed_functions",
-    "calls.trees",
-    "calls.gpu",
-    "libraries.numpy_calls",
-    "calls.python_calls",
-    "calls.triton_launches",
-    "calls.own_functions",
-    "calls.custom_operators",
-    "values.numbers",
-    "functions.decorators",
-    "calls.foreign",
-    "functions.grad_mode",
-    "libraries.layers",
-    "libraries.distributions",
-    "calls.called",
-    "values.operators",
-    "calls.containers",
-    "values.conditions",
-    "control.checks",
-    "control.messages",
-    "memory.indexing",
-    "control.control",
-    "control.attempts",
-    "control.matches",
-    "control.filling",
-    "control.loops",
-    "statements.statements",
-    "statements.augmented",
-    "functions.returns",
-    "functions.definitions",
-    "functions.class_definitions",
-    "calls.others",
-)
+ROOMS = "fnjax.port.rewrite"
 Rule = Callable[..., Any]
-EXPRESSIONS: dict[type[cst.CSTNode], list[Rule]] = {}
-STATEMENTS: dict[type[cst.CSTNode], list[Rule]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """A rule for nodes of a type.
+
+    Attributes:
+        rule: the rule.
+        only: `collective` or `kernels`, for a rule of files that have these.
+        general: it takes what no other rule does.
+    """
+
+    rule: Rule
+    only: str
+    general: bool
+
+
+EXPRESSIONS: dict[type[cst.CSTNode], list[NodeRule]] = {}
+STATEMENTS: dict[type[cst.CSTNode], list[NodeRule]] = {}
 
 
 # Callees that have no name, beside methods: a variable, an entry (`kernel[grid]`), and what another expression gives.
@@ -83,12 +60,14 @@ class CallRule:
         handles: the names of callees; one that ends with a dot or a colon, and ANY, stands for all that begin so.
         like: a pattern of names.
         only: `collective` or `kernels`, for a rule of files that have these.
+        general: it takes what no other rule does that says as much.
     """
 
     rule: Rule
     handles: tuple[str, ...]
     like: re.Pattern[str] | None
     only: str
+    general: bool
 
     def closeness(self, callee: str) -> float:
         """How much it says of a callee: most by its name; less than nothing where it does not handle it."""
@@ -103,22 +82,26 @@ CALLS: list[CallRule] = []
 
 
 def enter_rules() -> None:
-    """Import the files of ORDER: each enters its rules."""
-    for name in ORDER:
-        importlib.import_module(f"fnjax.port.rewrite.{name}")
+    """Import the files of the rooms: each enters its rules."""
+    for found in pkgutil.walk_packages(importlib.import_module(ROOMS).__path__, f"{ROOMS}."):
+        importlib.import_module(found.name)
 
 
-def expression(*types: type[cst.CSTNode]) -> Callable[[Rule], Rule]:
-    """Enter a rule for expressions of these types."""
-    return _into(EXPRESSIONS, types)
+def expression(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
+    """Enter a rule for expressions of these types (see NodeRule)."""
+    return _into(EXPRESSIONS, types, only, general)
 
 
-def call_of(*handles: str, like: str = "", only: str = "") -> Callable[[Rule], Rule]:
+def statement(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
+    """Enter a rule for statements of these types (see NodeRule)."""
+    return _into(STATEMENTS, types, only, general)
+
+
+def call_of(*handles: str, like: str = "", only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
     """Enter a rule for calls of what it handles (see CallRule)."""
 
     def enter(rule: Rule) -> Rule:
-        CALLS.append(CallRule(rule, handles, re.compile(like) if like else None, only))
-        CALLS.sort(key=lambda r: _place(r.rule))
+        CALLS.append(CallRule(rule, handles, re.compile(like) if like else None, only, general))
         return rule
 
     return enter
@@ -127,24 +110,33 @@ def call_of(*handles: str, like: str = "", only: str = "") -> Callable[[Rule], R
 @lru_cache(1 << 14)
 def rules_for(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
     """The rules that are asked for calls of a callee, in files of a kind."""
-    known = [(r.closeness(callee), r.rule) for r in CALLS if not r.only or r.only in files]
-    return tuple(rule for close, rule in sorted(known, key=lambda k: -k[0]) if close >= 0)
+    known = [(-r.closeness(callee), r.general, not r.only, r.rule) for r in CALLS if not r.only or r.only in files]
+    return tuple(rule for close, *_, rule in sorted(known, key=lambda k: k[:3]) if close <= 0)
 
 
-def statement(*types: type[cst.CSTNode]) -> Callable[[Rule], Rule]:
-    """Enter a rule for statements of these types."""
-    return _into(STATEMENTS, types)
+@lru_cache(1 << 10)
+def expression_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+    """The rules that are asked for expressions of a type, in files of a kind."""
+    return _asked(EXPRESSIONS.get(kind, []), files)
 
 
-def _into(table: dict[type[cst.CSTNode], list[Rule]], types: tuple[type[cst.CSTNode], ...]) -> Callable[[Rule], Rule]:
+@lru_cache(1 << 10)
+def statement_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+    """The rules that are asked for statements of a type, in files of a kind."""
+    return _asked(STATEMENTS.get(kind, []), files)
+
+
+def _asked(rules: list[NodeRule], files: frozenset[str]) -> tuple[Rule, ...]:
+    known = [r for r in rules if not r.only or r.only in files]
+    return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))
+
+
+def _into(
+    table: dict[type[cst.CSTNode], list[NodeRule]], types: tuple[type[cst.CSTNode], ...], only: str, general: bool
+) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:
         for kind in types:
-            table.setdefault(kind, []).append(rule)
-            table[kind].sort(key=_place)
+            table.setdefault(kind, []).append(NodeRule(rule, only, general))
         return rule
 
     return enter
-
-
-def _place(rule: Rule) -> int:
-    return ORDER.index(rule.__module__.removeprefix("fnjax.port.rewrite."))

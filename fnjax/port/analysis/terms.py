@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import is_not
-from typing import Any
+from typing import Any, Self
 
 import libcst as cst
 
@@ -14,21 +15,32 @@ from fnjax.port.result import Finding
 from fnjax.port.source.naming import read_names
 from fnjax.port.source.records import Heard
 from fnjax.port.torch import fit
+from fnjax.port.torch.new_arrays import NewArray
 
 Statements = list[cst.BaseStatement]
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An expression's translation, and what is known of its value."""
+    """An expression's translation, and what is known of its value.
+
+    Attributes:
+        node: the translation.
+        value: what is known.
+        answered: the expression asks something of which the port knows the answer, the literal of the value.
+        new_array: the array that the expression makes, if it only makes one.
+    """
 
     node: cst.BaseExpression
     value: Value = UNKNOWN
+    answered: bool = False
+    new_array: NewArray | None = None
 
-    def answer(self, question: cst.BaseExpression | None = None) -> bool | None:
-        """What the port knows the answer to be, if it is not the question itself: the condition goes."""
-        written = isinstance(self.node, cst.Name) and self.node is not question
-        return {"True": True, "False": False}.get(self.node.value) if written else None  # type: ignore[attr-defined] # a name
+    @property
+    def answer(self) -> bool | None:
+        """What the port knows the answer to be: the condition goes."""
+        known = self.value.literal
+        return known if self.answered and isinstance(known, bool) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,11 @@ class Selection:
     reads: frozenset[tuple[str, int]]
 
 
+def answered(known: bool) -> Term:
+    """A question with its answer."""
+    return Term(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
+
+
 class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
     """Raised where a statement cannot be translated: it becomes a finding, and a `raise` in the output."""
 
@@ -58,17 +75,47 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
         self.node, self.kind, self.message = node, kind, message
 
 
+class Ahead(list[cst.BaseStatement]):
+    """What goes in front of a statement, and how many names of each kind the porter has given there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: Counter[str] = Counter()
+
+    def number(self, kind: str) -> int:
+        """How many of a kind there are, from one more on."""
+        self.given[kind] += 1
+        return self.given[kind]
+
+    def __iadd__(self, other: Iterable[cst.BaseStatement]) -> Self:  # type: ignore[override, misc] # of its own kind
+        self.extend(other)
+        if isinstance(other, Ahead):
+            self.given += other.given
+        return self
+
+
 _ONCE = frozenset({"float64"})
 
 
 @dataclass(slots=True)
 class Sink:
-    """What a walk leaves beside the code; `keys` counts the random numbers drawn so far."""
+    """What a walk leaves beside the code.
+
+    Attributes:
+        findings: what there is to be said.
+        imports: the names of the port's modules, and of the mesh axes that its caller sets, that the code may read.
+        needs: the support functions that it may call.
+        keys: the random numbers drawn so far.
+        left: whether something was left for the hand.
+        ranked: whether the code asks which device it runs on.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)
     keys: int = 0
+    left: bool = False
+    ranked: bool = False
 
     def report(self, finding: Finding) -> None:
         """One more finding; of some kinds one is enough."""
@@ -82,6 +129,8 @@ class Sink:
         self.imports |= other.imports
         self.needs |= other.needs
         self.keys = other.keys
+        self.left |= other.left
+        self.ranked |= other.ranked
 
 
 @dataclass(slots=True)

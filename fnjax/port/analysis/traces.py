@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.terms import Sink, Statements
+from fnjax.port.analysis.effects import NOTHING, Effects
+from fnjax.port.analysis.terms import Ahead, Sink, Statements
 from fnjax.port.known.facts import State, Value
 
 Made = tuple[Statements, int] | None  # what takes the place of how many statements
 
 
 @dataclass(slots=True)
+class Region:
+    """What a walk through something has found; nothing of it holds until the walk adopts it.
+
+    Attributes:
+        made: the translation.
+        end: the variables behind it.
+        sink: what it has found and needs.
+        before: what goes in front of the statement that it stands in.
+        returns: what its `return` statements give.
+        saves: its calls of ctx.save_for_backward.
+        unset: what has to be None before the loops around.
+        effects: what it does.
+        leaves: whether nothing behind it is reached from it.
+    """
+
+    end: State
+    sink: Sink
+    made: Any = None
+    before: Ahead = field(default_factory=Ahead)
+    returns: list[Value] = field(default_factory=list)
+    saves: list[cst.Call] = field(default_factory=list)
+    unset: set[str] = field(default_factory=set)
+    effects: Effects = NOTHING
+    leaves: bool = False
+
+    @property
+    def untraced(self) -> bool:
+        """Whether something in it asks for a tensor's value, so that it runs un-jitted only."""
+        return any(f.code == "untraced" for f in self.sink.findings)
+
+    def untraced_at(self, places: Container[tuple[int, int]]) -> bool:
+        """Whether that stands at one of these places."""
+        return any(f.code == "untraced" and (f.line, f.col) in places for f in self.sink.findings)
+
+
+@dataclass(slots=True)
 class Trace:
-    """One walk.
+    """One walk through statements.
 
     Attributes:
         around: what was known beside the state.
         start: the variables before it.
-        made: the translation.
-        end: the variables after it.
-        sink: what it has found and needs.
-        returns: what its `return` statements give.
-        saves: its calls of ctx.save_for_backward.
-        unset: what has to be None before the loops around.
+        region: what it has found.
     """
 
     around: tuple[object, ...]
     start: State
-    made: Made
-    end: State
-    sink: Sink
-    returns: list[Value]
-    saves: list[cst.Call]
-    unset: set[str]
+    region: Region
 
 
 @dataclass(slots=True)
@@ -44,9 +72,9 @@ class Traces:
 
     known: dict[Hashable, list[Trace]] = field(default_factory=dict)
 
-    def find(self, key: Hashable, around: tuple[object, ...], start: State) -> Trace | None:
-        """The walk that began like this, if there was one."""
-        found = (t for t in self.known.get(key, ()) if t.around == around and t.start == start)
+    def find(self, key: Hashable, around: tuple[object, ...], start: State) -> Region | None:
+        """What a walk has found that began like this, if there was one."""
+        found = (t.region for t in self.known.get(key, ()) if t.around == around and t.start == start)
         return next(found, None)
 
     def add(self, key: Hashable, trace: Trace) -> None:

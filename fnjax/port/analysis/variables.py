@@ -38,6 +38,7 @@ class Around:
         filling: those of them that become functions.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
+        probing: it is only asked what loops test: they are walked for one round, and get no other form.
     """
 
     differentiated: bool = False
@@ -50,6 +51,7 @@ class Around:
     filling: frozenset[cst.CSTNode] = frozenset()
     untaken: tuple[cst.CSTNode, ...] = ()
     waiting: frozenset[str] = frozenset()
+    probing: bool = False
 
 
 class Variables:

@@ -1,34 +1,38 @@
 """The walk through one function: what each value is, and the code that takes its place.
 
 Statements are walked in order. The state says what each variable is, where it lies and what it shares; rules (rewrite/)
-give each expression its translation and its value at once. Loops are walked until the state no longer changes, in
-rehearsal (nothing is kept), then once more.
+give each expression its translation and its value at once. What one region of a function would be is walked apart: a
+rule looks at what was found (`Region`) and adopts it, or leaves it. Loops are walked so until the state no
+longer changes.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import effects_of, one_of
 from fnjax.port.analysis.evaluation import Evaluation
-from fnjax.port.analysis.registry import STATEMENTS
+from fnjax.port.analysis.registry import statement_rules
 from fnjax.port.analysis.terms import (
+    Ahead,
     Selection,
     Sink,
     Statements,
     Stop,
     Term,
+    answered,
     assign,
     line,
     lines_of,
     parse,
     raising,
 )
-from fnjax.port.analysis.traces import Made
+from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Around, spelled_attribute
 from fnjax.port.known.facts import UNKNOWN, Place, State, Value, merged, places
 from fnjax.port.torch.expressions import names
@@ -42,25 +46,19 @@ _ROUNDS = 8  # of a loop, and two for each variable, until its state must have s
 Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tells of, and what it is then and otherwise
 
 
-@dataclass(slots=True)
-class Way:
-    """One of several blocks, walked: its translation, the state behind it, whether that is reached, what it returns."""
-
-    made: cst.BaseSuite | None
-    end: State
-    leaves: bool
-    returns: list[Value]
-
-
 class Walk(Evaluation):
     """One walk through one routine."""
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
         super().__init__(program, routine, state, Around(differentiated=routine.differentiated))
-        self.round = self.state  # at the end of the last round of the loop that was walked last
+        self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
-        self.blocks: dict[cst.CSTNode, cst.IndentedBlock] = {}  # of each `elif`
+        self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
+        self.asking: dict[
+            cst.CSTNode, bool
+        ] = {}  # whether tests of loops, and of their breaks, ask for tensors' values
+        self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
@@ -76,6 +74,7 @@ class Walk(Evaluation):
         """The translation of a block."""
         if isinstance(body, cst.SimpleStatementSuite):
             lines: Statements = self.simple(cst.SimpleStatementLine(body.body), body)
+            self.effects = self.effects.then(effects_of(lines))
             small = [s for stmt in lines if isinstance(stmt, cst.SimpleStatementLine) for s in stmt.body]
             if len(lines) == 1 and len(small) == len(body.body):
                 return (
@@ -128,13 +127,13 @@ class Walk(Evaluation):
 
     def _statement(self, node: cst.BaseStatement) -> Statements:
         outer, self.current = self.current, node
-        outside, self.before = self.before, []
+        outside, self.before = self.before, Ahead()
         self.memo.clear()
         try:
             if isinstance(node, cst.SimpleStatementLine):
                 return self.simple(node, node)
             result: Statements = [node]
-            for rule in STATEMENTS.get(type(node), ()):
+            for rule in statement_rules(type(node), self.program.speaks_of):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
@@ -143,7 +142,7 @@ class Walk(Evaluation):
         except Stop as e:
             self.report(e.node, e.kind, e.message)
             self.forget(node)
-            return self.headed(node, [raising(e.message)])
+            return self._left(node, e.message)
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
@@ -156,20 +155,20 @@ class Walk(Evaluation):
         for small in node.body:
             if len(node.body) > 1 or origin is not node:  # what is read behind it on this line comes later
                 self.current = small
-            self.before = []
+            self.before = Ahead()
             self.memo.clear()
             try:
                 new = self.small(small)
             except Stop as e:
                 self.report(e.node, e.kind, e.message)
                 self.forget(small)
-                new, self.before = [raising(e.message)], []
+                new, self.before = self._left(small, e.message), Ahead()
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
             )
             made += new
-        self.before, self.current = [], outer
+        self.before, self.current = Ahead(), outer
         if same:
             return [node]
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
@@ -179,11 +178,18 @@ class Walk(Evaluation):
 
     def small(self, node: cst.BaseSmallStatement) -> Statements:
         """The translation of a small statement."""
-        for rule in STATEMENTS.get(type(node), ()):
+        for rule in statement_rules(type(node), self.program.speaks_of):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made
         return [cst.SimpleStatementLine([node])]
+
+    def _left(self, node: cst.CSTNode, message: str) -> Statements:
+        """What stands in the place of what is left for the hand: an error where it runs; None where an import does."""
+        self.sink.left = True
+        if self.importing:
+            return [line(f"{name} = None") for name in sorted(self.program.bound_in(node))]
+        return self.headed(node, [raising(message)])
 
     def headed(self, origin: cst.CSTNode, made: Statements) -> Statements:
         """The statements with the comments of what they were made of."""
@@ -200,9 +206,9 @@ class Walk(Evaluation):
 
     def take(self, inner: Walk) -> None:
         """What the walk of a function or a class inside has found and needs."""
-        self.sink.findings += [f for f in inner.sink.findings if f not in self.sink.findings]
-        self.sink.imports |= inner.sink.imports
-        self.sink.needs |= inner.sink.needs
+        keys = self.sink.keys
+        self.sink.add(inner.sink)
+        self.sink.keys = keys
         self.called |= inner.called
 
     def forget(self, node: cst.CSTNode) -> None:
@@ -220,31 +226,50 @@ class Walk(Evaluation):
         self.join(ways)
         return [way.made for way in ways]
 
-    def ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Way]:
+    def ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
         """Walk blocks of which one will run, each from the present state, with a variable that the test narrows."""
-        start, found = self.state, []
+        start, found = self.state.copy(), []
         for i, body in enumerate(bodies):
-            self.state, known = start.copy(), len(self.returns)
             if narrowed is not None:
-                self.state.variables[narrowed[0]] = narrowed[1][i]
+                start.variables[narrowed[0]] = narrowed[1][i]
             with self.taking(body, bodies):
-                made = None if body is None else self.body(body)
-            found.append(Way(made, self.state, body is not None and leaves(body), self.returns[known:]))
-        self.state = start
+                found.append(self.way(body, start))
         return found
 
-    def join(self, ways: Sequence[Way]) -> None:
-        """Go on behind all of the ways."""
+    def way(
+        self, body: cst.BaseSuite | None, start: State | None = None, enter: Callable[[], object] = lambda: None
+    ) -> Region:
+        """Walk one of several blocks; `enter` binds what it begins with. The next draws other random numbers."""
+        with self.apart(start) as found:
+            enter()
+            if body is not None:
+                found.made, found.leaves = self.body(body), leaves(body)
+        self.sink.keys = found.sink.keys
+        return found
+
+    def join(self, ways: Sequence[Region]) -> None:
+        """Go on behind all of the ways, with what each has found."""
+        effects = self.effects.then(one_of((way.effects, way.leaves) for way in ways))
+        for way in ways:
+            self.add(way)
+        self.effects = effects
         ends = [way.end for way in ways if not way.leaves]
         if ends:
-            self.state = merged(ends, self.branch(self.current))
+            self.go_on(merged(ends, self.branch(self.current)))
 
     def otherwise(self, node: cst.If) -> cst.BaseSuite | None:
         """The block that runs where the test does not hold; of an `elif` always the same one."""
         orelse = node.orelse
         if not isinstance(orelse, cst.If):
             return orelse.body if orelse else None
-        return self.blocks.setdefault(orelse, cst.IndentedBlock([orelse]))
+        block: cst.IndentedBlock = self.always(("elif", orelse), lambda: cst.IndentedBlock([orelse]))
+        return block
+
+    def always(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What stands for a node of the source: always the same, so that what was found of it is known again."""
+        if key not in self.standing:
+            self.standing[key] = make()
+        return self.standing[key]
 
     def taking(
         self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]
@@ -253,19 +278,29 @@ class Walk(Evaluation):
         others = () if self.here.loops else (b for b in bodies if b is not None and b is not body)
         return self.inside(untaken=(*self.here.untaken, *others))
 
-    def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> cst.BaseSuite:
-        """Walk the block of a loop; `enter` binds what each round begins with."""
-        with self.inside(loops=(*self.here.loops, node)):
-            start = self._settled(node, enter, body)
-            self.state = start.copy()
-            enter()
-            made = self.body(body)
+    def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
+        """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
+        start = self.state if self.here.probing else self._settled(node, enter, body)
+        any_round = self.round(node, enter, body, start)
+        self.add(replace(any_round, effects=any_round.effects.repeated))
         if not self.here.loops:
             self.before += [line(f"{name} = None") for name in sorted(self.unset)]
             self.unset.clear()
-        self.round = self.state.copy()
-        self.state.join(start)
-        return made
+        self.go_on(any_round.end.joined(start))
+        return any_round
+
+    def round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
+        """What one round of a loop is found to be, from the present state or another."""
+        with self.inside(loops=(*self.here.loops, node)), self.apart(start) as found:
+            enter()
+            found.made = self.body(body)
+        return found
+
+    def probe(self, node: cst.For | cst.While, enter: Any) -> Region:
+        """What the first round of a loop is found to be, loops inside of it walked for one round as well."""
+        nested = any(isinstance(n, (cst.For, cst.While)) for n in nodes(node.body))
+        with self.inside(probing=self.here.probing or nested):
+            return self.round(node, enter, node.body)
 
     def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """The state with which any round of a loop begins.
@@ -278,18 +313,14 @@ class Walk(Evaluation):
         start = next((s.copy() for e, s in reversed(earlier) if entry.joined(e) == entry), entry).joined(entry)
         rounds = 0
         while True:
-            self.state = start.copy()
-            with self.rehearsal():
-                enter()
-                self.body(body)
-            after = start.joined(self.state)
+            after = start.joined(self.round(node, enter, body, start).end)
             if after == start:
                 break
             rounds += 1
             if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
                 self._give_up(node, start, after)
                 break
-            start = after
+            start = _foreseen(start, after)
         earlier.append((entry, start))
         return start.copy()
 
@@ -300,6 +331,16 @@ class Walk(Evaluation):
         self.report(node, "unknown", message)
         for name in changing:
             start.variables[name] = replace(UNKNOWN, place=Place.among(*places(after.variables[name])))
+
+
+def _foreseen(start: State, after: State) -> State:
+    """What the next round begins with: what a variable keeps of this one is older memory by then (see `fresh`)."""
+    for name, value in after.variables.items():
+        place, before = value.place, start.variables.get(name, UNKNOWN).place
+        if place is not None and before is not None:
+            older = {f"{s}'" for s in place.storage - before.storage if s[0].isdigit() and not s.endswith("'")}
+            after.variables[name] = replace(value, place=replace(place, storage=place.storage | older))
+    return after
 
 
 def _parted(node: cst.BaseStatement) -> cst.BaseStatement:
@@ -335,11 +376,13 @@ def placed(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
 
 
 __all__ = [
+    "Ahead",
     "Sink",
     "Statements",
     "Stop",
     "Term",
     "Walk",
+    "answered",
     "assign",
     "leaves",
     "line",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
+from fnjax.port.analysis.terms import Unit
+from fnjax.port.result import Ported
 from fnjax.port.source.naming import imported
 from fnjax.port.torch import support
 
@@ -29,7 +31,7 @@ _OURS = {
 
 
 def assembled(
-    program: Program, units: Sequence[Any], tree: cst.Module | None = None, brought: Mapping[str, str] | None = None
+    program: Program, units: Sequence[Unit], tree: cst.Module | None = None, brought: Mapping[str, str] | None = None
 ) -> str:
     """The text of the port.
 
@@ -40,16 +42,19 @@ def assembled(
         brought: the imports that bring names of other files.
     """
     tree = tree or program.source.tree
-    order = {node: i for i, node in enumerate(tree.body)}
+    order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
     written = cst.Module([_spaced(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
-    if "collectives.axis_index(" in written and "jax.lax.cond(" in written:
+    if any(u.sink.ranked for u in units):  # what one device chooses may differ from what the others do
         written = written.replace("jax.lax.cond(", "collectives.cond(")
-    helpers, _ = support({n for u in units for n in u.sink.needs} & _names(written))
-    constants = _constants(written)
-    text = "\n\n\n".join([*([constants] if constants else []), *helpers.values(), written])
-    head = _head(program, tree, text, "\n".join(helpers.values()), brought or {})
+    read = {n for u in units for n in u.read()}
+    helpers, modules = support({n for u in units for n in u.sink.needs} & read)
+    axes = mesh_axes(units)
+    bound = {s.name.value for s in body if isinstance(s, (cst.FunctionDef, cst.ClassDef))} | set(helpers)
+    asked = (read - bound) | modules | ({"collectives"} if axes else set())
+    head = _head(program, tree, units, asked, modules, brought or {})
+    text = "\n\n\n".join([*([_constants(axes)] if axes else []), *helpers.values(), written])
     docstring = tree.get_docstring(clean=False)
     opening = ""
     if docstring is not None:
@@ -58,39 +63,36 @@ def assembled(
     return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
 
 
-def _constants(written: str) -> str:
-    """The names of mesh axes that the text reads, which its caller sets."""
-    read = _names(written)
-    found = sorted(n for n in read if n.endswith("AXIS_NAME"))
-    if not found:
-        return ""
+def mesh_axes(units: Iterable[Unit]) -> tuple[str, ...]:
+    """The constants of a port that name mesh axes, and that its caller sets."""
+    found = {n for u in units for n in u.sink.imports & u.read() if n not in _OURS}
+    return ("AXIS_NAME", *sorted(found - {"AXIS_NAME"})) if found else ()
+
+
+def _constants(axes: Sequence[str]) -> str:
+    first, *others = axes
     lines = [
-        "# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect."
+        "# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect.",
+        f"{first} = None",
+        *(f"{n} = None  # {first} by default" for n in others),
     ]
-    lines += ["AXIS_NAME = None"] + [f"{n} = None  # AXIS_NAME by default" for n in found if n != "AXIS_NAME"]
     return "\n".join(lines)
 
 
-_READ = re.compile(r"(?<![\w.\"'])(?:[A-Z][A-Z0-9_]*_)?AXIS_NAME\b(?! = None)")
-
-
-def with_shared_axes(codes: Mapping[str, str], folder: str) -> dict[str, str]:
+def with_shared_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
     """Ports of one folder, by name, that share what their callers set as the names of mesh axes."""
-    having = [name for name, text in codes.items() if "\nAXIS_NAME = None\n" in text]
+    having = [name for name, port in ports.items() if port.axes]
     if len(having) < 2:
-        return dict(codes)
+        return dict(ports)
     mark = f"{folder}-{hashlib.sha256(' '.join(sorted(having)).encode()).hexdigest()[:6]}"
-    made = dict(codes)
+    made = dict(ports)
     for name in having:
-        head, first, rest = codes[name].partition("\nAXIS_NAME = None\n")
-        more = re.match(r"(?:\w+_AXIS_NAME = None.*\n)*", rest)
-        constants, body = rest[: more.end() if more else 0], rest[more.end() if more else 0 :]
-        body = _READ.sub(lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
-        made[name] = (
-            f'{head}{first}{constants}collectives.join("{mark}", globals())  # set in one module, known in all\n{body}'
-        )
-        if "import collectives" not in head:
-            made[name] = made[name].replace("\n# Of the mesh:", "\nfrom fnjax import collectives\n\n# Of the mesh:", 1)
+        constants = _constants(ports[name].axes)
+        head, _, body = ports[name].code.partition(constants)
+        reads = rf"(?<![\w.\"'])(?:{'|'.join(ports[name].axes)})\b"
+        body = re.sub(reads, lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
+        joined = f'collectives.join("{mark}", globals())  # set in one module, known in all'
+        made[name] = replace(ports[name], code=f"{head}{constants}\n{joined}{body}")
     return made
 
 
@@ -103,14 +105,17 @@ def _spaced(node: Any) -> Any:
     return node.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + lines[first:])
 
 
-def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: Mapping[str, str]) -> str:
-    """The imports that the text needs."""
-    made = ast.parse(text)
-    read = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)}
-    bound = {n.name for n in made.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+def _head(
+    program: Program,
+    tree: cst.Module,
+    units: Sequence[Unit],
+    read: set[str],
+    modules: frozenset[str],
+    brought: Mapping[str, str],
+) -> str:
+    """The imports of names that are read: the source's own, and what rules and support functions name."""
     future: list[str] = []
-    inner = {n.arg for n in ast.walk(ast.parse(helpers)) if isinstance(n, ast.arg)}
-    standard = {f"import {n}" for n in (_names(helpers) - inner) & sys.stdlib_module_names}
+    standard = {f"import {n}" for n in modules - _OURS.keys()}
     third: set[str] = set()
     libraries = _LIBRARIES | program.used
     for statement in tree.body:
@@ -121,17 +126,20 @@ def _head(program: Program, tree: cst.Module, text: str, helpers: str, brought: 
                 root = full.split(".")[0]
                 if root == "__future__":
                     future.append(f"from __future__ import {name}")
-                elif name in read and name not in bound and (root in sys.stdlib_module_names or root in libraries):
+                elif name in read and (root in sys.stdlib_module_names or root in libraries):
                     (third if root in libraries else standard).add(_line(small, name, full))
-    for name in read - bound:
+    named = modules | {n for u in units for n in u.sink.imports}
+    for name in read:
         found = program.source.last(name)
+        if found is not None and found.imported.split(".")[0] in _OURS:
+            named |= {name}
         if found is not None and found.imported.startswith("fnjax.triton"):
             module, _, last = found.imported.rpartition(".")
             whole = found.imported in _MODULES
             third.add(f"import {found.imported} as {name}" if whole else _from(module, last, name))
     have = {line.rpartition(" ")[2] for line in standard | third}
     for name, line in _OURS.items():
-        if name in read and name not in have:
+        if name in read & named and name not in have:
             (standard if name == "math" else third).add(line)
     files = {line for name, line in brought.items() if name in read}
     groups = [future, *(sorted(group, key=_sorting) for group in (standard, third, files))]
@@ -146,10 +154,6 @@ def _brought(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tu
             continue
         found = program.source.definitions.items()
         yield from ((n, f"{full}.{n}") for n, d in found if d[-1].imported == f"{full}.{n}")
-
-
-def _names(text: str) -> set[str]:
-    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def _line(node: cst.Import | cst.ImportFrom, name: str, full: str) -> str:

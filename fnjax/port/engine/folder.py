@@ -15,7 +15,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.analysis.terms import Unit
-from fnjax.port.engine.assembly import assembled, with_shared_axes
+from fnjax.port.engine.assembly import assembled, mesh_axes, with_shared_axes
 from fnjax.port.engine.porting import port_parsed, port_source, with_plain_ends, write_whole
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.source.linking import Linked, link
@@ -55,9 +55,8 @@ def port_files(
     ported = ((name, found[name]) for name in files if name in found)
     kept = dict(ported)
     for root in {roots[name] for name in kept}:
-        codes = {name: made.code for name, made in kept.items() if roots[name] == root}
-        codes = with_shared_axes(codes, Path(root).resolve().name)
-        kept |= {name: replace(kept[name], code=text) for name, text in codes.items()}
+        ports = {name: made for name, made in kept.items() if roots[name] == root}
+        kept |= with_shared_axes(ports, Path(root).resolve().name)
     return {name: replace(made, code=made.code.replace("\n", plain[name][1])) for name, made in kept.items()}
 
 
@@ -138,7 +137,7 @@ def _apart(
             if linked.place(source.position(cls.node)[0])[0] == name:
                 findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
                 classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
-        found[name] = Ported(linked.respelled(name, code), tuple(classes))
+        found[name] = Ported(linked.respelled(name, code), tuple(classes), axes=mesh_axes(own))
     return found
 
 

@@ -45,7 +45,7 @@ def without_left(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
             bound = program.bound_in(unit.origin)
             if isinstance(unit.origin, cst.FunctionDef):
                 found = _undecorated(unit, set(left))
-            elif isinstance(unit.origin, cst.ClassDef) or not bound or _is_left(unit):
+            elif isinstance(unit.origin, cst.ClassDef) or not bound:
                 continue
             else:
                 read = {n for s in unit.made for n in _read_on_import(s)} & unit.read()
@@ -85,9 +85,7 @@ def _is_left(unit: Unit) -> bool:
     """Whether the top level has None where this statement could not be translated."""
     if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.made:
         return False
-    return any(f.severity == "error" for f in unit.sink.findings) and all(
-        code(s).strip().endswith(" = None") for s in unit.made
-    )
+    return unit.sink.left
 
 
 def run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -16,7 +16,7 @@ from fnjax.port.analysis.operators import collect
 from fnjax.port.analysis.program import Class, Program, nodes
 from fnjax.port.analysis.terms import Unit
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.engine.assembly import assembled
+from fnjax.port.engine.assembly import assembled, mesh_axes
 from fnjax.port.engine.settling import find_parts, settle
 from fnjax.port.engine.units import evaluate
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -198,7 +198,7 @@ def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNod
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
     _undefined(program, units, made)
-    return Ported(made, tuple(_class(program, c, units) for c in functions))
+    return Ported(made, tuple(_class(program, c, units) for c in functions), axes=mesh_axes(units.values()))
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...

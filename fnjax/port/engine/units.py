@@ -136,8 +136,7 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
                 continue
             part = units[provider]
             waiting.append(part)
-            left = any(f.severity == "error" for f in part.sink.findings)
-            if left and "raise NotImplementedError(" in code(part.made[0]):
+            if part.sink.left:
                 message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
                 unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
                 unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
@@ -179,12 +178,17 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         routine = program.routine(statement, statement.name.value)
         made, inner = definitions.port_routine(program, routine)
         return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
-    walk = Walk(program, _module(statement), _changing(program, statement))
+    walk = _at_top(program, statement)
     result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
         result = []  # at the top level nothing may raise
-    result = [s for r in result for s in _importable(r, statement, program)]
     return Unit(statement, result, walk.sink, walk.called)
+
+
+def _at_top(program: Program, statement: cst.CSTNode) -> Walk:
+    walk = Walk(program, _module(statement), _changing(program, statement))
+    walk.importing = True
+    return walk
 
 
 def _changing(program: Program, statement: cst.CSTNode) -> State:
@@ -195,10 +199,3 @@ def _changing(program: Program, statement: cst.CSTNode) -> State:
         if value.is_tensor:
             state.variables[name] = replace(value, place=Place(frozenset({f"arg:{name}"})), number="")
     return state
-
-
-def _importable(node: Any, origin: cst.CSTNode, program: Program) -> list[Any]:
-    """At the top level nothing may raise: what cannot be translated is None there."""
-    if not (isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Raise)) or node is origin:
-        return [node]
-    return [line(f"{name} = None") for name in sorted(program.bound_in(origin))]

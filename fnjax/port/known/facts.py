@@ -12,6 +12,7 @@ from fnjax.port.torch import MISSING, code
 
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 SIZE = "instance:torch.Size"
+DTYPE = "instance:torch.dtype"
 SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
 LOST = "\0"  # between masks: what is all entries is selected by one of them on one way, by none or another elsewhere
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
@@ -29,6 +30,7 @@ class Step:
     reads: frozenset[tuple[str, int]] = frozenset()  # variables in the expression, and their versions
     assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
+    gaps: bool = field(default=False, compare=False)  # surely not contiguous
 
     @classmethod
     def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
@@ -104,7 +106,8 @@ class Value:
 
     Attributes:
         kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
-        dtype: the class of a tensor's dtype, or of a Python number: `float`, `int`, `bool`, `complex` or `unknown`.
+        dtype: the class of a tensor's dtype, of a Python number, or of a dtype: `float`, `int`, `bool`, `complex` or
+            `unknown`.
         rank: its number of dimensions.
         name: the qualified name that it stands for: `torch.nn.functional`, or `file:helper` for one of the file.
         literal: its value.
@@ -168,7 +171,7 @@ class Value:
     def is_number(self) -> bool:
         """Whether this surely is a single number of Python's or NumPy's."""
         number = self.dtype in {"int", "float", "bool"} or self.name == NUMBER
-        return self.kind == "static" and number and not self.parts and self.element is None
+        return self.kind == "static" and number and not self.parts and self.element is None and self.name != DTYPE
 
 
 def _differs(a: str, b: str) -> bool:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fnjax.port.torch import MISSING, code, literal
+from fnjax.port.torch import code
+from fnjax.port.torch.expressions import text_of
 from fnjax.port.tree.located import Located, Positions, nodes
 
 _REGISTERING = frozenset({"register_fake", "register_autograd", "register_kernel", "register_vmap"})
@@ -154,12 +155,5 @@ class _Filled(cst.CSTTransformer):
         self, original_node: cst.FormattedString, updated_node: cst.FormattedString
     ) -> cst.BaseExpression:
         """A text, if all in it is known."""
-        parts: list[object] = []
-        for part in updated_node.parts:
-            known: object = part.value if isinstance(part, cst.FormattedStringText) else MISSING
-            if isinstance(part, cst.FormattedStringExpression) and part.format_spec is None and part.conversion is None:
-                known = literal(part.expression)
-            if not isinstance(known, (str, int)):
-                return updated_node
-            parts.append(known)
-        return cst.SimpleString(f'"{"".join(map(str, parts))}"')
+        text = text_of(updated_node)
+        return updated_node if text is None else cst.SimpleString(f'"{text}"')

@@ -191,6 +191,8 @@ class _Uses:
             self.computed = True
 
     def subscript(self, node: cst.Subscript) -> None:
+        cuts = (e.slice for e in node.slice if isinstance(e.slice, cst.Slice))
+        self.static = self.static or any(self._is(b) for s in cuts for b in (s.lower, s.upper, s.step))
         if not self._is(node.value):
             return
         self.entries = True

@@ -15,13 +15,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.torch import code
+from fnjax.port.torch import Operation, code, find
 from fnjax.port.tree.located import Positions, children, nodes
 
 _METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
-_VIEWS = frozenset(
-    {"view", "view_as", "reshape", "squeeze", "unsqueeze", "transpose", "t", "flatten", "permute", "narrow"}
-)
 
 
 def with_lines_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
@@ -74,11 +71,17 @@ def _roots(node: cst.FunctionDef) -> dict[str, str]:
         if not isinstance(small, cst.Assign) or len(small.targets) != 1:
             continue
         value: cst.BaseExpression = small.value
-        while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _VIEWS:
+        while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and _is_view(value.func.attr.value):
             value = value.func.value
         name = code(small.targets[0].target)
         roots[name] = roots.get(code(value), code(value)) if isinstance(value, cst.Name) else name
     return roots
+
+
+def _is_view(method: str) -> bool:
+    """Whether a method of tensors gives the same memory, if it can."""
+    found = find(f"torch.Tensor.{method}")
+    return isinstance(found, Operation) and found.alias in {"view", "maybe"}
 
 
 def _pairs(node: cst.FunctionDef) -> list[str]:

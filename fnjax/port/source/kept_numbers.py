@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from fnjax.port.torch import code
+from fnjax.port.torch import code, names_of
 from fnjax.port.tree.located import Located, Positions, Rewriting, nodes
 
 _SAVED = frozenset({"saved_tensors", "saved_variables"})
@@ -160,7 +160,7 @@ _SIZE = r"\w+(?:\.shape\[-?\d+\]|\.size\(-?\d+\))?|len\(\w+\)"
 _SHAPE = r"\w+\.(?:shape|size\(\))(?:\[-?\d*:-?\d*\])?"
 _ENTRY = rf"(?:{_SIZE}|\w+\[-?\d+\]|\w+ is(?: not)? None|\w+ [!=]= \d+)"
 _ROW = rf"\[{_ENTRY}(?:, {_ENTRY})*\]|\({_ENTRY}(?:, {_ENTRY})+\)"
-_WHOLE = frozenset({"torch.long", "torch.int64", "torch.int32", "torch.int"})
+_WHOLE = names_of("int64", "int32")
 
 
 def _numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:

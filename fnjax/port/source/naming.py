@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import PositionProvider
+from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.decorating import without_decorating
@@ -112,13 +112,10 @@ class Definition:
     value: cst.BaseExpression | None = None
 
 
-class _Places(PositionProvider):
-    """Where nodes stand; LibCST's wrapper would visit the tree once more for providers that nobody asks."""
-
-    def told(self, tree: cst.Module) -> Positions:
-        """Line and column, from 1, of each node of a tree that was just parsed, which has none twice."""
-        self._gen_impl(tree)
-        return {node: (r.start.line, r.start.column + 1) for node, r in self._computed.items()}  # type: ignore[union-attr] # none is lazy
+def _places(tree: cst.Module) -> Positions:
+    """Line and column, from 1, of each node of a tree that was just parsed, which has none twice."""
+    found = MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
+    return {node: (r.start.line, r.start.column + 1) for node, r in found.items()}
 
 
 @dataclass(slots=True)
@@ -148,7 +145,7 @@ class Source:
             cst.ParserSyntaxError: it is no Python.
         """
         parsed = cst.parse_module(text)
-        positions = _Places().told(parsed)
+        positions = _places(parsed)
         tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
         tree = without_registering(without_decorating(tree, positions), positions)
         tree = with_lines_of_views(without_launchers(tree, positions), positions)

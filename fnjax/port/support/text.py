@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import symtable
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
+
 
 @cache
-def _functions() -> dict[str, tuple[str, frozenset[str]]]:
-    """Each support function's source text, and the names that it reads."""
+def _functions() -> dict[str, str]:
+    """The source texts of the support functions."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):
-                read = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-                found[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno]), read
+                found[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
     return found
+
+
+@cache
+def _names_read(name: str) -> frozenset[str]:
+    """The names of its file and of modules that a support function reads."""
+    return frozenset(_read(symtable.symtable(_functions()[name], name, "exec")))
+
+
+def _read(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names from outside that functions read."""
+    for inner in table.get_children():
+        yield from (s.get_name() for s in inner.get_symbols() if s.is_global())
+        yield from _read(inner)
 
 
 def support(needs: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
     """The support functions of these names and those that they call.
 
     Returns:
-        Their source texts by name, callees first; and those of jax, jnp, np and math that they need imported.
+        Their source texts by name, callees first; and the modules that they need imported: jax, jnp, np, Python's.
     """
-    functions = _functions()
     texts: dict[str, str] = {}
     imports: set[str] = set()
 
     def add(name: str) -> None:
-        text, read = functions[name]
+        functions, read = _functions(), _names_read(name)
         for other in sorted(read & functions.keys() - {name} - texts.keys()):
             add(other)
-        texts[name] = text
-        imports.update(read & {"jax", "jnp", "np", "math"})
+        texts[name] = functions[name]
+        imports.update(read & MODULES)
 
     for name in sorted(needs):
         if name not in texts:

@@ -37,6 +37,7 @@ import fnjax.port.torch.distributions
 import fnjax.port.torch.elementwise
 import fnjax.port.torch.fft
 import fnjax.port.torch.indexing
+import fnjax.port.torch.kinds
 import fnjax.port.torch.linear_algebra
 import fnjax.port.torch.neural
 import fnjax.port.torch.random
@@ -47,7 +48,7 @@ from fnjax.port.torch.attributes import TENSOR_TYPES
 from fnjax.port.torch.derivatives import departure
 from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
 from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
-from fnjax.port.torch.registry import TABLE, find, qualified
+from fnjax.port.torch.registry import TABLE, find, names_of, qualified
 
 __all__ = [
     "ATOM",
@@ -68,6 +69,7 @@ __all__ = [
     "fit",
     "level",
     "literal",
+    "names_of",
     "qualified",
     "support",
 ]

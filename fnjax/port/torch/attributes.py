@@ -9,18 +9,18 @@ from fnjax.port.torch.record import WIDE, Bound, Refuse, Template
 from fnjax.port.torch.registry import lines, operation
 
 lines("""
-.shape | input | input.shape | static attribute
-.size | input | input.shape | static
-.size | input, dim | input.shape[dim] | static
-.ndim | input | input.ndim | static attribute
-.dim .ndimension | input | input.ndim | static
-+numel .nelement | input | input.size | static | jnp.sum({m})
-.dtype | input | input.dtype | static attribute
+.shape | input | input.shape | size attribute
+.size | input | input.shape | size
+.size | input, dim | input.shape[dim] | whole
+.ndim | input | input.ndim | rank attribute
+.dim .ndimension | input | input.ndim | rank
++numel .nelement | input | input.size | whole | jnp.sum({m})
+.dtype | input | input.dtype | dtype attribute
 .itemsize | input | input.dtype.itemsize | static attribute
 .element_size | input | input.dtype.itemsize | static
 .nbytes | input | input.nbytes | static attribute
-.T | input | input.T | same attribute view
-.mT | input | input.mT | same attribute view
+.T | input | input.T | same attribute view gaps
+.mT | input | input.mT | same attribute view gaps
 .real | input | input.real | same attribute view each
 torch.real | input | input.real | same view each
 .imag | input | input.imag | same attribute view
@@ -28,7 +28,7 @@ torch.imag | input | input.imag | same view
 .is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
 .is_vulkan .is_nested .is_mkldnn | input | False | static attribute
 .is_cpu | input | True | static attribute
-.device | input | "cpu" | static attribute
+.device | input | "cpu" | device attribute
 .layout | input | None | static attribute
 torch.device.index | input | None | static attribute
 +is_floating_point | input | jnp.issubdtype(input.dtype, jnp.floating) | static
@@ -58,9 +58,9 @@ torch.alias_copy | input | input | same
 +resolve_conj +resolve_neg | input | input | same maybe
 .to_dense | input, dtype=None, *, masked_grad=None | input | same
 .as_subclass | input, cls | input | same view
-torch.finfo | type | jnp.finfo(type) | static
-torch.iinfo | type | jnp.iinfo(type) | static
-torch.finfo | | jnp.finfo(jnp.zeros(()).dtype) | static
+torch.finfo | type | jnp.finfo(type) | finfo
+torch.iinfo | type | jnp.iinfo(type) | iinfo
+torch.finfo | | jnp.finfo(jnp.zeros(()).dtype) | finfo
 torch.finfo.eps | input | float(input.eps) | static attribute
 torch.finfo.max | input | float(input.max) | static attribute
 torch.finfo.min | input | float(input.min) | static attribute
@@ -76,26 +76,26 @@ torch.pi |  | jnp.pi | static attribute
 torch.e |  | jnp.e | static attribute
 torch.newaxis |  | None | static attribute
 torch.strided torch.contiguous_format torch.legacy_contiguous_format torch.preserve_format torch.channels_last torch.channels_last_3d |  | None | static attribute
-torch.float32 torch.float |  | jnp.float32 | static attribute
-torch.float64 torch.double |  | jnp.float64 | static attribute
-torch.float16 torch.half |  | jnp.float16 | static attribute
-torch.bfloat16 |  | jnp.bfloat16 | static attribute
-torch.float8_e4m3fn |  | jnp.float8_e4m3fn | static attribute
-torch.float8_e4m3fnuz |  | jnp.float8_e4m3fnuz | static attribute
-torch.float8_e5m2 |  | jnp.float8_e5m2 | static attribute
-torch.float8_e5m2fnuz |  | jnp.float8_e5m2fnuz | static attribute
-torch.float8_e8m0fnu |  | jnp.float8_e8m0fnu | static attribute
-torch.uint8 |  | jnp.uint8 | static attribute
-torch.uint16 |  | jnp.uint16 | static attribute
-torch.uint32 |  | jnp.uint32 | static attribute
-torch.uint64 |  | jnp.uint64 | static attribute
-torch.int8 |  | jnp.int8 | static attribute
-torch.int16 torch.short |  | jnp.int16 | static attribute
-torch.int32 torch.int |  | jnp.int32 | static attribute
-torch.int64 torch.long |  | jnp.int64 | static attribute
-torch.bool |  | jnp.bool_ | static attribute
-torch.complex64 torch.cfloat |  | jnp.complex64 | static attribute
-torch.complex128 torch.cdouble |  | jnp.complex128 | static attribute
+torch.float32 torch.float |  | jnp.float32 | dtype attribute dtype=float32
+torch.float64 torch.double |  | jnp.float64 | dtype attribute dtype=float64
+torch.float16 torch.half |  | jnp.float16 | dtype attribute dtype=float16
+torch.bfloat16 |  | jnp.bfloat16 | dtype attribute dtype=bfloat16
+torch.float8_e4m3fn |  | jnp.float8_e4m3fn | dtype attribute dtype=float8_e4m3fn
+torch.float8_e4m3fnuz |  | jnp.float8_e4m3fnuz | dtype attribute dtype=float8_e4m3fnuz
+torch.float8_e5m2 |  | jnp.float8_e5m2 | dtype attribute dtype=float8_e5m2
+torch.float8_e5m2fnuz |  | jnp.float8_e5m2fnuz | dtype attribute dtype=float8_e5m2fnuz
+torch.float8_e8m0fnu |  | jnp.float8_e8m0fnu | dtype attribute dtype=float8_e8m0fnu
+torch.uint8 |  | jnp.uint8 | dtype attribute dtype=uint8
+torch.uint16 |  | jnp.uint16 | dtype attribute dtype=uint16
+torch.uint32 |  | jnp.uint32 | dtype attribute dtype=uint32
+torch.uint64 |  | jnp.uint64 | dtype attribute dtype=uint64
+torch.int8 |  | jnp.int8 | dtype attribute dtype=int8
+torch.int16 torch.short |  | jnp.int16 | dtype attribute dtype=int16
+torch.int32 torch.int |  | jnp.int32 | dtype attribute dtype=int32
+torch.int64 torch.long |  | jnp.int64 | dtype attribute dtype=int64
+torch.bool |  | jnp.bool_ | dtype attribute dtype=bool_
+torch.complex64 torch.cfloat |  | jnp.complex64 | dtype attribute dtype=complex64
+torch.complex128 torch.cdouble |  | jnp.complex128 | dtype attribute dtype=complex128
 dtype.is_floating_point | input | jnp.issubdtype(input, jnp.floating) | static attribute
 dtype.is_complex | input | jnp.issubdtype(input, jnp.complexfloating) | static attribute
 dtype.is_signed | input | not jnp.issubdtype(input, jnp.unsignedinteger) and input != bool | static attribute
@@ -105,18 +105,18 @@ dtype.itemsize | input | jnp.dtype(input).itemsize | static attribute
 .half | input, *, memory_format=None | input.astype(jnp.float16) | float maybe each casts=float16
 .bfloat16 | input, *, memory_format=None | input.astype(jnp.bfloat16) | float maybe each casts=bfloat16
 .int | input, *, memory_format=None | input.astype(jnp.int32) | int maybe each
-.long | input, *, memory_format=None | input.astype(int) | int maybe each
+.long | input, *, memory_format=None | input.astype(int) | int maybe each converts
 .short | input, *, memory_format=None | input.astype(jnp.int16) | int maybe casts=int16
 .char | input, *, memory_format=None | input.astype(jnp.int8) | int maybe casts=int8
 .byte | input, *, memory_format=None | input.astype(jnp.uint8) | int maybe casts=uint8
 .bool | input, *, memory_format=None | input.astype(bool) | bool maybe each
 .cfloat | input, *, memory_format=None | input.astype(jnp.complex64) | complex maybe
 .cdouble | input, *, memory_format=None | input.astype(complex) | complex maybe
-.type_as | input, other | input.astype(other.dtype) | same maybe each
-torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | static
-torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | static
+.type_as | input, other | input.astype(other.dtype) | same maybe each converts
+torch.result_type | tensor1, tensor2 | jnp.result_type(tensor1, tensor2) | dtype
+torch.promote_types | type1, type2 | jnp.promote_types(type1, type2) | dtype
 torch.can_cast | from_, to | jnp.can_cast(from_, to, casting="same_kind") | static
-torch.get_default_dtype | | jnp.result_type(float) | static
+torch.get_default_dtype | | jnp.result_type(float) | dtype
 """)  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _size(call: Bound) -> str:
     return "shape" if a_tuple else "tuple(shape)"
 
 
-operation("torch.Size", "shape=()", _size, "static")
+operation("torch.Size", "shape=()", _size, "size")
 
 
 def conjugated(template: str) -> Callable[[Bound], str]:
@@ -147,9 +147,9 @@ operation(
     alias="view",
     each=True,
 )
-operation(".H", "input", conjugated("input.T"), called=False, alias="view")
-operation(".mH", "input", conjugated("input.mT"), called=False, alias="view")
-operation("+adjoint", "input", conjugated("input.mT"), alias="view")
+operation(".H", "input", conjugated("input.T"), called=False, alias="view", gaps=True)
+operation(".mH", "input", conjugated("input.mT"), called=False, alias="view", gaps=True)
+operation("+adjoint", "input", conjugated("input.mT"), alias="view", gaps=True)
 operation(
     "+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view", each=True
 )
@@ -162,15 +162,25 @@ def _device(call: Bound) -> str:
     return f'"cuda:{call.literal("type")}"' if isinstance(call.literal("type"), int) else "type"
 
 
-operation("torch.device", "type, index=None", _device, "static")
+def _device_value(call: Bound) -> object:
+    name = call.literal("type")
+    return f"cuda:{name}" if isinstance(name, int) else MISSING if call.given("index") else name
+
+
+operation("torch.device", "type, index=None", _device, "device", value=_device_value)
 
 
 def _device_type(call: Bound) -> str:
+    known = _type_value(call)
+    return repr(known).replace("'", '"') if isinstance(known, str) else 'input.partition(":")[0]'
+
+
+def _type_value(call: Bound) -> object:
     name = call.literal("input")
-    return repr(name.partition(":")[0]).replace("'", '"') if isinstance(name, str) else 'input.partition(":")[0]'
+    return name.partition(":")[0] if isinstance(name, str) else MISSING
 
 
-operation("torch.device.type", "input", _device_type, "static", called=False)
+operation("torch.device.type", "input", _device_type, "static", called=False, value=_type_value)
 
 _OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
 
@@ -193,7 +203,7 @@ def _to(call: Bound) -> str:
 
 def _narrow(call: Bound, name: str) -> str:
     """The dtype that a parameter names; `int` and `float` for 64-bit ones, which are JAX's 32-bit ones as it is set up."""
-    return WIDE.get(code(call.context.rewritten(call.values[name])), name)
+    return WIDE.get(call.context.named_dtype(call.values[name]), name)
 
 
 def _type(call: Bound) -> str:
@@ -213,11 +223,13 @@ TENSORS = {
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 
-operation(".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True)
 operation(
-    ".type", "input", "input.dtype", "static", each=True
+    ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True, converts=True
+)
+operation(
+    ".type", "input", "input.dtype", "dtype", each=True
 )  # PyTorch's is a string, good for comparisons and x.type(...)
-operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True)
+operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True, converts=True)
 
 
 def _constructor(dtype: str, empty: str) -> Template:

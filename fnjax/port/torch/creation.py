@@ -17,13 +17,13 @@ torch.zeros_like | input, *, {_NEW} | jnp.zeros_like(input, dtype=dtype) | same 
 torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same each
 torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same each
 torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same each
-torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int made
+torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int made sized
 torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
 torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float made
-torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same made
-torch.as_tensor torch.asarray | data, dtype=None, device=None, *, copy=None, requires_grad=False | jnp.asarray(data, dtype=dtype) | same maybe
+torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same made copies of_data
+torch.as_tensor torch.asarray | data, dtype=None, device=None, *, copy=None, requires_grad=False | jnp.asarray(data, dtype=dtype) | same maybe of_data
 torch.from_numpy | ndarray | jnp.asarray(ndarray) | same
-.new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same made
+.new_tensor | input, data, *, {_NEW} | jnp.array(data, dtype=input.dtype) | same made copies of_data
 torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=increasing) | same
 """)  # fmt: skip
 

@@ -76,7 +76,7 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~nan_to_num torch.nan_to_num_ | input, nan=0.0, posinf=None, neginf=None | jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf) | same each
 +frexp | input | jnp.frexp(input) | pair fields=mantissa,exponent
 ~mul ~multiply | input, other | input * other | promoted each
-~true_divide | input, other | input / other | float each pole=other:1
+~true_divide | input, other | input / other | float each quotient pole=other:1
 ~remainder | input, other | input % other | promoted each
 ~fmod | input, other | jnp.fmod(input, other) | promoted each
 ~floor_divide | input, other | _floor_divide(input, other) | promoted each
@@ -223,7 +223,9 @@ def _div(call: Bound) -> str:
     raise Refuse("rounding_mode must be a literal: None, 'floor' or 'trunc'")
 
 
-operation("~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True, pole="other:1")
+operation(
+    "~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True, quotient=True, pole="other:1"
+)
 
 
 def _pow(call: Bound) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -119,34 +117,42 @@ def literal(node: cst.BaseExpression) -> object:
         return MISSING
 
 
-_WHOLE: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-}
+def text_of(
+    node: cst.BaseExpression, value: Callable[[cst.BaseExpression], object] = literal, hole: str | None = None
+) -> str | None:
+    """The string that an expression is, sums and f-strings among them.
+
+    Args:
+        node: the expression.
+        value: what is known of its parts.
+        hole: stands for a part that is not known; by default all is unknown then.
+    """
+    found = literal(node)
+    if isinstance(found, str):
+        return found
+    parts: Sequence[cst.CSTNode] = ()
+    if isinstance(node, cst.FormattedString):
+        parts = node.parts
+    elif isinstance(node, cst.ConcatenatedString) or (
+        isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add)
+    ):
+        parts = (node.left, node.right)
+    if not parts:
+        known = "" if isinstance(node, cst.FormattedString) else value(node)
+        return known if isinstance(known, str) else hole
+    texts = [_text_of_part(p, value, hole) for p in parts]
+    return None if None in texts else "".join(map(str, texts))
 
 
-def whole_number(node: cst.BaseExpression) -> int | None:
-    """The value of whole numbers that are written out and computed with, as `2**31 - 1`."""
-
-    def value(n: ast.expr) -> int:
-        if isinstance(n, ast.Constant) and type(n.value) is int:
-            return n.value
-        if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
-            return -value(n.operand)
-        if not isinstance(n, ast.BinOp) or type(n.op) not in _WHOLE:
-            raise ValueError
-        left, right = value(n.left), value(n.right)
-        if isinstance(n.op, (ast.Pow, ast.LShift)) and not 0 <= right <= 64:
-            raise ValueError
-        return _WHOLE[type(n.op)](left, right)
-
-    try:
-        return value(ast.parse(code(node).strip(), mode="eval").body)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+def _text_of_part(part: cst.CSTNode, value: Callable[[cst.BaseExpression], object], hole: str | None) -> str | None:
+    if isinstance(part, cst.FormattedStringText):
+        return part.value
+    if not isinstance(part, cst.FormattedStringExpression):
+        return text_of(part, value, hole)  # type: ignore[arg-type] # an operand
+    if part.format_spec is not None or part.conversion is not None:
+        return hole
+    number = literal(part.expression)
+    return str(number) if type(number) is int else text_of(part.expression, value, hole)
 
 
 def _plain(dot: cst.Dot) -> bool:
@@ -190,29 +196,6 @@ def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-_NEW_ARRAYS = ("zeros", "ones", "empty")
-
-
-def _of_new_array(node: cst.BaseExpression, attr: str) -> cst.BaseExpression | None:
-    """The shape or dtype of an array that an expression makes, where it is written there: `jnp.empty((3, 4)).shape`."""
-    if attr not in {"shape", "dtype"} or not (isinstance(node, cst.Call) and node.args):
-        return None
-    name = code(node.func)
-    first = node.args[0].value
-    like = name in {f"jnp.{n}_like" for n in _NEW_ARRAYS}
-    if not like and name not in {f"jnp.{n}" for n in _NEW_ARRAYS}:
-        return None
-    if attr == "dtype":
-        given = next((a.value for a in node.args if a.keyword and a.keyword.value == "dtype"), cst.Name("float"))
-        return cst.parse_expression(f"{code(fit(first))}.dtype") if like and len(node.args) == 1 else given
-    if like:
-        return cst.parse_expression(f"{code(fit(first))}.shape")
-    text = code(first)
-    if isinstance(first, cst.Integer) or re.search(r"\.shape\[-?\d+\]$", text):
-        return cst.parse_expression(f"({text},)")
-    return first if isinstance(first, cst.Tuple) or text.endswith(".shape") else None
-
-
 class Fill(Rewriter):
     """Puts expressions in place of a template's names, with parentheses where they are needed.
 
@@ -220,16 +203,24 @@ class Fill(Rewriter):
     (A template says otherwise with parentheses around the name.)
     """
 
-    def __init__(self, values: Mapping[str, cst.BaseExpression], omitted: frozenset[str]) -> None:
-        self.values, self.omitted = values, omitted
+    def __init__(
+        self,
+        values: Mapping[str, cst.BaseExpression],
+        omitted: frozenset[str],
+        known: Callable[[str, str], cst.BaseExpression | None] | None = None,
+    ) -> None:
+        """With `known`, what an attribute of a name is, where that can be told: the template's `input.shape`."""
+        self.values, self.omitted, self.known = values, omitted, known
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         """The attribute's own name is no parameter."""
+        of, attr = original_node.value, original_node.attr
+        if self.known is not None and isinstance(of, cst.Name) and (known := self.known(of.value, attr.value)):
+            return clone(known)
         value = fit(updated_node.value)
         if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        known = _of_new_array(value, original_node.attr.value)
-        return known or changed(updated_node, value=value, attr=original_node.attr)
+        return changed(updated_node, value=value, attr=attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
         """Omitted parameters vanish, and `*names` takes the elements of a tuple."""

@@ -11,7 +11,7 @@ lines("""
 ~index_copy | input, dim, index, source | _index_write(input, index, source, axis=dim) | same
 ~index_fill | input, dim, index, value | _index_write(input, index, value, axis=dim) | same
 ~masked_scatter | input, mask, source | _masked_scatter(input, mask, source) | same
-+masked_select | input, mask | _masked_select(input, mask) | same untraced
++masked_select | input, mask | _masked_select(input, mask) | same untraced selects
 ~put | input, index, source, accumulate=False | _put(input, index, source, accumulate=accumulate) | same
 +argwhere | input | jnp.argwhere(input) | int untraced
 +nonzero_static | input, *, size, fill_value=-1 | jnp.argwhere(input, size=size, fill_value=(fill_value)) | int

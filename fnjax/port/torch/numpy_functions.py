@@ -127,3 +127,13 @@ DRAWS = {
     "binomial": ("n p size", "jax.random.binomial(key, n, p, size).astype(int)"),
     "randint": ("low high size", "jax.random.randint(key, size, low, high)"),
 }
+# Functions that give a scalar of NumPy's own for a Python number.
+SCALARS = frozenset(
+    {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
+    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}
+    | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
+)
+CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
+# Where the last digit of JAX's own may differ for whole powers.
+POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
+CREATING = frozenset({"zeros", "ones", "empty", "full"})

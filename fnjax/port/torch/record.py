@@ -10,7 +10,8 @@ import libcst as cst
 
 from fnjax.port.torch.derivatives import with_derivative
 from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
-from fnjax.port.torch.signature import Parameter, bind
+from fnjax.port.torch.new_arrays import NewArray
+from fnjax.port.torch.signature import Parameter, bind, parse
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
 # which of several ways leads to the same numbers (jnp's sorts are stable).
@@ -30,7 +31,7 @@ VANISH = frozenset(
     | {"out_int32"}
 )
 # dtypes that JAX has only when 64-bit numbers are switched on: Python's types are their right names in both cases.
-WIDE = {"jnp.int64": "int", "jnp.float64": "float", "jnp.complex128": "complex", "jnp.bool_": "bool"}
+WIDE = {"int64": "int", "float64": "float", "complex128": "complex", "bool_": "bool"}
 _NAMES = {
     "float": ("float32", "float", "float64", "double", "float16", "half", "bfloat16"),
     "complex": ("complex64", "cfloat", "complex128", "cdouble"),
@@ -38,6 +39,13 @@ _NAMES = {
     "bool": ("bool", "bool_"),
 }
 DTYPES = {name: kind for kind, names_ in _NAMES.items() for name in names_}
+
+
+def class_of(dtype: str) -> str:
+    """The class of a dtype: `float` for `float8_e5m2`."""
+    return DTYPES.get(dtype.rstrip("_"), "float" if dtype.startswith("float") else "unknown")
+
+
 ROOTS = frozenset({"jax", "jnp", "np", "math"})
 
 
@@ -101,16 +109,24 @@ class Context:
 
     def role(self, node: cst.BaseExpression) -> str:
         """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
-        text = code(self.rewritten(node))
-        named = text.startswith(("jnp.", "torch.")) and text.rpartition(".")[2] in DTYPES
-        if named or text.endswith("dtype"):
+        text = code(node)
+        if self.named_dtype(node) or text.endswith("dtype"):
             return "dtype"
         is_device = isinstance(self.literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
-        return "device" if is_device or code(node).endswith("device") else ""
+        return "device" if is_device else ""
+
+    def named_dtype(self, node: cst.BaseExpression) -> str:
+        """The dtype of torch's that an expression names, `int64`, or nothing."""
+        space, _, last = code(node).rpartition(".")
+        return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The JAX expression that takes the place of an argument."""
         return node
+
+    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
+        """The array that an argument makes, if it is a call that makes one."""
+        return None
 
     def key(self) -> cst.BaseExpression:
         """A fresh random key."""
@@ -137,10 +153,11 @@ class Overload:
     """One signature and its translation.
 
     Attributes:
-        parameters: as in torch's signature.
+        signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
-            (a Python value under jit too), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
+            (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for a whole number,
+            `finfo` or `iinfo`), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
         fields: the names of a tuple's parts, of "values" and "indices".
         parts: for single parts of that tuple a template of their own, by field.
         random: draws random numbers: the template reads `key`.
@@ -157,13 +174,27 @@ class Overload:
         large: whole numbers of any kind, also booleans, give large ones.
         made: a tensor of its own, contiguous whatever the inputs are.
         rows: as contiguous as its first argument.
+        gaps: a view that is not contiguous.
         casts: the dtype that it gives.
+        dtype: which of jnp's dtypes it is.
+        converts: gives its first argument in another dtype.
+        quotient: the first argument divided by the other: a float of whole numbers.
+        product: a product, or a power, or a quotient.
+        sharp: numbers that differ in the last digit may have results that differ much.
+        turns: the same entries, or some of them, along other axes.
+        selects: gives the entries that a mask selects.
+        copies: makes an array of its data, without the history of that.
+        of_data: has the shape of its data.
+        sized: all arguments decide its size.
+        empty: the support function that takes empty vectors among its arguments, too.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
+        note: what is to be checked where it is called.
+        value: what the result is, from a Bound whose arguments tell it; MISSING where they do not.
     """
 
-    parameters: tuple[Parameter, ...]
+    signature: str
     template: str | Template
     result: str = "same"
     fields: tuple[str, ...] = ()
@@ -177,10 +208,34 @@ class Overload:
     large: bool = False
     made: bool = False
     rows: bool = False
+    gaps: bool = False
     casts: str = ""
+    dtype: str = ""
+    converts: bool = False
+    quotient: bool = False
+    product: bool = False
+    sharp: bool = False
+    turns: bool = False
+    selects: bool = False
+    copies: bool = False
+    of_data: bool = False
+    sized: bool = False
+    empty: str = ""
     pole: str = ""
     where: str = ""
     along: bool = False
+    note: str = ""
+    value: Callable[[Bound], object] | None = None
+
+    @property
+    def constant(self) -> object:
+        """The value of a template that is one; else MISSING."""
+        return literal(template_of(self.template)) if isinstance(self.template, str) else MISSING
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the signature says, read when it is first asked for: a port needs few of them."""
+        return parse(self.signature)
 
     def takes(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
@@ -250,11 +305,18 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A JAX expression, the support functions that it calls, and what it needs imported (jax, jnp, np, math)."""
+    """A JAX expression, the support functions that it calls, and what it needs imported (jax, jnp, np, math).
+
+    Attributes:
+        unchanged: it is the first argument, as that stands there.
+        new_array: the array that it makes, if it only makes one.
+    """
 
     expression: cst.BaseExpression
     needs: frozenset[str]
     imports: frozenset[str]
+    unchanged: bool = False
+    new_array: NewArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +337,11 @@ class Bound:
     def overwrites(self) -> bool:
         """Whether the first argument takes the result: an in-place method, or `inplace=True`."""
         return self.operation.inplace is not None or self.literal("inplace") is True
+
+    @property
+    def known(self) -> object:
+        """The value of the result, where the table or the arguments tell it; else MISSING."""
+        return self.overload.value(self) if self.overload.value else self.overload.constant
 
     def given(self, name: str) -> bool:
         """Whether the call says something else for this parameter than its default."""
@@ -311,22 +378,23 @@ class Bound:
         """The number of dimensions, where it is known."""
         return self.context.rank(self.values[name]) if name in self.values else None
 
-    def render(self, least: int = ATOM, part: str = "") -> Rendered | Problem:
+    def render(self, least: int = ATOM, part: str = "", first: cst.BaseExpression | None = None) -> Rendered | Problem:
         """The JAX expression.
 
         Args:
             least: how tightly its place demands that it binds: `ATOM` (the default) puts parentheses around anything
                 that might need them, 0 none.
             part: the field of a tuple result that alone is wanted, of those in `overload.parts`.
+            first: what stands for the first argument, instead of its translation.
         """
         template = self.overload.parts[part] if part else self.overload.template
         try:
             text = template if isinstance(template, str) else template(self)
         except Refuse as e:
             return Problem(f"{self.operation.names[0]}: {e}")
-        first = self.overload.parameters[0].name if self.overload.parameters else ""
-        if self.operation.inplace and self.overload.result == "bool" and self.dtype(first) != "bool":
-            text = f"({text}).astype({first}.dtype)"  # what is written into a tensor takes its dtype
+        own = self.overload.parameters[0].name if self.overload.parameters else ""
+        if self.operation.inplace and self.overload.result == "bool" and self.dtype(own) != "bool":
+            text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
         differentiated = self.context.differentiated
         name = self.operation.names[0]
         tree = with_derivative(name, text, self.literal) if differentiated else template_of(text)
@@ -335,10 +403,18 @@ class Bound:
         ignored = [name for name in optional if name not in read | VANISH and self.given(name)]
         if ignored and isinstance(template, str):
             return Problem(f"{self.operation.names[0]}: {ignored[0]}= has no counterpart in JAX")
-        expression = self._filled(tree)
+        expression = self._filled(tree, {} if first is None else {own: first})
         read = names(expression)
         needs = frozenset(n for n in names(tree) if n.startswith("_"))
-        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS))
+        made = NewArray.of(tree, expression, self._role)
+        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made)
+
+    def _role(self, name: str) -> str:
+        """Of an argument that is a size: whether it is a tuple, or a number."""
+        node = self.values.get(name)
+        if node is None:
+            return ""
+        return "tuple" if isinstance(node, cst.Tuple) else self.context.role(node)
 
     def _parameter(self, name: str) -> Parameter:
         return next(p for p in self.overload.parameters if p.name == name)
@@ -352,12 +428,14 @@ class Bound:
             return cst.parse_expression(f"None if {text} in ((), []) else {text}")
         return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
 
-    def _filled(self, tree: cst.BaseExpression) -> cst.BaseExpression:
+    def _filled(self, tree: cst.BaseExpression, given: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
         values: dict[str, cst.BaseExpression] = {}
         for p in self.overload.parameters:
-            if p.name in self.values:
+            if p.name in given:
+                values[p.name] = given[p.name]
+            elif p.name in self.values:
                 value = self.context.rewritten(self.values[p.name])
-                if p.name == "dtype" and (wide := WIDE.get(code(value))):
+                if p.name == "dtype" and (wide := WIDE.get(self.context.named_dtype(self.values[p.name]))):
                     value = cst.Name(wide)
                 if p.name == "dim" and self.operation.first.axes:
                     value = self._all_axes(value)
@@ -369,7 +447,12 @@ class Bound:
         if self.overload.random:
             values["key"] = self.context.key()
         omitted = frozenset(p.name for p in self.overload.parameters if not self.given(p.name))
-        filled = Fill(values, omitted).rewrite(tree)
+        new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.new_array(v))}
+
+        def known(name: str, attribute: str) -> cst.BaseExpression | None:
+            return new[name].attribute(attribute) if name in new else None
+
+        filled = Fill(values, omitted, known).rewrite(tree)
         assert isinstance(filled, cst.BaseExpression)
         return filled
 

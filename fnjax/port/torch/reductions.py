@@ -167,7 +167,14 @@ def _norm(call: Bound) -> str:
     return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
 
 
-operation("+bincount", "input, weights=None, *, minlength", "_bincount(input, (minlength), weights=weights)", "int")
+operation(
+    "+bincount",
+    "input, weights=None, *, minlength",
+    "_bincount(input, (minlength), weights=weights)",
+    "int",
+    note="under jit the result has minlength entries, and numbers from there on are not counted; outside jit it grows as "
+    "in PyTorch",
+)
 operation(
     "+bincount",
     "input, weights=None, minlength=0",

@@ -9,7 +9,7 @@ A line of `lines` has four columns, or five, parted by ` | `:
 2. torch's signature
 3. the template: a JAX expression over the parameters (see Fill for what is left out)
 4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
-   the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `along`, `casts=float16`, `pole=1`
+   the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `along`, `casts=float16`, `pole=1`
 5. the JAX expression for entries that a mask selects (Overload.where)
 """
 
@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any
 
 from fnjax.port.torch.record import Absent, Operation, Overload, Template
-from fnjax.port.torch.signature import parse
 
 TABLE: dict[str, Operation | Absent] = {}
 _WITHIN: dict[str, Absent] = {}
@@ -73,7 +72,7 @@ def operation(
     The columns are the other attributes of Overload.
     """
     overload = Overload(
-        parse(signature), template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
+        signature, template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
     )
     full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
     plain = tuple(name for name in full if not _in_place(name))
@@ -124,6 +123,26 @@ def absent(names: str, reason: str, remedy: str) -> None:
 def within(modules: str, reason: str, remedy: str) -> None:
     """Enter whole modules that JAX code cannot stand for, but for the names that are in the table."""
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
+
+
+def names_of(*dtypes: str) -> frozenset[str]:
+    """The names under which torch has these of jnp's dtypes: `torch.int64` and `torch.long`."""
+    known = ((name, o.first) for name, o in TABLE.items() if isinstance(o, Operation) and o.inplace is None)
+    return frozenset(name for name, first in known if first.dtype in dtypes)
+
+
+def mark(column: str, names: str) -> None:
+    """Say one thing more of operations that are in the table: a column of their first signature is True."""
+    for name in names.split():
+        found = TABLE[qualified(name)]
+        assert isinstance(found, Operation)
+        if not getattr(found.first, column):
+            made = replace(found, overloads=(replace(found.first, **{column: True}), *found.overloads[1:]))  # type: ignore[arg-type] # a flag
+            for other, record in TABLE.items():
+                if record is found:
+                    TABLE[other] = made
+                elif isinstance(record, Operation) and record.inplace is found:
+                    TABLE[other] = replace(record, overloads=made.overloads, inplace=made)
 
 
 def find(name: str) -> Operation | Absent | None:

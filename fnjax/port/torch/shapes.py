@@ -14,14 +14,14 @@ torch.reshape | input, shape | input.reshape(shape) | same maybe rows
 .view_as | input, other | input.reshape(other.shape) | same view rows
 .reshape_as | input, other | input.reshape(other.shape) | same maybe rows
 +ravel | input | input.ravel() | same maybe rows
-+t .t_ torch.t_copy | input | input.T | same view
-+transpose .transpose_ +swapaxes .swapaxes_ +swapdims .swapdims_ | input, dim0, dim1 | jnp.swapaxes(input, dim0, dim1) | same view
-torch.swapaxes .swapaxes .swapaxes_ | input, axis0, axis1 | jnp.swapaxes(input, axis0, axis1) | same view
++t .t_ torch.t_copy | input | input.T | same view gaps
++transpose .transpose_ +swapaxes .swapaxes_ +swapdims .swapdims_ | input, dim0, dim1 | jnp.swapaxes(input, dim0, dim1) | same view gaps
+torch.swapaxes .swapaxes .swapaxes_ | input, axis0, axis1 | jnp.swapaxes(input, axis0, axis1) | same view gaps
 torch.transpose_copy | input, dim0, dim1 | jnp.swapaxes(input, dim0, dim1) | same
-torch.permute | input, dims | jnp.transpose(input, dims) | same view
+torch.permute | input, dims | jnp.transpose(input, dims) | same view gaps
 torch.permute_copy | input, dims | jnp.transpose(input, dims) | same
-.permute | input, *dims | jnp.transpose(input, dims) | same view
-+movedim +moveaxis | input, source, destination | jnp.moveaxis(input, source, destination) | same view
+.permute | input, *dims | jnp.transpose(input, dims) | same view gaps
++movedim +moveaxis | input, source, destination | jnp.moveaxis(input, source, destination) | same view gaps
 +unsqueeze .unsqueeze_ | input, dim | jnp.expand_dims(input, dim) | same view rows
 torch.unsqueeze_copy | input, dim | jnp.expand_dims(input, dim) | same rows
 +squeeze .squeeze_ torch.squeeze_copy | input | jnp.squeeze(input) | same view
@@ -37,7 +37,7 @@ torch.broadcast_shapes | *shapes | jnp.broadcast_shapes(*shapes) | static
 torch.tile | input, dims | jnp.tile(input, dims) | same
 .tile | input, *dims | jnp.tile(input, dims) | same
 +repeat_interleave | input, repeats, dim=None, *, output_size=None | jnp.repeat(input, repeats, axis=dim, total_repeat_length=output_size) | same
-torch.cat torch.concat torch.concatenate | tensors, dim=0 | jnp.concatenate(tensors, axis=dim) | same
+torch.cat torch.concat torch.concatenate | tensors, dim=0 | jnp.concatenate(tensors, axis=dim) | same empty=_cat
 torch.stack | tensors, dim=0 | jnp.stack(tensors, axis=dim) | same
 torch.hstack | tensors | jnp.hstack(tensors) | same
 torch.vstack torch.row_stack | tensors | jnp.vstack(tensors) | same

@@ -14,6 +14,7 @@ from fnjax.triton import _atomics as atomics
 from fnjax.triton import _memory as memory
 from fnjax.triton import _random as random
 from fnjax.triton import _values as values
+from fnjax.triton._blocks import Descriptor as tensor_descriptor
 from fnjax.triton._blocks import (
     advance,
     load_block,

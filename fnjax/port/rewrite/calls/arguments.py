@@ -15,7 +15,7 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.known.facts import SIZE, Value
+from fnjax.port.known.facts import DTYPE, SIZE, Value
 from fnjax.port.source.naming import canonical, targets
 from fnjax.port.torch import (
     TENSOR_TYPES,
@@ -24,6 +24,7 @@ from fnjax.port.torch import (
     fit,
     literal,
 )
+from fnjax.port.torch.record import class_of
 from fnjax.port.tree.located import nodes
 
 
@@ -72,7 +73,7 @@ def as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:
 def _dtype(walk: Walk, text: str) -> cst.BaseExpression:
     """An expression for a dtype, whose meaning the walk knows."""
     made, exact = parse(text), text.removeprefix("jnp.")
-    value = Value("static", name="instance:torch.dtype", exact=exact if exact not in {"int", "bool"} else "")
+    value = Value("static", class_of(exact), name=DTYPE, exact=exact if exact not in {"int", "bool"} else "")
     walk.memo[id(made)] = (made, Term(made, value))
     return made
 

@@ -19,6 +19,7 @@ from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse, spelled_attribute
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.arguments import given_name
+from fnjax.port.rewrite.calls.foreign import named
 from fnjax.port.rewrite.calls.operations import Facts, operate
 from fnjax.port.rewrite.calls.passed_functions import passed, unnamed_calls
 from fnjax.port.rewrite.memory.writing import owned
@@ -38,13 +39,19 @@ from fnjax.port.torch import (
 _OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
-def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
-    """A name of torch that is not called here: a constant, or a function that is passed on."""
+def _operation(node: cst.BaseExpression, name: str) -> Operation:
+    """The operation of a name of torch."""
     found = find(name)
     if isinstance(found, Absent):
         raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
     if found is None:
         raise Stop(node, "unknown", f"the porter does not know {name}")
+    return found
+
+
+def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
+    """A name of torch that is not called here: a constant, or a function that is passed on."""
+    found = _operation(node, name)
     if not found.called:
         return operate(walk, node, found, [])
     if name in TENSOR_TYPES and not given_name(walk, node, name):
@@ -55,15 +62,11 @@ def reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
 @call_of("torch.")
 def function(walk: Walk, node: cst.Call, name: str) -> Term:
     """`torch.exp(x)`, under whatever names torch and exp go."""
-    found = find(name)
-    if isinstance(found, Absent):
-        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
-    if found is None:
-        raise Stop(node, "unknown", f"the porter does not know {name}")
+    found = _operation(node, name)
     return operate(walk, node, found, list(node.args))
 
 
-@call_of("*.")
+@call_of("*.", general=True)
 def method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`x.exp()`."""
     assert isinstance(node.func, cst.Attribute)
@@ -140,14 +143,14 @@ def spelled(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return term
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, general=True)
 def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """`x.shape`, `torch.float32`."""
     name = walk.name_of(node)
     if name.startswith("torch."):
         return reference(walk, node, name)
     if name:
-        return None
+        return Term(node, named(walk, node, name))
     attr = node.attr.value
     if attr in _FIELDS and (alone := part_of(walk, node.value, _FIELDS.index(attr))) is not None:
         return alone
@@ -179,12 +182,14 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(walk.rebuilt(node), owned(walk, node)) if found is None else None
 
 
-@expression(cst.Name)
+@expression(cst.Name, general=True)
 def name(walk: Walk, node: cst.Name) -> Term | None:
     """A variable, a name of torch, or True, False and None."""
     if node.value in {"True", "False", "None"}:
         return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=literal(node)))
     value = walk.lookup(node.value)
+    if value.name and not value.name.startswith("torch."):
+        named(walk, node, value.name)
     if value.name == "torch":
         raise Stop(node, "unknown", f"the module {node.value!r} as a value: name its functions")
     if value.name.startswith("torch.") and node.value not in walk.state.variables:

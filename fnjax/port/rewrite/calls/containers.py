@@ -31,7 +31,7 @@ from fnjax.port.torch.expressions import Fill
 from fnjax.port.tree.located import nodes
 
 
-@expression(cst.Tuple, cst.List)
+@expression(cst.Tuple, cst.List, general=True)
 def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
     """`(a, b)` and `[a, b]`."""
     made = walk.rebuilt(node)
@@ -50,7 +50,7 @@ def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
     return Term(made, Value("static", name=name, literal=literal(node), parts=tuple(values)))
 
 
-@expression(cst.Dict, cst.Set)
+@expression(cst.Dict, cst.Set, general=True)
 def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
     """`{"a": x}`."""
     pairs = [(literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements]
@@ -73,10 +73,11 @@ def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
     return new.with_changes(**{"key" if isinstance(old, cst.DictElement) else "value": hashed(walk, _key(walk, old))})
 
 
-@expression(cst.Lambda)
+@expression(cst.Lambda, general=True)
 def function(walk: Walk, node: cst.Lambda) -> Term:
     """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
-    with walk.scope() as variables, walk.perhaps(repeated=True):
+    differentiated = walk.here.differentiated or walk.program.differentiates  # by whoever it is passed to
+    with walk.scope() as variables, walk.perhaps(repeated=True), walk.inside(differentiated=differentiated):
         variables.update({p.name.value: replace(UNKNOWN, place=PASSED) for p in node.params.params})
         body = walk.expr(node.body)
     defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
@@ -90,7 +91,7 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
     return Term(made, Value("object", element=body.value))
 
 
-@expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)
+@expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
 def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     """`[f(x) for x in xs]`."""
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
@@ -183,7 +184,7 @@ def _comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
 
 
-@expression(cst.NamedExpr)
+@expression(cst.NamedExpr, general=True)
 def named(walk: Walk, node: cst.NamedExpr) -> Term:
     """`(n := len(x))`."""
     term = walk.expr(node.value)
@@ -192,7 +193,7 @@ def named(walk: Walk, node: cst.NamedExpr) -> Term:
     return Term(node if term.node is node.value else node.with_changes(value=term.node), term.value)
 
 
-@expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary)
+@expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary, general=True)
 def constant(walk: Walk, node: cst.BaseExpression) -> Term:
     """Numbers and strings."""
     value = literal(node)
@@ -208,7 +209,7 @@ def constant(walk: Walk, node: cst.BaseExpression) -> Term:
     return Term(node, Value("static", kind, literal=value))
 
 
-@expression(cst.FormattedString, cst.ConcatenatedString)
+@expression(cst.FormattedString, cst.ConcatenatedString, general=True)
 def text(walk: Walk, node: cst.BaseExpression) -> Term:
     """Strings with values in them."""
     made = walk.rebuilt(node)

@@ -14,22 +14,16 @@ import sys
 
 import libcst as cst
 
-from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Walk
+from fnjax.port.analysis.walk import Stop, Walk
 from fnjax.port.known.facts import STATIC, Value
 
 
-@expression(cst.Name, cst.Attribute)
-def names(walk: Walk, node: cst.BaseExpression) -> Term | None:
-    """Names of other libraries that are not called."""
-    name = walk.name_of(node)
-    if name and not name.startswith("torch."):
-        known(walk, node, name)
-        if name.startswith("file:"):
-            walk.called.add(name)
-        if isinstance(node, cst.Attribute):
-            return Term(node, Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC)
-    return None
+def named(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
+    """What is known of a name that is not torch's, and is not called."""
+    known(walk, node, name)
+    if name.startswith("file:"):
+        walk.called.add(name)
+    return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
 
 
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})

@@ -19,7 +19,7 @@ import libcst as cst
 from fnjax.port.analysis.guards import is_guard_context
 from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Term, Walk, parse
+from fnjax.port.analysis.walk import Term, Walk, answered, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.rewrite.calls.versions import QUESTIONS
 from fnjax.port.source.naming import is_provided
@@ -63,7 +63,7 @@ _PROPERTIES = frozenset(
 _COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"})
 
 
-def answered(walk: Walk, node: cst.BaseExpression) -> object:
+def answer_of(walk: Walk, node: cst.BaseExpression) -> object:
     """What the port's GPU answers to a question, or MISSING."""
     if not walk.program.kernels:
         return MISSING
@@ -111,19 +111,18 @@ def compared(walk: Walk, node: cst.Comparison) -> Term | None:
     if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
     if wanted is None and isinstance(node.left, cst.Call) and walk.name_of(node.left.func) in _PROPERTIES:
-        return Term(parse(str(compare(CAPABILITY, None))), _known(compare(CAPABILITY, None)))
+        return answered(compare(CAPABILITY, None))
     found = _part_of_answer(walk, node.left)
     if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None
-    answer = compare(found, wanted)
-    return Term(parse(str(answer)), _known(answer))
+    return answered(compare(found, wanted))
 
 
 def _part_of_answer(walk: Walk, node: cst.BaseExpression) -> object:
     """What the port's GPU answers, or one of the numbers of that."""
     if not isinstance(node, cst.Subscript):
-        return answered(walk, node)
-    whole = answered(walk, node.value)
+        return answer_of(walk, node)
+    whole = answer_of(walk, node.value)
     index = node.slice[0].slice if len(node.slice) == 1 else None
     place = literal(index.value) if isinstance(index, cst.Index) else MISSING
     return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING
@@ -139,7 +138,7 @@ def asked_of_own_function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     answer = routine.answer
     if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
         return None
-    return Term(parse(str(answer)), _known(answer))
+    return answered(answer)
 
 
 def _asks_device(walk: Walk, function: cst.FunctionDef) -> bool:
@@ -164,10 +163,10 @@ def _of_device(walk: Walk, function: cst.BaseExpression) -> bool:
 @expression(cst.Attribute)
 def question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`torch.cuda.get_device_capability()`, `properties.major`."""
-    answer = answered(walk, node)
+    answer = answer_of(walk, node)
     if answer is MISSING:
         return None
-    return Term(parse(repr(answer)), _known(answer))
+    return Term(parse(repr(answer)), _known(answer), answered=True)
 
 
 def _known(answer: object) -> Value:
@@ -190,7 +189,7 @@ def of_tensors(walk: Walk, node: cst.Attribute) -> Term | None:
     known = _known(answer)
     if answer == "cuda":
         known = Value("static", name="instance:torch.device", literal=answer)
-    return Term(parse(repr(answer).replace("'", '"')), known)
+    return Term(parse(repr(answer).replace("'", '"')), known, answered=True)
 
 
 @call_of("*.get_device", only="kernels")
@@ -238,7 +237,7 @@ def kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
     value = walk.state.variables.get(walk.key(node.left))
     if value is None or value.kind != "static" or value.literal is not None or value.optional:
         return None
-    return Term(parse(str(isinstance(target.operator, cst.Is))), Value("static", "bool"))
+    return answered(isinstance(target.operator, cst.Is))
 
 
 @expression(cst.BinaryOperation)

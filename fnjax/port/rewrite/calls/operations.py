@@ -17,7 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.known.facts import LIST, ROW, SIZE, STATIC, Value, widens
+from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, widens
 from fnjax.port.rewrite.calls.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rewrite.calls.randomness import fresh_key
 from fnjax.port.rewrite.calls.results import result_value
@@ -32,16 +32,16 @@ from fnjax.port.torch import (
     Context,
     Operation,
     Problem,
+    Rendered,
     code,
     departure,
+    find,
     fit,
     literal,
 )
-from fnjax.port.torch.expressions import same_code
+from fnjax.port.torch.new_arrays import NewArray
 from fnjax.port.torch.record import VANISH
 from fnjax.port.torch.signature import NOT_PROMOTING, SHAPES
-
-_NUMBER = re.compile(r"jnp\.array\(-?(\d+\.\d*|\.\d+|\d+(?=e))(e[-+]?\d+)?\)")  # of a Python float
 
 
 class Facts(Context):
@@ -86,7 +86,7 @@ class Facts(Context):
         """By the value, where its text does not tell."""
         value = self._value(node)
         name = value.name
-        if name == "instance:torch.dtype":
+        if name == DTYPE:
             return "dtype"
         if name in {LIST, SIZE}:
             return "list" if name == LIST else "size"
@@ -99,6 +99,15 @@ class Facts(Context):
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The translation."""
         return as_number(self.walk.expr(node)).node
+
+    def named_dtype(self, node: cst.BaseExpression) -> str:
+        """By the qualified name."""
+        found = find(self.walk.name_of(node))
+        return found.first.dtype if isinstance(found, Operation) else ""
+
+    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
+        """As the walk found."""
+        return self.walk.expr(node).new_array
 
     def key(self) -> cst.BaseExpression:
         """A key that nothing else uses."""
@@ -152,10 +161,10 @@ def operate(
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.each:
         spread_values(walk, [a.value for a in args])
-    divided = short in {"div", "divide", "true_divide"} and len(args) == 2
+    divided = operation.first.quotient and len(args) == 2
     terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
-    if operation.names == ("torch.Tensor.float",) and _NUMBER.fullmatch(code(walk.expr(args[0].value).node)):
+    if operation.names == ("torch.Tensor.float",) and _is_number(walk, args[0].value):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = operation.bind(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
@@ -165,7 +174,7 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    if short == "masked_select":
+    if operation.first.selects:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
         if walk.selects(chosen.value.number) and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
@@ -182,23 +191,13 @@ def operate(
     walk.sink.imports |= rendered.imports
     if walk.here.differentiated and (where := departure(operation.names[0])):
         walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
-    if "_bincount" in rendered.needs:
-        walk.note(
-            node,
-            "check",
-            "bincount: under jit the result has minlength entries, and numbers from there on are not counted; outside "
-            "jit it grows as in PyTorch",
-        )
+    if bound.overload.note:
+        walk.note(node, "check", f"{short}: {bound.overload.note}")
     _double(walk, node, bound, short)
-    if walk.large and code(rendered.expression).endswith(".astype(int)"):
-        message = (
-            "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
-        )
-        walk.report(node, "int64", message, walk.large)
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
-        decides = name in SHAPES or (short == "arange" and name != "out")
+        decides = name in SHAPES or (operation.first.sized and name != "out")
         if decides and not operation.each and _holds_tensor(walk.expr(given).value):
             walk.report(
                 node,
@@ -206,17 +205,23 @@ def operate(
                 f"{operation.names[0]}: {name} is the value of a tensor, which is unknown under jit; this runs "
                 "un-jitted only",
             )
-    value = replace(result_value(walk, node, bound, rendered, short), mask=mask)
+    value = replace(result_value(walk, node, bound, rendered), mask=mask)
+    if walk.large and bound.overload.converts and value.dtype == "int" and value.exact in {"", "int64"}:
+        message = (
+            "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
+        )
+        walk.report(node, "int64", message, walk.large)
     if part is not None and value.parts is not None:
         value = value.parts[part]
-    expression_ = _created(rendered.expression)
+    rendered = _filled(walk, bound, rendered)
+    expression_ = rendered.expression
     if operation.each and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in NOT_PROMOTING])
-    if short == "cat" and _perhaps_empty(walk, bound.values["tensors"]):
-        expression_ = expression_.with_changes(func=cst.Name("_cat"))
-        walk.sink.needs.add("_cat")
+    if operation.first.empty and _perhaps_empty(walk, bound.values["tensors"]):
+        expression_ = expression_.with_changes(func=cst.Name(operation.first.empty))
+        walk.sink.needs.add(operation.first.empty)
     data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
-    if _holds_tensor(data) and (short in {"tensor", "new_tensor"} or not data.is_tensor):  # a copy without history
+    if _holds_tensor(data) and (operation.first.copies or not data.is_tensor):  # a copy without history
         with walk.differentiating():  # for second derivatives too
             expression_ = walk.constant(expression_)
     if bound.out is not None:
@@ -228,8 +233,10 @@ def operate(
         never_owned(node, target)
         inputs = [walk.expr(v).value for k, v in bound.values.items() if k != "out"]
         if not any(map(_holds_tensor, inputs)) or value.dtype in {"bool", "int"} - {target.value.dtype}:
-            like = re.sub(r"jnp\.\w+_like\((\w+)\)", r"\1", code(fit(target.node)))
-            expression_ = parse(f"{code(fit(expression_))}.astype({like}.dtype)")
+            dtype = (
+                target.new_array.attribute("dtype") if target.new_array else parse(f"{code(fit(target.node))}.dtype")
+            )
+            expression_ = parse(f"{code(fit(expression_))}.astype({code(dtype)})")
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     first = next(iter(bound.values.values()), None)
     if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
@@ -241,7 +248,7 @@ def operate(
     if bound.overwrites:
         assert first is not None
         target = terms.get(id(first)) or walk.expr(first)
-        if same_code(expression_, target.node):
+        if rendered.unchanged:
             return target
         never_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):
@@ -262,25 +269,29 @@ def operate(
                 rows=target.value.rows,
             ),
         )
-    return Term(expression_, replace(value, numpy=False))
+    answered = isinstance(bound.overload.constant, bool)
+    new_array = rendered.new_array if expression_ is rendered.expression else None
+    return Term(expression_, replace(value, numpy=False), answered, new_array)
 
 
-def _created(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`."""
-    name = code(node.func).removesuffix("_like") if isinstance(node, cst.Call) else ""
-    if name not in {"jnp.zeros", "jnp.ones", "jnp.full"}:
-        return node
-    made, *rest = (a.value for a in node.args)  # type: ignore[attr-defined] # a call
-    maker = re.fullmatch(r"jnp\.(?:empty|zeros|ones)(|_like)", code(made.func) if isinstance(made, cst.Call) else "")
-    if maker is None or len(rest) != (name == "jnp.full"):
-        return node
-    size, *dtype = (code(a).rstrip(", ") for a in made.args)
-    value = code(rest[0]) if rest else ""
-    name = {"0": "jnp.zeros", "1": "jnp.ones"}.get(value, name)
-    given = [value] if name == "jnp.full" else []
-    if given and not maker[1]:
-        dtype = dtype or ["dtype=float"]
-    return parse(f"{name}{maker[1]}({', '.join([size, *given, *dtype])})")
+def _filled(walk: Walk, bound: Bound, rendered: Rendered) -> Rendered:
+    """`jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`: an array that is filled where it is made."""
+    outer = rendered.new_array
+    first = next(iter(bound.values.values()), None)
+    inner = walk.expr(first).new_array if first is not None and outer is not None else None
+    if outer is None or inner is None or outer.dtype is not None:
+        return rendered
+    known = bound.literal(outer.value) if outer.value else MISSING
+    kind = {0: "zeros", 1: "ones"}.get(known, outer.kind) if type(known) is int else outer.kind
+    made = inner.filled(kind, bound.context.rewritten(bound.values[outer.value]) if kind == "full" else None)
+    return rendered if made is None else replace(rendered, expression=made, new_array=None)
+
+
+def _is_number(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether this is `torch.tensor(0.5)`."""
+    if not isinstance(node, cst.Call) or len(node.args) != 1 or walk.name_of(node.func) != "torch.tensor":
+        return False
+    return type(literal(node.args[0].value)) is float
 
 
 def _double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
@@ -377,5 +388,6 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
     made = parse(bound.operation.first.where.format(**texts))
     if of_each:
         return Term(made, replace(term.value, place=walk.fresh(node), number=""))
-    dtype = {"numel": "int", "any": "bool", "all": "bool"}.get(short, term.value.dtype)
+    result = bound.overload.result
+    dtype = {"whole": "int"}.get(result, result if result in {"int", "bool"} else term.value.dtype)
     return Term(made, Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node)))

@@ -275,8 +275,8 @@ def give_back(
     unread = isinstance(walk.current, cst.SimpleStatementLine) and any(
         isinstance(s, cst.Expr) and s.value is node for s in walk.current.body
     )
-    before = sum(code(s).startswith("found") for s in walk.before)
-    found = cst.Name("_" if own is None or unread else walk.unused(f"found{before or ''}"))
+    named = own is not None and not unread
+    found = cst.Name(walk.unused(f"found{(walk.before.number('found') - 1) or ''}") if named else "_")
     if len(gives) > 1 or own is not None:
         new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
         walk.before.append(assign(", ".join(code(n) for n in (*([found] if own else []), *new.values())), made))

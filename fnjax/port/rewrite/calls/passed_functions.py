@@ -60,8 +60,13 @@ class Shape:
 class _Handed(Context):
     """Of arguments that only the calls know: the first one is a tensor, the others may be Python values."""
 
-    def __init__(self, first: str, plain: bool, tensors: bool = False) -> None:
-        self.first, self.plain, self.tensors = first, plain, tensors
+    def __init__(self, first: str, plain: bool, tensors: bool, differentiated: bool) -> None:
+        self.first, self.plain, self.tensors, self._differentiated = first, plain, tensors, differentiated
+
+    @property
+    def differentiated(self) -> bool:
+        """As the file says, since the calls are not known."""
+        return self._differentiated
 
     def kind(self, node: cst.BaseExpression) -> str:
         """As the calls say."""
@@ -82,10 +87,11 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     first = "input" if any("input" in s.keywords for s in shapes) else "x"
     names = [first, *(p.name for p in params[1:] if not p.keyword)]
     whole = Shape(1, tuple(names[1:]))
+    differentiated = walk.here.differentiated or walk.program.differentiates
     fits: dict[tuple[str, ...], Bound] = {}
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = (
-            found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors))
+            found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors, differentiated))
             if shape.positional <= len(names)
             else None
         )
@@ -96,7 +102,7 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     many = len(fits) > 1 or (len(names) > 1 and not all(s.counted for s in shapes))
     if many:  # one lambda with the defaults of torch
         same = all(b.overload is longest for b in fits.values())
-        bound = found.bind(whole.args(names), _Handed(first, all(s.plain for s in shapes)))
+        bound = found.bind(whole.args(names), _Handed(first, all(s.plain for s in shapes), False, differentiated))
         if not same or not isinstance(longest.template, str) or not isinstance(bound, Bound):
             raise by_hand
         given = {n for f in fits for n in f}

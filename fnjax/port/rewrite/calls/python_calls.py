@@ -13,60 +13,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse
 from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.values.binding import entries, held_by
 from fnjax.port.torch import MISSING, code, find, fit, literal
+from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
-_BY_TEXT = frozenset({"eval", "exec", "globals", "locals", "__import__"})
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
 _ALL_TENSORS = frozenset({"torch.Tensor", "torch.autograd.Variable"})
 _SOME_TENSORS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.FloatTensor"})
 # Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever it lies.
 _NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"})
-_MATH = {
-    "sqrt": "jnp.sqrt",
-    "exp": "jnp.exp",
-    "log": "jnp.log",
-    "log2": "jnp.log2",
-    "log10": "jnp.log10",
-    "sin": "jnp.sin",
-    "cos": "jnp.cos",
-    "tan": "jnp.tan",
-    "tanh": "jnp.tanh",
-    "floor": "jnp.floor",
-    "ceil": "jnp.ceil",
-    "pow": "jnp.float_power",
-    "fabs": "jnp.abs",
-    "erf": "jax.scipy.special.erf",
-    "isnan": "jnp.isnan",
-    "isinf": "jnp.isinf",
-    "log1p": "jnp.log1p",
-}
-_STATIC_BUILTINS = frozenset(
-    [
-        "len",
-        "range",
-        "isinstance",
-        "issubclass",
-        "hasattr",
-        "callable",
-        "repr",
-        "str",
-        "type",
-        "id",
-        "print",
-        "format",
-        "hash",
-        "ord",
-        "chr",
-    ]
-)
 
 
 def values_of(walk: Walk, node: cst.Call) -> list[Value]:
@@ -93,7 +56,7 @@ def instance(walk: Walk, node: cst.Call, name: str) -> Term | None:
     names = [walk.name_of(o) for o in options]
     arrays = _ALL_TENSORS | _SOME_TENSORS | ({"numpy.ndarray"} if term.value.numpy else frozenset())
     if all(n in _NEVER or walk.program.meanings(code(o)) & _NEVER for n, o in zip(names, options, strict=True)):
-        return Term(parse("False"), Value("static", "bool", literal=False))
+        return answered(False)
     if not any(n in arrays for n in names):
         for option, kind in zip(options, names, strict=True):
             if kind.startswith("torch."):
@@ -138,7 +101,7 @@ def has_attribute(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if hasattr(np.ndarray, attr):
         return None
     if find(f"torch.Tensor.{attr}") is None:  # of a subclass, or set by somebody: arrays carry none
-        return Term(parse("False"), Value("static", "bool", literal=False)) if subject.value.is_tensor else None
+        return answered(False) if subject.value.is_tensor else None
     walk.sink.imports.add("jax")
     return Term(parse(f"isinstance({code(fit(subject.node, 1))}, jax.Array)"), Value("static", "bool"))
 
@@ -185,14 +148,14 @@ def modules(walk: Walk, node: cst.Attribute) -> Term | None:
 def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
     name = name.removeprefix("builtins.")
-    if name in _BY_TEXT:
+    if name in BY_TEXT:
         raise Stop(node, "unknown", f"{name}() finds names by their text, which the porter does not follow: name them")
     of = walk.name_of(node.args[0].value) if name == "getattr" and node.args else ""
     if of.split(".")[0] == "torch" and not walk.name_of(node):
         raise Stop(node, "unknown", f"which function of {of} this is cannot be told: choose one with `if`")
     values = values_of(walk, node)
     made = walk.rebuilt(node)
-    made = made if code(made.func) == name else made.with_changes(func=cst.Name(name))
+    made = made if code(node.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
     if name in {"float", "complex"} and first.traced:
@@ -283,7 +246,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
         if is_ctx(walk, node.args[0].value):
             return Term(made, walk.state.variables.get(f"ctx.{literal(node.args[1].value)}", UNKNOWN))
         return None if first.is_tensor or walk.name_of(node).startswith("torch.") else Term(made, UNKNOWN)
-    if name in _STATIC_BUILTINS:
+    if name in STATIC_BUILTINS:
         return Term(made, STATIC)
     if name in {"int", "float", "bool", "complex"}:
         return Term(made, Value("static", name if name != "bool" else "bool"))
@@ -318,10 +281,10 @@ def mathematics(walk: Walk, node: cst.Call, name: str) -> Term:
     made = walk.rebuilt(node)
     if not any(v.is_tensor for v in (*values, *contained(values))):
         return Term(made, Value("static", "float"))
-    if root == "cmath" or last not in _MATH:
+    if root == "cmath" or last not in MATH:
         raise Stop(node, "numpy", f"{root}.{last} of a tensor's value: jax.numpy has no function of that name")
     walk.sink.imports |= {"jnp", "jax"}
-    return Term(made.with_changes(func=parse(_MATH[last])), Value("tensor", "float", 0, place=walk.fresh(node)))
+    return Term(made.with_changes(func=parse(MATH[last])), Value("tensor", "float", 0, place=walk.fresh(node)))
 
 
 def contained(values: Iterable[Value]) -> list[Value]:
@@ -334,8 +297,8 @@ def with_keys(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
     if not node.args:
         return made
     term = walk.expr(node.args[0].value)
-    first = hashed(walk, term)
-    if isinstance(first, (cst.List, cst.Tuple)):
+    first: Any = hashed(walk, term)
+    if isinstance(node.args[0].value, (cst.List, cst.Tuple)):
         keys = [_keyed(walk, e, v) for e, v in zip(first.elements, term.value.parts or (), strict=False)]
         if len(keys) == len(first.elements) and any(k is not e for k, e in zip(keys, first.elements, strict=True)):
             first = first.with_changes(elements=keys)

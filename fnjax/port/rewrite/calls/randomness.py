@@ -16,7 +16,6 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Stop, Walk, line
-from fnjax.port.torch import code
 
 
 def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
@@ -32,8 +31,8 @@ def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
         return cst.Name(key)
     if walk.sink.keys > 1 or walk.here.loops:
         walk.routine.draws_often = True
-    here = sum(f"jax.random.split({key})" in code(s) for s in walk.before)
-    subkey = _subkey(key) + (f"_{here + 1}" if here else "")
+    here = walk.before.number("key")
+    subkey = _subkey(key) + (f"_{here}" if here > 1 else "")
     walk.before.append(_split(key, subkey))
     return cst.Name(subkey)
 

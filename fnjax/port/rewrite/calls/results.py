@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import COPIED, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
-from fnjax.port.torch import Bound, Rendered, code, literal
-from fnjax.port.torch.record import DTYPES
+from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
+from fnjax.port.torch import MISSING, Bound, Rendered
+from fnjax.port.torch.record import class_of
+from fnjax.port.torch.signature import NOT_PROMOTING
 
 
-def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, short: str) -> Value:
+def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
     """What is known of an operation's result."""
     overload = bound.overload
     values = [walk.expr(v).value for v in bound.values.values()]
-    tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != "instance:torch.dtype"]
+    tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
     first = walk.expr(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
-    if overload.result == "static":
-        return _static(bound, first, rendered, short)
+    if overload.result in STATIC_RESULTS:
+        return _static(bound, first)
     if overload.result == "none":
         return Value("static", literal=None)
     if overload.result == "unknown":
         return replace(UNKNOWN, place=walk.fresh(node))
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
-    known = {v.dtype for v in tensors}
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
         dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
-    elif overload.result == "promoted" and len(known) == 1:
-        dtype = known.pop() if all(v.dtype in known | {"int", "bool"} for v in values) else "unknown"
-    if short == "where" and len(tensors) > 1:
-        kinds = {v.dtype for v in values[1:]}
-        dtype = kinds.pop() if len(kinds) == 1 else "float" if "float" in kinds else "unknown"
-    target = bound.values.get("dtype") or (bound.values.get("other") if short == "to" else None)
+    elif overload.result == "promoted":
+        dtype = _promoted([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
+    target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
     if target is not None and bound.context.role(target) == "dtype":
-        last = code(walk.expr(target).node).rpartition(".")[2].rstrip("_")
-        dtype = DTYPES.get(last, "float" if last.startswith("float") else "unknown")
-        if last == "dtype":
-            dtype = walk.expr(target.value).value.dtype if isinstance(target, cst.Attribute) else "unknown"
-    exact = _exact(walk, bound, rendered, tensors, short)
+        named = walk.expr(target).value
+        dtype = named.dtype if named.name == DTYPE else "unknown"
+    elif target is not None and overload.converts and (other := walk.expr(target).value).is_tensor:
+        dtype = other.dtype
+    exact = _exact(walk, bound, tensors)
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
@@ -48,7 +44,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         rank = 0
     if bound.operation.first.total and len(bound.values) == 1:
         rank = 0
-    if short in {"tensor", "as_tensor", "scalar_tensor"} and isinstance(bound.literal("data"), (int, float)):
+    if overload.of_data and isinstance(bound.literal("data"), (int, float)):
         dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__
         rank = 0
     place = _place(walk, node, bound, rendered, first, dtype, exact)
@@ -73,6 +69,17 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     return one
 
 
+_WIDENING = ("complex", "float", "int", "bool")
+
+
+def _promoted(values: list[Value], bound: Bound) -> str:
+    """The class of dtype that these have together."""
+    kinds = {v.dtype for v in values}
+    if bound.overload.quotient and bound.literal("rounding_mode") is None:
+        kinds |= {"float"}
+    return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
+
+
 def _sized_as(walk: Walk, size: cst.BaseExpression | None) -> str:
     """The mark of the tensor whose size is given: `torch.zeros(x.size())`."""
     name = "shape"
@@ -94,74 +101,69 @@ def _rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
-def _exact(walk: Walk, bound: Bound, rendered: Rendered, tensors: list[Value], short: str) -> str:
+def _exact(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
     """The dtype of the result, as far as the source names it."""
     says = bound.operation.first
     if says.casts:
         return says.casts
-    for key in ("dtype", "non_blocking", "other") if short in {"to", "type"} else ("dtype",):
+    for key in ("dtype", "non_blocking", "other") if bound.overload.converts else ("dtype",):
         target = bound.values.get(key)
         if target is None or bound.literal(key) is None:
             continue
         value = walk.expr(target).value
         if bound.context.role(target) == "dtype":
-            return value.exact if value.name == "instance:torch.dtype" else f"?{walk.number(target)}"
+            return value.exact if value.name == DTYPE else f"?{walk.number(target)}"
         if key == "other" and bound.context.role(target) != "device":
             return value.exact if value.is_tensor else f"?{walk.number(target)}"
-    if short == "type_as" and "other" in bound.values:
-        return walk.expr(bound.values["other"]).value.exact
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
         return "float32" if says.made and says.result == "float" else ""
     if says.large and tensors[0].dtype in {"int", "bool"}:
         return ""
-    if bound.overload.result in {"same", "pair", "list"} and short != "where":
+    if bound.overload.result in {"same", "pair", "list"}:
         return tensors[0].exact
     floats = [v for v in tensors if v.dtype not in {"int", "bool"}]
     return common_dtype(floats) if floats else ""
 
 
-def _static(bound: Bound, first: Value, rendered: Rendered, short: str) -> Value:
-    name = bound.operation.names[0]
-    text = code(rendered.expression)
-    if short in {"finfo", "iinfo"}:
-        return Value("static", name=f"instance:torch.{short}")
-    if name.startswith("torch.device."):
-        return Value("static", literal=literal(rendered.expression))
-    if short in {"dtype", "type", "promote_types", "result_type", "get_default_dtype"} or (
-        text.startswith("jnp.") and "." not in text[4:] and name.startswith("torch.")
-    ):
-        exact = (
-            first.exact if short in {"dtype", "type"} else text.removeprefix("jnp.") if text.startswith("jnp.") else "?"
-        )
-        return Value("static", name="instance:torch.dtype", exact={"float64": "float"}.get(exact, exact))
-    if short == "device":
-        return Value("static", name="instance:torch.device", literal=literal(rendered.expression))
-    if short in {"ndim", "dim"} and first.rank is not None:
-        return Value("static", "int", literal=first.rank)
-    if short in {"shape", "size", "Size"} and "dim" not in bound.values:
-        return Value(
-            "static",
-            "int",
-            name=SIZE,
-            parts=(Value("static", "int"),) * first.rank if first.rank else None,
-            element=Value("static", "int"),
-        )
-    whole = "int" if short in {"size", "ndim", "dim", "numel", "nelement"} else "unknown"
-    return Value("static", whole, literal=literal(rendered.expression))
+STATIC_RESULTS = frozenset({"static", "dtype", "device", "size", "rank", "whole", "finfo", "iinfo"})
+
+
+def _static(bound: Bound, first: Value) -> Value:
+    """What is known of a Python value."""
+    match bound.overload.result:
+        case "dtype":
+            name = bound.overload.dtype
+            if name:
+                exact = {"float64": "float"}.get(name, name)
+                return Value("static", class_of(name), name=DTYPE, exact=exact)
+            alone = len(bound.values) == 1
+            return Value("static", first.dtype if alone else "unknown", name=DTYPE, exact=first.exact if alone else "?")
+        case "device":
+            return Value("static", name="instance:torch.device", literal=bound.known)
+        case "finfo" | "iinfo" as kind:
+            return Value("static", name=f"instance:torch.{kind}")
+        case "rank":
+            return Value("static", "int", literal=MISSING if first.rank is None else first.rank)
+        case "size":
+            one = Value("static", "int")
+            return Value("static", "int", name=SIZE, parts=(one,) * first.rank if first.rank else None, element=one)
+        case "whole":
+            return Value("static", "int", literal=bound.known)
+    return Value("static", literal=bound.known)
 
 
 def _place(
     walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> Place | None:
     """Where the result of an operation lies; of another dtype than the source it is a copy."""
-    alias = bound.overload.alias
+    alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.place is None:
         return walk.fresh(node)
     place = first.place
     if alias == "maybe" and place.local and not _held(walk, place):
         return walk.fresh(node)  # nobody can tell
     if alias == "maybe" and (bound.operation.first.rows and first.rows and place.local):
-        taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+        taken = _step(walk, node, bound)
         return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
@@ -171,12 +173,13 @@ def _place(
         return _decided(walk, node, bound, place)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place
-    if code(rendered.expression) == code(walk.expr(next(iter(bound.values.values()))).node):
+    if rendered.unchanged:
         return place
-    taken = step(walk, node, rendered.expression, next(iter(bound.values.values())))
+    taken = _step(walk, node, bound)
     every, size = bound.literal("step"), bound.literal("size")
     apart = isinstance(every, int) and isinstance(size, int) and every >= size
-    return replace(place, steps=(*place.steps, replace(taken, repeats=alias == "repeat" and not apart)))
+    repeats = alias == "repeat" and not apart
+    return replace(place, steps=(*place.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
 def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
@@ -194,30 +197,8 @@ def _held(walk: Walk, place: Place) -> bool:
     return any(touches(v, place.storage) for v in walk.state.variables.values())
 
 
-def step(walk: Walk, node: cst.BaseExpression, made: cst.BaseExpression, viewed: cst.BaseExpression) -> Step:
-    """The view that an expression takes of one in it."""
-    hole = made.visit(_Hole(walk.expr(viewed).node, cst.Name(HOLE)))
-    assert isinstance(hole, cst.BaseExpression)
-    reads = frozenset(r for r in walk.reads(node) if r[0] in names(hole))
-    return Step.of(hole, reads)
-
-
-class _Hole(cst.CSTTransformer):
-    """The first expression with this text becomes the hole."""
-
-    def __init__(self, viewed: cst.BaseExpression, hole: cst.Name) -> None:
-        super().__init__()
-        self.text, self.hole, self.done = _inner_text(viewed), hole, False
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return not self.done
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
-        if not self.done and isinstance(original_node, cst.BaseExpression) and _inner_text(original_node) == self.text:
-            self.done = True
-            return self.hole
-        return updated_node
-
-
-def _inner_text(node: cst.BaseExpression) -> str:
-    return code(node.with_changes(lpar=[], rpar=[]))
+def _step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
+    """The view that an operation takes of its first argument."""
+    made = bound.render(0, first=cst.Name(HOLE))
+    assert isinstance(made, Rendered)
+    return Step.of(made.expression, frozenset(r for r in walk.reads(node) if r[0] in names(made.expression)))

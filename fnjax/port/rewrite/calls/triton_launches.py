@@ -18,7 +18,7 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, call_of, expression
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, parse
-from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value
+from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Step, Value
 from fnjax.port.rewrite.calls.arguments import opened, spelled_out
 from fnjax.port.rewrite.calls.own_functions import give_back
 from fnjax.port.source.naming import is_provided
@@ -129,22 +129,18 @@ def _strided(walk: Walk, node: cst.Call, name: str, taken: dict[str, cst.Arg]) -
     }
     for arg in taken.values():
         place = walk.expr(arg.value).value.place
-        if place is None or code(arg.value) in asked or not any(_leaves_gaps(s.expression) for s in place.steps):
+        if place is None or code(arg.value) in asked or not any(map(_leaves_gaps, place.steps)):
             continue
         if place.certain:
             message = f"{code(arg.value)} is a view with gaps, and {name} is not given its strides: pass a copy of it"
             raise Stop(node, "alias", message)
 
 
-def _leaves_gaps(step: cst.BaseExpression) -> bool:
+def _leaves_gaps(step: Step) -> bool:
     """Whether a view surely is not contiguous in PyTorch: `x[:, a:b]`, `x.T`."""
-    if isinstance(step, cst.Attribute):
-        return step.attr.value in {"T", "mT"}
-    if isinstance(step, cst.Call):
-        return any(word in code(step.func) for word in ("transpose", "swapaxes", "moveaxis", "broadcast_to"))
-    if not isinstance(step, cst.Subscript):
-        return False
-    index = [e.slice for e in step.slice]
+    if step.gaps or not isinstance(step.expression, cst.Subscript):
+        return step.gaps
+    index = [e.slice for e in step.expression.slice]
     while index and isinstance(index[0], cst.Index) and code(index[0]) != "...":
         index = index[1:]
     return any(code(i) not in {":", "..."} for i in (index[1:] if index and code(index[0]) != "..." else index))

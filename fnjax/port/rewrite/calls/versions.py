@@ -16,7 +16,7 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import code
 
@@ -86,7 +86,7 @@ def parsed(walk: Walk, node: cst.Call, name: str) -> Term | None:
         text = walk.expr(node.func.value).node
         return Term(walk.rebuilt(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
     if name not in _PARSERS:  # a package's own question
-        return None if node.args else Term(parse("True"), Value("static", "bool", literal=True))
+        return None if node.args else answered(True)
     if len(node.args) != 1:
         return None
     numbers = _numbers(walk.expr(node.args[0].value).value)
@@ -106,8 +106,7 @@ def asked(walk: Walk, node: cst.Comparison) -> Term | None:
     left, right = (_numbers(walk.expr(n).value) for n in sides)
     if left is None or right is None:
         return None
-    answer = QUESTIONS[type(node.comparisons[0].operator)](left, right)
-    return Term(parse(str(answer)), Value("static", "bool", literal=answer))
+    return answered(QUESTIONS[type(node.comparisons[0].operator)](left, right))
 
 
 def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:

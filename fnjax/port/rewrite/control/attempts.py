@@ -10,14 +10,16 @@ Limits: a `try` of another form around such a matrix, or for what numbers and ch
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import Effects
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Walk, leaves, lines_of, names, placed
-from fnjax.port.known.facts import Value, merged
+from fnjax.port.analysis.walk import Statements, Walk, lines_of, names, placed
+from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import imported, is_provided, succeeds
@@ -58,7 +60,7 @@ def _never_raised(walk: Walk, node: cst.Try) -> None:
         for n in parts
         if isinstance(n, cst.Call) and n.args and walk.name_of(n.func).startswith("math.")
     ]
-    with walk.supposing():
+    with walk.apart():
         walk.body(node.body)
         reached = [n for n in checks if walk.expr(n).value.traced]
         reached += [n for n in asked if kinds & _OF_NUMBERS and walk.expr(n).value.python]
@@ -145,12 +147,18 @@ def _answers(walk: Walk, node: cst.Try) -> bool:
     """Whether the block returns True or False, as the port knows, and so raises nothing."""
     if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in nodes(node.body)):
         return False
-    with walk.supposing():
+    with walk.apart() as found:
         made = lines_of(walk.body(node.body))
-    return len(made) == 1 and code(made[0]).strip() in {"return True", "return False"}
+    known = [isinstance(value.literal, bool) for value in found.returns]
+    return known == [True] and len(made) == 1 and found.effects == Effects(returns=True)
 
 
-@statement(cst.Try)
+def _caught(walk: Walk, handler: cst.ExceptHandler) -> None:
+    if handler.name is not None:
+        bind_target(walk, handler.name.name, Value("object"), handler)
+
+
+@statement(cst.Try, general=True)
 def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
     if succeeds(node):
@@ -164,23 +172,15 @@ def attempt(walk: Walk, node: cst.Try) -> Statements | None:
     if node.handlers:
         _unfailing(walk, node)
         _never_raised(walk, node)
-    start = walk.state.copy()
     telling = [h.body for h in node.handlers if _only_tells(h.body)]
     with walk.taking(node.body, telling):
-        body = walk.body(node.body)
-    ends = [walk.state.copy()] if not leaves(node.body) else []
-    handlers = []
-    start.join(walk.state)
-    for handler in node.handlers:
-        walk.state = start.copy()
-        if handler.name is not None:
-            bind_target(walk, handler.name.name, Value("object"), handler)
-        made = walk.body(handler.body)
-        handlers.append(handler if made is handler.body else handler.with_changes(body=made))
-        if not leaves(handler.body):
-            ends.append(walk.state)
-    walk.state = merged(ends, walk.branch(walk.current)) if ends else start
-    changes: dict[str, object] = {"body": body, "handlers": handlers}
+        tried = walk.way(node.body)
+    somewhere = walk.state.joined(tried.end)
+    handled = [walk.way(h.body, somewhere, functools.partial(_caught, walk, h)) for h in node.handlers]
+    walk.join([tried, *handled])
+    pairs = zip(node.handlers, handled, strict=True)
+    handlers = [h if way.made is h.body else h.with_changes(body=way.made) for h, way in pairs]
+    changes: dict[str, object] = {"body": tried.made, "handlers": handlers}
     for part in ("orelse", "finalbody"):
         block = getattr(node, part)
         if block is not None:

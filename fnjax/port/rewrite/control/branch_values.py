@@ -103,12 +103,14 @@ def was_number(after: Value, before: Value | None) -> bool:
     return after.parts is None and after.element is None and before is not None and before.dtype in numbers
 
 
-def matched(walk: Walk, results: list[cst.BaseExpression], before: dict[str, Value]) -> list[cst.BaseExpression] | None:
+def matched(
+    walk: Walk, given: list[Value], results: list[cst.BaseExpression], before: dict[str, Value]
+) -> list[cst.BaseExpression] | None:
     """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
 
     A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
     """
-    values = walk.returns[-2:]
+    values = given[-2:]
     if any(v.parts is None for v in values):
         return results
     found, joined = list(results), []
@@ -127,7 +129,7 @@ def matched(walk: Walk, results: list[cst.BaseExpression], before: dict[str, Val
             found[side] = _with_part(found[side], i, array.value)
             walk.sink.imports.add("jnp")
         joined.append((chosen_value(a, b),) * 2)
-    walk.returns[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
+    given[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
     return found
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import NOTHING, effects_of
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of
-from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.known.facts import Value
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 
@@ -28,68 +30,113 @@ def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     """The loop as jax.lax.while_loop; None where it is no such loop."""
     if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in nodes(node)):
         return None
+    with walk.apart() as found:
+        found.made = _carried(walk, node, runs)
+    draws = found.sink.keys != walk.sink.keys
+    if found.made is None or found.untraced or found.before or draws:  # untraced: of a counter, as an array
+        return None
+    walk.sink.imports.add("jax")
+    found.effects = NOTHING  # but for what the translation does
+    made: Statements = walk.adopt(found)
+    return made
+
+
+def _carried(walk: Walk, node: cst.While, runs: str) -> Statements | None:
+    """The loop with all that it hands on as arrays from the first round on, in the state that this gives."""
     for name in _only_here(walk, node):  # known from an earlier round of a loop around this one
         walk.state.variables.pop(name, None)
     for name, value in walk.state.variables.items():  # whose shapes stay as they are
         if value.kind != "static" and value.place is not None and not value.like:
             walk.state.variables[name] = replace(value, like=walk.mark(node, f" {name}"))
-    start = walk.state.copy()
-
-    def alone() -> None:
-        for name in walk.state.variables.keys() - start.variables.keys():  # what a round makes stays in it
-            del walk.state.variables[name]
-
-    with walk.rehearsal():
-        rehearsed = walk.loop(node, alone, node.body)
-    ends, walk.state = walk.round.variables, start.copy()
-    written = written_in(rehearsed)
-    if written is None:
-        return None
-    carried = {n: n for n in start.variables if n in written}  # with what each begins
-    new = sorted(n for n in written - carried.keys() if walk.live(n))  # the first round gives them their shapes
-    if not carried or not all(n in _given_always(rehearsed) for n in new) or (new and not runs):
-        return None
-    if not all(carries(start.variables[n]) for n in carried):
-        return None
-
-    firsts: dict[str, tuple[str, Value]] = {}
-
-    def end(name: str, value: Value) -> Value:
-        for known, (_, first) in {**firsts, name: ("", value)}.items():
-            walk.bind(known, replace(first, number=""), node)
-        with walk.rehearsal():
-            walk.loop(node, alone, node.body)
-        walk.state = start.copy()
-        return walk.round.variables.get(name, UNKNOWN)
-
-    for _ in range(2):  # what one variable is may depend on another
-        for name in [n for n in carried if n not in firsts]:
-            if (found := _first(name, start.variables, ends.get(name, UNKNOWN), end)) is not None:
-                firsts[name] = found
-    if len(firsts) < len(carried):
-        return None
-    for name, (text, value) in firsts.items():
-        carried[name] = text
-        walk.sink.imports |= {"jnp"} if text.startswith("jnp.") else set()
-        walk.bind(name, replace(value, number=""), node)
-    tests: list[Term] = []
+    start, tests = walk.state.variables.copy(), list[Term]()
 
     def enter() -> None:
-        alone()
-        walk.memo.clear()
+        for name in walk.state.variables.keys() - start.keys():  # what a round makes stays in it
+            del walk.state.variables[name]
         tests.append(walk.expr(node.test))
 
-    keys, before, known = walk.sink.keys, len(walk.before), list(walk.sink.findings)
-    body = walk.loop(node, enter, node.body)
-    last = written_in(body)
-    if any(f.code == "untraced" and f not in known for f in walk.sink.findings):  # of a counter, as one
+    begins = walk.begins.get(node) or _begins(walk, node, start, enter)
+    if begins is None:
         return None
-    if walk.sink.keys != keys or len(walk.before) != before or last is None or not last <= written:
+    _begin(walk, node, start, begins)
+    any_round = walk.loop(node, enter, node.body)
+    written = any_round.effects.carried
+    if written is None or not begins or {n for n in start if n in written} - begins.keys():
         return None
-    if not all(n in walk.state.variables and carries(walk.state.variables[n]) for n in new):
+    new = sorted(n for n in written - begins.keys() if walk.live(n))  # the first round gives them their shapes
+    if (new and not runs) or not any_round.effects.surely.issuperset(new):
         return None
-    walk.sink.imports.add("jax")
-    return _emitted(walk, tests[-1], body, carried, new, runs)
+    if not all(carries(any_round.end.variables[n]) for n in new):
+        return None
+    walk.begins[node] = begins
+    return _emitted(walk, tests[-1], any_round.made, begins, new, runs)
+
+
+_AS_IT_IS, _REAL = "", "float()"
+
+
+def _begins(walk: Walk, node: cst.While, start: dict[str, Value], enter: Callable[[], None]) -> dict[str, str] | None:
+    """As what each variable begins that the rounds hand on: as it is, as a float, or in the shape of another."""
+    bound = walk.program.bound_in(node.body)
+    begins = {n: _AS_IT_IS for n, value in start.items() if n in bound and carries(value)}
+    for _ in range(_TRIES):
+        with walk.apart():
+            _begin(walk, node, start, begins)
+            first = walk.round(node, enter, node.body)
+        found: dict[str, str] = {}
+        for name in (n for n in start if n in (first.effects.carried or ())):
+            with walk.apart(first.end):
+                form = _form(walk, node, name, begins.get(name, _AS_IT_IS), start)
+            if form is None or not carries(start[name]):
+                return None
+            found[name] = form
+        if found == begins:
+            return found
+        begins = found
+    return None
+
+
+_TRIES = 5  # the form of one variable may depend on that of another
+
+
+def _form(walk: Walk, node: cst.While, name: str, form: str, start: dict[str, Value]) -> str | None:
+    """As what a variable had better begin, of which a round has made what it is here; None for what is no array."""
+    value, end = start[name], walk.lookup(name)
+    if value.kind != "static":
+        return _AS_IT_IS
+    if form in start:
+        return form if end.like == start[form].like else None
+    given = [
+        s for s in nodes(node.body) if isinstance(s, (cst.Assign, cst.AugAssign)) and name in effects_of([s]).gives
+    ]
+    taken = [(s, walk.expr(s.value).value) for s in given]
+    if end.rank == 0 and form == _AS_IT_IS and value.dtype == "int" and _becomes_real(end, taken):
+        return _REAL
+    if end.rank == 0 and (end.dtype == value.dtype or (form == _REAL and end.dtype != "int")):
+        return form
+    likes = {v.like for v in (end, *(v for _, v in taken))} - {""}
+    shaped = (n for n, v in start.items() if v.like in likes and v.place and n.isidentifier())
+    if (other := next(shaped, None)) is not None:  # `v = 0` and `v = v * decay + x`
+        return other
+    return None if value.dtype != "bool" and end.is_tensor and end.rank != 0 else _AS_IT_IS
+
+
+def _becomes_real(end: Value, taken: list[tuple[Any, Value]]) -> bool:
+    """Whether a whole number is one no more after a round: `t = 1` and `t *= 0.5`, where an array would stay one."""
+    added = {v.dtype for s, v in taken if isinstance(s, cst.AugAssign)} - {"bool"}
+    divided = any(isinstance(s, cst.AugAssign) and isinstance(s.operator, cst.DivideAssign) for s, _ in taken)
+    return divided or not {end.dtype, *added} <= {"int"}
+
+
+def _begin(walk: Walk, node: cst.While, start: dict[str, Value], begins: dict[str, str]) -> None:
+    """The variables are the arrays that they begin as."""
+    for name, form in begins.items():
+        value = start[name]
+        if form in start:
+            value = replace(start[form], kind="tensor", place=None)
+        elif value.kind == "static":
+            value = Value("tensor", "float" if form == _REAL else value.dtype, 0)
+        walk.bind(name, replace(value, kind="tensor", number=""), node)
 
 
 def _only_here(walk: Walk, node: cst.While) -> set[str]:
@@ -103,37 +150,8 @@ def _only_here(walk: Walk, node: cst.While) -> set[str]:
     return found[True] - found[False]
 
 
-def _first(
-    name: str, start: dict[str, Value], found: Value, end: Callable[[str, Value], Value]
-) -> tuple[str, Value] | None:
-    """What a variable begins with, an array of the dtype and shape that a round gives it, and what is known of it."""
-    value = start[name]
-    if value.kind != "static":
-        return name, replace(value, kind="tensor")
-    number = Value("tensor", value.dtype, 0)
-    if found.dtype == value.dtype and (found.kind == "static" or found.rank == 0):
-        return name, number
-    if value.dtype == "float" and (last := end(name, number)).rank == 0 and last.dtype == "float":
-        return name, number
-    real = replace(number, dtype="float")
-    if value.dtype == "int" and (last := end(name, real)).rank == 0 and last.dtype != "int":  # `t = 1` and `t *= 0.5`
-        return f"float({name})", real
-    alike = {v.like: (n, v) for n, v in start.items() if v.like and v.place and n.isidentifier()}
-    for like, (other, shaped) in alike.items():  # `v = 0` and `v = v * decay + x`
-        whole = replace(shaped, kind="tensor", place=None)
-        if end(name, whole).like == like:
-            return f"jnp.full_like({other}, {name})", whole
-    return None if value.dtype != "bool" and found.is_tensor and found.rank != 0 else (name, number)
-
-
-def _given_always(body: cst.BaseSuite) -> set[str]:
-    """The variables that each round gives a value, whatever its tests say."""
-    small = (x for s in body.body if isinstance(s, cst.SimpleStatementLine) for x in s.body)
-    return {n for x in small if isinstance(x, cst.Assign) for t in x.targets for n in targets(t.target)}
-
-
 def _emitted(
-    walk: Walk, test: Term, body: cst.BaseSuite, carried: dict[str, str], new: list[str], runs: str
+    walk: Walk, test: Term, body: cst.BaseSuite, begins: dict[str, str], new: list[str], runs: str
 ) -> Statements:
     if walk.here.differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
@@ -142,8 +160,8 @@ def _emitted(
     condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
     if test.value.is_tensor and test.value.rank != 0:  # of one entry
         condition = f"({condition}).reshape(())"
-    together = ", ".join([*carried, *new])
-    single = len(carried) + len(new) == 1
+    together = ", ".join([*begins, *new])
+    single = len(begins) + len(new) == 1
     parameter = together if single else carry
     opening: Statements = [] if single else [line(f"{together} = {carry}")]
     ends = [line(f"return {condition}"), line(f"return {together}")]
@@ -152,7 +170,11 @@ def _emitted(
         define(more, parameter, [*opening, ends[0]]),
         define(step, parameter, [*opening, *inner, ends[1]]),
     ]
-    initial = ", ".join([*carried.values(), *("None" for _ in new)])
+    firsts = {_AS_IT_IS: "{}", _REAL: "float({})"}
+    if any(form not in firsts for form in begins.values()):
+        walk.sink.imports.add("jnp")
+    texts = [firsts.get(form, f"jnp.full_like({form}, {{}})").format(name) for name, form in begins.items()]
+    initial = ", ".join([*texts, *("None" for _ in new)])
     initial = initial if single else f"({initial})"
     if new:
         initial = f"{step}({initial})" if runs == "True" else f"{step}({initial}) if {runs} else {initial}"
@@ -172,44 +194,6 @@ def carries(value: Value) -> bool:
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)
-
-
-def written_in(body: cst.BaseSuite, looped: bool = False) -> set[str] | None:
-    """The variables that a translated block, or a loop's, gives new values; None if it does something else."""
-    found: set[str] = set()
-    for s in body.body:
-        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
-            if isinstance(small, cst.Assign):
-                places = [t.target for t in small.targets]
-            elif isinstance(small, (cst.AugAssign, cst.AnnAssign)) and small.value is not None:
-                places = [small.target]
-            elif isinstance(small, cst.If):  # of Python's
-                blocks = [small.body, *otherwise(small)]
-                inner = [written_in(b, looped) for b in blocks]
-                if any(w is None for w in inner):
-                    return None
-                found |= {n for w in inner for n in w or ()}
-                continue
-            elif isinstance(small, cst.For) and small.orelse is None:  # of Python's
-                repeated = written_in(small.body, looped=True)
-                if repeated is None:
-                    return None
-                found |= repeated | set(targets(small.target))
-                continue
-            elif (
-                isinstance(small, (cst.Pass, cst.FunctionDef))
-                or (looped and isinstance(small, (cst.Break, cst.Continue)))
-                or (isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.Ellipsis)))
-            ):
-                continue
-            else:
-                return None
-            for place in places:
-                bound = set(targets(place))
-                if not bound or any(isinstance(n, (cst.Attribute, cst.Subscript)) for n in nodes(place)):
-                    return None
-                found |= bound
-    return found
 
 
 def otherwise(node: cst.If) -> list[cst.BaseSuite]:

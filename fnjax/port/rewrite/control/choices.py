@@ -54,6 +54,6 @@ def _of_values(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
     """Whether a key asks for a tensor's value."""
     if not isinstance(key, cst.Lambda) or len(key.params.params) != 1:
         return walk.name_of(key).startswith("torch.")
-    with walk.supposing():
+    with walk.apart():
         walk.state.variables[key.params.params[0].name.value] = element
         return walk.expr(key.body).value.traced

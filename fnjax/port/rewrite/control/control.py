@@ -17,14 +17,13 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, leaves, lines_of, parse, placed
+from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, leaves, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, decided, join_values
 from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
 from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
-from fnjax.port.rewrite.control.loops import ONLY
+from fnjax.port.rewrite.control.loops import ONLY, passes
 from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
 from fnjax.port.rewrite.values.conditions import (
-    answer_of,
     blocked,
     split,
     split_expression,
@@ -37,7 +36,7 @@ from fnjax.port.tree.located import nodes
 _SINGLES = (None, True, False)
 
 
-@expression(cst.IfExp)
+@expression(cst.IfExp, general=True)
 def conditional(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
     if (copied := _copied(walk, node)) is not None:
@@ -47,7 +46,7 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
         made: Term = conditional(walk, guarded)
         return made
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return walk.expr(node.body if known else node.orelse)
     with walk.perhaps():
         narrowed = _narrowed(walk, node.test)
@@ -109,14 +108,14 @@ def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: in
         return walk.expr(node)
 
 
-@statement(cst.If)
+@statement(cst.If, general=True)
 def branch(walk: Walk, node: cst.If) -> Statements | None:
     """`if c: ...`."""
     guarded = None if only_raises(node) else split(walk, node)
     if guarded is not None:
         return branch(walk, guarded) or [guarded]
     test = walk.expr(node.test)
-    if (known := answer_of(test, node.test)) is not None:
+    if (known := test.answer) is not None:
         return _decided(walk, node, known)
     walk.need_entries(test.value)
     if walk.traced(test.value):
@@ -130,12 +129,7 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     assert first is not None
     if test.node is node.test and first is node.body and (second is None or second is bodies[1]):
         return [node]
-    if (
-        orelse is None
-        and _passes(first)
-        and not _passes(node.body)
-        and isinstance(node.test, (cst.Name, cst.Attribute))
-    ):
+    if orelse is None and passes(first) and not passes(node.body) and isinstance(node.test, (cst.Name, cst.Attribute)):
         return []
     new_else: cst.Else | cst.If | None = None
     if isinstance(orelse, cst.If):
@@ -148,12 +142,6 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
     return [node.with_changes(test=fit(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
-
-
-def _passes(block: cst.BaseSuite) -> bool:
-    """Whether a block does nothing."""
-    lines = lines_of(block)
-    return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
 
 
 def _keeping(walk: Walk, node: cst.If, test: Term) -> Statements | None:
@@ -227,6 +215,12 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
     return name, (no, yes) if negative else (yes, no)
 
 
+def _asks_tensor(walk: Walk, node: cst.If) -> bool:
+    """Whether an `if` asks for a tensor's value."""
+    with walk.apart():
+        return walk.traced(walk.expr(node.test).value)
+
+
 def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`if t: return a` and then other statements up to `return b`, where t is a tensor's value."""
     first, rest = blocked(walk, body[index]), list(body[index + 1 :])
@@ -234,9 +228,7 @@ def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> t
         return None
     if last_return(rest) is None or not any(isinstance(n, cst.Return) for n in nodes(first.body)):
         return None
-    with walk.supposing():
-        traced = walk.traced(walk.expr(first.test).value)
-    if not traced:
+    if not _asks_tensor(walk, first):
         return _return_behind(walk, first, rest)
     if last_return(list(first.body.body)) is None:
         return None
@@ -257,9 +249,9 @@ def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statemen
     if not isinstance(inner, cst.If) or inner.orelse is not None or not leaves(inner.body):
         return None
     here = {walk.program.source.position(n) for n in nodes(inner.test)}
-    with walk.supposing() as sink:
+    with walk.apart() as found:
         walk.branches([first.body])
-    if not any(f.code == "untraced" and (f.line, f.col) in here for f in sink.findings):
+    if not found.untraced_at(here):
         return None
     both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
     return walk.block([placed(walk, both, first), *rest]), 1 + len(rest)
@@ -273,14 +265,12 @@ def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
     made = without_continue(body[index:]) if isinstance(first, cst.If) else None
     if made is None or len(made) != 1:
         return None
-    with walk.supposing():
-        traced = walk.traced(walk.expr(first.test).value)  # type: ignore[attr-defined] # an If
-    if not traced:
+    if not _asks_tensor(walk, first):  # type: ignore[arg-type] # an If
         return None
     return walk.statement(placed(walk, made[0], first)), len(body) - index
 
 
-@statement(cst.Assert)
+@statement(cst.Assert, general=True)
 def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
     test = walk.expr(node.test)

@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import NOTHING
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Walk, line, lines_of, names
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.carried_loops import define, otherwise, written_in
+from fnjax.port.rewrite.control.carried_loops import define, otherwise
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import children, nodes
@@ -34,23 +35,21 @@ def filling(walk: Walk, node: cst.For) -> Statements | None:
     nest = [node, *(n for n in nodes(node.body) if isinstance(n, cst.For))]
     if any(outer in walk.here.filling for outer in walk.here.loops):
         return _function(walk, node)
-    if len(nest) < 2 or not all(_counts(walk, n) for n in nest):
+    if len(nest) < 2 or walk.here.probing or not all(_counts(walk, n) for n in nest):
         return None
     fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
-    if fixed or not _as_array(walk, node, {code(n.target) for n in nest}):
+    if fixed or not _as_array(walk, node, {code(n.target) for n in nest}) or _counts_up(walk, node):
         return None
-    start, keys = walk.state.copy(), walk.sink.keys
     try:
-        with walk.rehearsal() as sink:
-            made = _function(walk, node)
-            whole = not (walk.before or sink.keys != keys or any(f.severity == "error" for f in sink.findings))
+        with walk.apart() as found:
+            found.made = _function(walk, node)
     except _Kept:
-        whole = False
-    if not whole:
-        walk.state = start
         return None
-    walk.sink.add(sink)
+    if found.before or found.sink.keys != walk.sink.keys or any(f.severity == "error" for f in found.sink.findings):
+        return None
+    found.effects = NOTHING  # but for what the translation does
     walk.sink.imports.add("jax")
+    made: Statements = walk.adopt(found)
     return made
 
 
@@ -62,13 +61,12 @@ def _function(walk: Walk, node: cst.For) -> Statements:
         raise _Kept
     bounds = [code(fit(t.node, 1)) for t in terms]
     with walk.inside(filling=walk.here.filling | {node}):
-        body = walk.loop(node, lambda: _enter(walk, node), node.body)
-    written = written_in(body)
-    own = {*(written or ()), index}
-    kept = _read_first(node.body, {index}) | {n for n in own if _read_outside(walk, node, n)}
-    carried = [n for n in start.variables if n in own & kept]
-    arrays = carried and len(carried) == len(own & kept) and all(_filled(body, n) for n in carried)
-    if not written or not arrays or not _chosen(body) <= set(carried):
+        any_round = walk.loop(node, lambda: _enter(walk, node), node.body)
+    body, written = any_round.made, any_round.effects.carried
+    kept = _kept(walk, node, {*(written or ()), index})
+    carried = [n for n in start.variables if n in kept]
+    filled = all(_whole(start.variables[n], any_round.end.variables[n]) for n in carried)
+    if not carried or len(carried) < len(kept) or not filled:
         raise _Kept
     step, carry = walk.unused(f"step_{index}"), walk.unused("carry")
     together, single = ", ".join(carried), len(carried) == 1
@@ -86,6 +84,26 @@ def _function(walk: Walk, node: cst.For) -> Statements:
     initial = together if single else f"({together})"
     loop = line(f"{together} = jax.lax.fori_loop({first}, {last}, {step}, {initial})")
     return [made, loop.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+
+
+def _whole(start: Value, end: Value) -> bool:
+    """Whether a round leaves the array that it began with, with other entries; or perhaps that, or another like it."""
+    if start.place is None or end.place is None or start.place == end.place:
+        return start.place == end.place
+    alike = all(getattr(start, f) == getattr(end, f) for f in ("kind", "dtype", "exact", "rank"))
+    return alike and start.place.storage <= end.place.storage
+
+
+def _counts_up(walk: Walk, node: cst.For) -> bool:
+    """Whether the rounds hand on what begins as no array: a number, or nothing."""
+    kept = _kept(walk, node, walk.program.bound_in(node.body))
+    return any(n not in walk.state.variables or walk.state.variables[n].kind == "static" for n in kept)
+
+
+def _kept(walk: Walk, node: cst.For, own: set[str]) -> set[str]:
+    """The variables of a loop's own that its next round, or what is behind it, reads."""
+    first = _read_first(node.body, {code(node.target)})
+    return {n for n in own if n in first or _read_outside(walk, node, n)}
 
 
 def _counts(walk: Walk, node: cst.For) -> bool:
@@ -127,7 +145,6 @@ def _outside(node: cst.CSTNode) -> set[str]:
 
 def _enter(walk: Walk, node: cst.For) -> None:
     """A round's number is an array under jit."""
-    walk.memo.clear()
     name = code(node.target)
     walk.bind(name, replace(Value("tensor", "int", 0), place=walk.fresh(node)), node)
 
@@ -167,21 +184,3 @@ def _count(first: str, last: str, step: str) -> str:
     if step == "-1" and plain and last == "-1":
         return first.removesuffix(" - 1") if first.endswith(" - 1") else f"{first} + 1"
     return f"len(range({first}, {last}, {step}))"
-
-
-def _filled(body: cst.BaseSuite, name: str) -> bool:
-    """Whether all that a variable takes in a round are arrays of its own shape and dtype."""
-    for n in nodes(body):
-        if isinstance(n, cst.AugAssign) and name in names(n.target):
-            return False
-        if isinstance(n, cst.Assign) and any(name in names(t.target) for t in n.targets):
-            text = code(n.value)
-            if not text.startswith((f"{name}.at[", "jax.lax.fori_loop(", "jax.lax.cond(", "carry")):
-                return False
-    return True
-
-
-def _chosen(body: cst.BaseSuite) -> set[str]:
-    """What either branch of a condition gives."""
-    choices = [n for n in nodes(body) if isinstance(n, cst.Assign) and code(n.value).startswith("jax.lax.cond(")]
-    return {name for n in choices for t in n.targets for name in targets(t.target)}

@@ -132,11 +132,9 @@ def zeros_for_none(walk: Walk, first: cst.If, rest: list[Any]) -> list[Any] | No
     gradients = [e.value for e in given.elements] if isinstance(given, cst.Tuple) else [given]
     if any(code(n) != "None" for n in nothing) or len(gradients) != len(nothing):
         return None
-    known = len(walk.returns)
-    with walk.supposing():
+    with walk.apart() as found:
         walk.block(rest)
-        ends = walk.returns[known:]
-    values = [v for end in ends for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
+    values = [v for end in found.returns for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
     if len(values) != len(gradients):
         return None
     if any(v.optional or not (v.is_tensor or code(g) == "None") for v, g in zip(values, gradients, strict=True)):

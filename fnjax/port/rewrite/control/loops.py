@@ -11,13 +11,13 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse, placed
+from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse, placed
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import carried_loop
 from fnjax.port.rewrite.statements.views import Views, counted, forget_round, views_of
@@ -30,7 +30,7 @@ from fnjax.port.tree.located import children, nodes
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
 
-@statement(cst.For)
+@statement(cst.For, general=True)
 def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n):`."""
     items = walk.expr(node.iter)
@@ -41,7 +41,7 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     views = views_of(walk, node)
     if views is not None:
         return _over_views(walk, node, items, views)
-    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body)
+    body = walk.loop(node, lambda: bind_target(walk, node.target, one, node), node.body).made
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if orelse is None and _drops(walk, node, body):
         return []
@@ -50,11 +50,16 @@ def for_loop(walk: Walk, node: cst.For) -> Statements | None:
     return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
 
 
+def passes(block: cst.BaseSuite) -> bool:
+    """Whether a block does nothing."""
+    lines = lines_of(block)
+    return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
+
+
 def _drops(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
     """Whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in nodes(node.iter))
-    left = [code(s).strip() for s in body.body]
-    return pure and left == ["pass"] and body is not node.body and not any(map(walk.live, targets(node.target)))
+    return pure and passes(body) and body is not node.body and not any(map(walk.live, targets(node.target)))
 
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
@@ -65,7 +70,7 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
         bind_target(walk, node.target, views.value, node)
 
     with walk.await_reads({views.counter}):
-        body = walk.loop(node, enter, node.body)
+        body = walk.loop(node, enter, node.body).made
     forget_round(walk, views)
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     same = body is node.body and items.node is node.iter and orelse is node.orelse
@@ -73,29 +78,29 @@ def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Stateme
     return [counted(views, made)]
 
 
-@statement(cst.While)
+@statement(cst.While, general=True)
 def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
     """`while c: ...`; `runs` is what says that it has a first round, where that is known."""
     ended = _endless(walk, node) or _guarded(walk, node)
     if ended is not None:
         return ended
-    start = walk.state.copy()
     tests: list[Term] = []
 
     def enter() -> None:
-        walk.memo.clear()
         tests.append(walk.expr(node.test))
 
-    findings = list(walk.sink.findings)
-    body = walk.loop(node, enter, node.body)
+    probing = walk.here.probing
+    if _tests_tensor(walk, node, enter) and not probing and (made := carried_loop(walk, node, runs)) is not None:
+        return made
+    with walk.apart() as found:
+        body = walk.loop(node, enter, node.body).made
     test = tests[-1]
-    if walk.traced(test.value) or _later_traced(walk, node, start):
-        after, reported = walk.state, walk.sink.findings
-        walk.state, walk.sink.findings = start, findings
-        made = carried_loop(walk, node, runs)
-        if made is not None:
+    if not walk.asking[node.test] and not probing:
+        walk.asking[node.test] = walk.traced(test.value)  # behind several rounds
+        if walk.asking[node.test] and (made := carried_loop(walk, node, runs)) is not None:
             return made
-        walk.state, walk.sink.findings = after, reported
+    walk.adopt(found)
+    if walk.asking[node.test]:
         walk.report(node.test, "untraced", f"this `while` {ONLY}")
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
@@ -103,13 +108,19 @@ def while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None
     return [node.with_changes(test=test.node, body=body, orelse=orelse)]
 
 
-def _later_traced(walk: Walk, node: cst.While, start: State) -> bool:
-    """Whether the test asks for a tensor's value when the first round is over."""
-    with walk.supposing():
-        walk.state = start.copy()
-        walk.body(node.body)
-        walk.memo.clear()
-        return walk.traced(walk.expr(node.test).value)
+def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
+    """Whether the test asks for a tensor's value, at once or when the first round is over."""
+    if not walk.asking.get(node.test):
+        asks = _traced(walk, node.test, walk.state)
+        if not asks and node.test not in walk.asking:  # it is not known that no later round does
+            asks = _traced(walk, node.test, walk.probe(node, enter).end)
+        walk.asking[node.test] = asks
+    return walk.asking[node.test]
+
+
+def _traced(walk: Walk, test: cst.BaseExpression, start: State) -> bool:
+    with walk.apart(start):
+        return walk.traced(walk.expr(test).value)
 
 
 def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
@@ -119,83 +130,112 @@ def _with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
         return None
     if not isinstance(call, cst.Call) or walk.name_of(call.func) != "builtins.range" or len(call.args) > 2:
         return None
-    target, node = node.target, _on_lines(walk, node)
-    found = _leaving(walk, node, lambda: bind_target(walk, target, one, node))
-    if found is None or (target.value != "_" and walk.live(target.value) and _read_after(walk, node)):
+    name = node.target.value
+    if not leaves_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)) or walk.here.probing:
         return None
-    start, done = found
-    counter = target.value if target.value != "_" else walk.unused("i")
+    if name != "_" and walk.live(name) and _read_after(walk, node):
+        return None
+    return _ended(walk, node, *walk.always(("while", node), lambda: _counted(walk, node, name)))
+
+
+def _counted(walk: Walk, node: Any, name: str) -> tuple[cst.While, dict[str, str], Statements, str]:
+    """`for i in range(n)` with breaks as a `while`, its own variables, what goes before it and says that it runs."""
+    call, done = node.iter, walk.unused("done")
+    counter = name if name != "_" else walk.unused("i")
     bounds = [code(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    made: Statements = [*_until(done, list(node.body.body)), line(f"{counter} = {counter} + 1")]
-    loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made))
+    made: Statements = [*_until(done, list(_on_lines(walk, node).body.body)), line(f"{counter} = {counter} + 1")]
+    loop = placed(walk, cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made)), node)
     opening: Statements = [line(f"{counter} = {first}"), line(f"{done} = False")]
-    walk.bind(counter, Value("static", "int"), node)
-    walk.bind(done, Value("static", "bool"), node)
     several = first.isdigit() and last.isdigit() and int(first) < int(last)
-    return _ended(walk, node, start, loop, done, opening, "True" if several else f"{first} < {last}")
+    return loop, {counter: "int", done: "bool"}, opening, "True" if several else f"{first} < {last}"
 
 
 def _ended(
-    walk: Walk, node: cst.CSTNode, start: State, loop: cst.While, done: str, opening: Statements, runs: str
+    walk: Walk, node: cst.CSTNode, loop: cst.While, own: dict[str, str], opening: Statements, runs: str
 ) -> Statements | None:
     """The translation of a loop that a variable ends; None where the loop stays one of Python's."""
-    for new in nodes(loop):
-        walk.program.source.positions.setdefault(new, walk.program.source.position(node))
-    outer, found = walk.current, list(walk.sink.findings)
-    walk.current = loop
-    with walk.await_reads({done}):
-        translated = while_loop(walk, loop, runs)
-    if translated is None or isinstance(translated[-1], cst.While):
-        walk.state = State(start.variables, start.versions)
-        walk.current, walk.sink.findings = outer, found
-        return None
-    return [*opening, *translated]
+    with walk.apart() as found, walk.await_reads({n for n, kind in own.items() if kind == "bool"}):
+        walk.current = loop
+        for name, kind in own.items():
+            walk.bind(name, Value("static", kind), node)
+        found.made = carried_loop(walk, loop, runs)
+    return None if found.made is None else [*opening, *walk.adopt(found)]
 
 
 def _endless(walk: Walk, node: cst.While) -> Statements | None:
     """`while True: ...; if t: break`, where t is a tensor's value."""
     if code(node.test) not in {"True", "1"} or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return None
-    node = _on_lines(walk, node)
-    found = _leaving(walk, node, lambda: None)
-    if found is None:
+    if not leaves_by(walk, node, cst.Break, lambda: None) or walk.here.probing:
         return None
-    start, done = found
-    loop = cst.While(parse(f"not {done}"), cst.IndentedBlock(_until(done, list(node.body.body))))
-    walk.bind(done, Value("static", "bool"), node)
-    return _ended(walk, node, start, loop, done, [line(f"{done} = False")], "True")
+    done = walk.unused("done")
+    block = cst.IndentedBlock(_until(done, list(_on_lines(walk, node).body.body)))
+    loop = walk.always(("while", node), lambda: placed(walk, cst.While(parse(f"not {done}"), block), node))
+    return _ended(walk, node, loop, {done: "bool"}, [line(f"{done} = False")], "True")
 
 
 def _guarded(walk: Walk, node: cst.While) -> Statements | None:
     """`while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
     found = parted(walk, node.test) if node.orelse is None else None
-    if found is None or found[2] is not False or names(found[0]) & set(walk.program.bound_in(node)):
+    if found is None or found[2] is not False or names(found[0]) & (walk.program.bound_in(node) | _handled(node)):
         return None
     loop = node.with_changes(test=found[1], leading_lines=[])
     return walk.statement(placed(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
 
 
-def _leaving(walk: Walk, node: cst.For | cst.While, enter: Any) -> tuple[State, str] | None:
-    """The state and a name for the variable that ends a loop that is only left by tests of a tensor's value."""
-    around = [n for s in node.body.body for n in of_loop(s) if isinstance(n, (cst.If, cst.With))]
-    around = [n for n in around if any(isinstance(inner, cst.Break) for inner in of_loop(n))]
-    leaving = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
-    leaving |= any(isinstance(n, cst.Continue) for s in node.body.body for n in of_loop(s))
+def _handled(node: cst.While) -> set[str]:
+    """The variables whose objects a round may change: `rows.pop()`, `rows[0] = r`, `del rows[0]`, `grow(rows)`."""
+    found: set[str] = set()
+    for n in nodes(node.body):
+        match n:
+            case cst.Call():
+                parts = [n.func, *(a.value for a in n.args)]
+            case cst.AssignTarget() | cst.AugAssign() | cst.Del():
+                parts = [n.target]
+            case _:
+                continue
+        found |= {name for part in parts if not isinstance(part, cst.Call) for name in names(part)}
+    return found
+
+
+def leaves_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], enter: Any) -> bool:
+    """Whether a loop is left early, by break or by return, and only where tests of a tensor's value say so."""
+    lines = _on_lines(walk, node)
+    inside = [n for s in lines.body.body for n in of_loop(s)]
+    around = [n for n in inside if isinstance(n, (cst.If, cst.With)) and any(isinstance(m, way) for m in of_loop(n))]
+    returning = any(isinstance(n, cst.Return) for s in node.body.body for n in nodes(s))
+    leaving = way is cst.Break and (returning or any(isinstance(n, cst.Continue) for n in inside))
     if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
-        return None
-    here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
-    with walk.supposing() as sink:
+        return False
+    if not walk.asking.get(node):
+        here = {walk.program.source.position(n) for b in around if isinstance(b, cst.If) for n in nodes(b.test)}
+        walk.asking[node] = _asks(walk, node, enter, here, carries=way is cst.Break)
+    return walk.asking[node]
+
+
+def _asks(walk: Walk, node: cst.For | cst.While, enter: Any, here: set[tuple[int, int]], carries: bool) -> bool:
+    """Whether some round asks for a tensor's value at one of these places; what the first asks, later ones do."""
+    if node not in walk.asking:  # else it is known that no first round does
+        first = walk.probe(node, enter)
+        if carries and first.effects.acts:
+            return False
+        if first.untraced_at(here):
+            return True
+    with walk.apart() as settled:
         walk.loop(node, enter, node.body)
-    traced = any(f.code == "untraced" and (f.line, f.col) in here for f in sink.findings)
-    return (walk.state.copy(), walk.unused("done")) if traced else None
+    return settled.untraced_at(here) and not (carries and settled.effects.acts)
 
 
 def _on_lines(walk: Walk, node: Any) -> Any:
     """The loop with `if c: break` on two lines."""
-    block = [blocked(walk, s) for s in node.body.body]
-    same = all(a is b for a, b in zip(block, node.body.body, strict=True))
-    return node if same else placed(walk, node.with_changes(body=node.body.with_changes(body=block)), node)
+
+    def made() -> Any:
+        block = [blocked(walk, s) for s in node.body.body]
+        same = all(a is b for a, b in zip(block, node.body.body, strict=True))
+        return node if same else placed(walk, node.with_changes(body=node.body.with_changes(body=block)), node)
+
+    return walk.always(("lines", node), made)
 
 
 def of_loop(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

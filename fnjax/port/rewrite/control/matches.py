@@ -21,7 +21,7 @@ from fnjax.port.torch import code, fit
 from fnjax.port.tree.located import nodes
 
 
-@statement(cst.Match)
+@statement(cst.Match, general=True)
 def match(walk: Walk, node: cst.Match) -> Statements | None:
     """`match mode: case "a": ...`."""
     subject = walk.expr(node.subject)

@@ -25,12 +25,12 @@ def message(walk: Walk, node: cst.If) -> Statements | None:
     """`if step % 100 == 0: print(x.mean().item())`."""
     if node.orelse is not None or not _tells(walk, node):
         return None
-    with walk.supposing():
-        try:
+    try:
+        with walk.apart() as told:
             branch(walk, node)
-            needless = any(f.severity == "error" for f in walk.sink.findings)
-        except Stop:
-            needless = True
+        needless = any(f.severity == "error" for f in told.sink.findings)
+    except Stop:
+        needless = True
     if not needless:
         return None
     walk.note(node, "dropped", DROPPED)

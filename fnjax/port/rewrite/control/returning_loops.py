@@ -16,8 +16,9 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Walk, line, names, placed
-from fnjax.port.rewrite.control.loops import of_loop
+from fnjax.port.rewrite.control.loops import leaves_by, of_loop
 from fnjax.port.rewrite.control.traced_branches import last_return
+from fnjax.port.rewrite.values.binding import bind_target, element_of
 from fnjax.port.torch import code
 from fnjax.port.tree.located import nodes
 
@@ -29,18 +30,35 @@ def returning_loop(walk: Walk, body: Sequence[Any], index: int) -> tuple[Stateme
         return None
     found = [n for s in loop.body.body for n in nodes(s) if isinstance(n, cst.Return)]
     own = [n for s in loop.body.body for n in of_loop(s) if isinstance(n, cst.Return)]
-    if len(own) != len(found) or len({code(n) for n in found}) != 1 or not _untraced(walk, [loop]):
+    if len(own) != len(found) or len({code(n) for n in found}) != 1:
+        return None
+    if not leaves_by(walk, loop, cst.Return, lambda: _enter(walk, loop)) or walk.here.probing:
         return None
     value = found[0].value
     same = code(rest[0]).strip() == code(found[0]).strip()
     flag = "" if same else walk.unused("ended")
-    made: list[Any] = [placed(walk, loop.with_changes(body=_breaking(flag, loop.body)), loop)]
-    if not same:
-        end = cst.If(cst.Name(flag), cst.IndentedBlock([cst.SimpleStatementLine([found[0]])]))
-        made = [line(f"{flag} = False"), *made, placed(walk, end, loop)]
+    made: list[Any] = walk.always(("breaking", loop), lambda: _breaking_off(walk, loop, flag, found[0]))
+    walk.asking |= {s: True for s in made if isinstance(s, type(loop))}
     kept = names(value) | {flag} if value is not None else {flag}
-    with walk.await_reads(kept):
-        return None if _untraced(walk, [*made, *rest]) else (walk.block([*made, *rest]), 1 + len(rest))
+    with walk.await_reads(kept), walk.apart() as whole:
+        whole.made = walk.block([*made, *rest])
+    return None if whole.untraced else (walk.adopt(whole), 1 + len(rest))
+
+
+def _enter(walk: Walk, loop: cst.For | cst.While) -> None:
+    if isinstance(loop, cst.While):
+        walk.expr(loop.test)
+    else:
+        bind_target(walk, loop.target, element_of(walk, loop.iter, walk.expr(loop.iter).value), loop)
+
+
+def _breaking_off(walk: Walk, loop: cst.For | cst.While, flag: str, end: cst.Return) -> list[Any]:
+    """The loop with breaks; with `flag`, what it returns stands behind it."""
+    broken = placed(walk, loop.with_changes(body=_breaking(flag, loop.body)), loop)
+    if not flag:
+        return [broken]
+    returned = cst.If(cst.Name(flag), cst.IndentedBlock([cst.SimpleStatementLine([end])]))
+    return [line(f"{flag} = False"), broken, placed(walk, returned, loop)]
 
 
 def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
@@ -59,10 +77,3 @@ def _breaking(flag: str, block: cst.BaseSuite) -> cst.BaseSuite:
             changes["orelse"] = other or s.orelse.with_changes(body=_breaking(flag, s.orelse.body))
         made.append(s.with_changes(**changes) if changes else s)
     return block.with_changes(body=made)
-
-
-def _untraced(walk: Walk, statements: list[Any]) -> bool:
-    """Whether statements, as they stand, run un-jitted only."""
-    with walk.supposing() as sink:
-        walk.block(statements)
-    return any(f.code == "untraced" for f in sink.findings)

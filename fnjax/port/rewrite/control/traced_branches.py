@@ -10,13 +10,15 @@ Limits: see the rules of conditions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Term, Walk, Way, line, lines_of, names, parse
-from fnjax.port.known.facts import State, Value
+from fnjax.port.analysis.effects import NOTHING
+from fnjax.port.analysis.traces import Region
+from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse
+from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
     alike,
@@ -29,7 +31,7 @@ from fnjax.port.rewrite.control.branch_values import (
     was_number,
     widened,
 )
-from fnjax.port.rewrite.control.carried_loops import carries, define, otherwise, written_in
+from fnjax.port.rewrite.control.carried_loops import carries, define, otherwise
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.torch.expressions import Fill
@@ -44,21 +46,26 @@ class Choice:
         node: the `if`.
         test: its condition.
         blocks: its blocks in the source; the second is None where there is no `else`.
-        made: their translations.
+        ways: what was found in each.
+        whole: what was found in both.
         start: the variables before it.
         ends: those after each block.
-        after: the state behind it.
-        draws: whether a block draws random numbers.
+        new: what the translation gives variables, where that is more than the blocks tell.
     """
 
     node: cst.If
     test: Term
     blocks: list[cst.BaseSuite | None]
-    made: list[cst.BaseSuite | None]
+    ways: list[Region]
+    whole: Region
     start: dict[str, Value]
     ends: Ends
-    after: State
-    draws: bool
+    new: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def made(self) -> list[cst.BaseSuite | None]:
+        """The translations of the blocks."""
+        return [way.made for way in self.ways]
 
 
 def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
@@ -74,32 +81,29 @@ def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
         for statement in said if made is not None else ():
             walk.note(statement, "dropped", DROPPED)
         return made
-    start, returned = walk.state, len(walk.returns)
-    with walk.rehearsal() as sink:
+    with walk.apart() as whole:
         ways = walk.ways(blocks)
         walk.join(ways)
+    start = walk.state
     ends = [(start if way.leaves else way.end).variables for way in ways]
-    draws = sink.keys != walk.sink.keys
-    choice = Choice(node, test, blocks, [way.made for way in ways], start.variables, ends, walk.state, draws)
-    traceable = not any(f.code == "untraced" for f in sink.findings)  # jax.lax.cond traces outside jit, too
-    if traceable and _alike(walk, choice, ways):
-        for form in (_cond, _by_functions):
-            walk.state = start.copy()
-            made = form(walk, choice)
-            if made is not None:
-                walk.state = choice.after
-                walk.sink.add(sink)
-                return made
-    walk.state = start
-    del walk.returns[returned:]
-    return None
+    choice = Choice(node, test, blocks, ways, whole, start.variables, ends)
+    if whole.untraced or not _alike(walk, choice):  # jax.lax.cond traces outside jit, too
+        return None
+    made = _cond(walk, choice) or _by_functions(walk, choice)
+    if made is None:
+        return None
+    whole.effects = NOTHING  # but for what the translation does
+    walk.adopt(whole)
+    for name, value in choice.new.items():
+        walk.bind(name, value, node)
+    return made
 
 
-def _alike(walk: Walk, choice: Choice, ways: list[Way]) -> bool:
+def _alike(walk: Walk, choice: Choice) -> bool:
     """Whether either block gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
     written = {n for n in walk.program.bound_in(choice.node) if n in first and n in second and walk.live(n)}
-    given = all(alike(a, b) for a in ways[0].returns for b in ways[1].returns)
+    given = all(alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
     return given and all(alike(first[n], second[n]) for n in written)
 
 
@@ -217,7 +221,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     assert first is not None
     returns = [_single_return(first), _single_return(second) if second else None]
     if all(r is not None for r in returns):
-        return _chosen_return(walk, test, [r for r in returns if r is not None], start)
+        return _chosen_return(walk, choice, [r for r in returns if r is not None])
     sides = [_assigned(first), _assigned(second)]
     if any(s is None for s in sides):
         return None
@@ -235,7 +239,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
     if chosen and not set(changed) <= arrays | chosen:
         return None
-    known = [v for n in changed for v in (choice.after.variables[n], start.get(n)) if v is not None]
+    known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
     if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
     used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
@@ -245,11 +249,10 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if chosen:  # jnp.where gives both sides one dtype, and one shape
         walk.sink.imports.add("jnp")
         condition, values = code(fit(test.node, 1)), []
-        walk.state = choice.after
         for n in changed:
             texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
             values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
-            walk.bind(n, chosen_value(ends[0][n], ends[1][n]), choice.node)
+            choice.new[n] = chosen_value(ends[0][n], ends[1][n])
         return [line(f"{', '.join(changed)} = {', '.join(values)}")]
     walk.sink.imports.add("jax")
     lambdas = []
@@ -261,18 +264,17 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     return [line(f"{', '.join(changed)} = {made}")]
 
 
-def _chosen_return(
-    walk: Walk, test: Term, returns: list[cst.BaseExpression], start: dict[str, Value]
-) -> Statements | None:
+def _chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
     """What either block returns, in one expression."""
-    first, second = walk.returns[-2:]
-    agreed = matched(walk, returns, start)
+    test, given = choice.test, choice.whole.returns
+    first, second = given[-2:]
+    agreed = matched(walk, given, returns, choice.start)
     if agreed is None:
         return None
     yes, no = (code(fit(r, 1)) for r in agreed)
     if chosen_number(first, second) or open_number(first, second, *returns):
         walk.sink.imports.add("jnp")
-        walk.returns[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
+        given[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
         return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
     walk.sink.imports.add("jax")
     return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
@@ -298,22 +300,21 @@ def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
 
 def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
-    node, start, ends, after = choice.node, choice.start, choice.ends, choice.after
+    node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
     blocks = [b for b in choice.blocks if b is not None]
-    made = [b for b in choice.made if b is not None]
-    bodies = [lines_of(b) for b in in_shape(walk, made, start, ends) if b is not None]
+    bodies = [lines_of(b) for b in in_shape(walk, choice.made, start, ends) if b is not None]
     returns = [last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
     elif any(r is not None for r in returns):
         return None
-    written = [written_in(cst.IndentedBlock(b)) for b in bodies]
-    ending = all(r is not None for r in returns)
-    if any(w is None for w in written) or (choice.draws and not ending):
+    ending, effects = all(r is not None for r in returns), [way.effects for way in choice.ways]
+    draws = choice.whole.sink.keys != walk.sink.keys
+    if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
         return None
-    every = {n for w in written if w is not None for n in w}
+    every = effects[0].gives | effects[1].gives
     own = {n for n in every if _own(walk, node, blocks, n)}
-    both = written[0] & written[1] if len(written) == 2 else set()  # type: ignore[operator] # none is None
+    both = effects[0].gives & effects[1].gives
     anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
     changed = sorted(n for n in every if walk.live(n) and n not in own)
     if any(_first_here(walk, node, n) and n not in both for n in changed):
@@ -323,13 +324,13 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
-        agreed = matched(walk, [r for r in returns if r is not None], start)
+        agreed = matched(walk, choice.whole.returns, [r for r in returns if r is not None], start)
         if agreed is None:
             return None
         results = [code(fit(r, 1)) for r in agreed]
         taken = "return"
     else:
-        new = {n: after.variables[n] for n in changed}
+        new = {n: after[n] for n in changed}
         if not changed or any(n not in start and n not in both for n in changed):
             return None
         if not all(carries(v) or was_number(v, start.get(n)) for n, v in new.items()):
@@ -339,12 +340,10 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
         for n, value in new.items():
-            after.variables[n] = (
-                value if value.is_tensor else Value("tensor", value.dtype, value.rank, place=value.place)
-            )
             if value.place is None:
-                walk.bind(n, Value("tensor", value.dtype, 0), node)
-                after.variables[n] = walk.state.variables[n]
+                choice.new[n] = Value("tensor", value.dtype, 0)
+            elif not value.is_tensor:
+                after[n] = Value("tensor", value.dtype, value.rank, place=value.place)
     walk.sink.imports.add("jax")
     own_names = [walk.unused("positive"), walk.unused("negative")]
     functions = [

@@ -74,10 +74,10 @@ def text_of(walk: Walk, node: cst.BaseExpression) -> str:
 def operation_of(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
     """`, 'max'`, or nothing for a sum."""
     node = given.get("op")
-    text = text_of(walk, node) if node is not None else "'sum'"
-    known = literal(parse(text))
+    if node is None:
+        return ""
+    text, known = text_of(walk, node), walk.expr(node).value.literal
     if isinstance(known, str) and known not in {"sum", "max", "min", "avg", "product"}:
-        assert node is not None
         raise Stop(node, "absent", f"a reduction with {known}: compute it from all_gather")
     return "" if known == "sum" else f", {text}"
 

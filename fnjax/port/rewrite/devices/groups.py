@@ -19,9 +19,10 @@ import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.known.facts import STATIC, Value
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, parse
+from fnjax.port.known.facts import Value
 from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.torch.expressions import bare
 from fnjax.port.tree.located import nodes
 
 _MODULES = ("torch.distributed.", "torch.distributed.distributed_c10d.", "torch.distributed.nn.functional.")
@@ -75,6 +76,8 @@ _KNOWN = frozenset(
 # Functions of torch.distributed that an object of another module hands on; what `asked` is asked for.
 HANDED_ON = rf"(?!torch\.|file:|\*)(.*\.)?({'|'.join(sorted(_HANDED_ON))})\.({'|'.join(sorted(_KNOWN))})"
 _QUESTIONS = rf".*\.(size|rank)|(.*[.:])?{_GETTER.pattern.rstrip('$')}(__\w+)?|{HANDED_ON}"
+AXIS = "instance:axis"  # the name of a group that surely is the name of an axis, and not None
+DEFAULT = Value("static", name=GROUP, literal=None)  # the group of all processes
 RANK = Value("tensor", "int", 0)
 SIZE = Value("static", "int")
 
@@ -94,18 +97,21 @@ def distributed(program: Program, name: str) -> tuple[str, bool]:
 
 def axis(walk: Walk, node: cst.BaseExpression | None) -> str:
     """The text for the mesh axis that stands for a group."""
-    walk.sink.imports.add("collectives")
+    walk.sink.imports |= {"collectives", "AXIS_NAME"}
     if node is None or literal(node) is None:
-        walk.sink.imports.add("AXIS_NAME")
         return "AXIS_NAME"
-    text = code(fit(walk.expr(node).node, 1))
-    if text == "None":
-        walk.sink.imports.add("AXIS_NAME")
+    term = walk.expr(node)
+    if term.value.literal is None:
         return "AXIS_NAME"
-    if text.endswith(("AXIS_NAME", "AXIS_NAME)")):
-        return text.removeprefix("(").removesuffix(")") if text.startswith("(") else text
-    walk.sink.imports.add("AXIS_NAME")
-    return f"{text} or AXIS_NAME"
+    if term.value.name == AXIS:
+        return code(fit(bare(term.node), 1))
+    return f"{code(fit(term.node, 1))} or AXIS_NAME"
+
+
+def _own_axis(walk: Walk, own: str, given: str = "") -> str:
+    """The text for the axis that a constant names, or for the one that is given where there is one."""
+    walk.sink.imports |= {"collectives", "AXIS_NAME", own}
+    return " or ".join([*([given] if given else []), *([own] if own != "AXIS_NAME" else []), "AXIS_NAME"])
 
 
 def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
@@ -118,7 +124,7 @@ def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
         return False
     if isinstance(node, cst.Call):
         return _getter(walk, node) in {"group", "process_group"}
-    return walk.expr(node).value.name == GROUP
+    return walk.expr(node).value.name in {GROUP, AXIS}
 
 
 def constant(name: str) -> str:
@@ -165,7 +171,7 @@ def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
     if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
-        return _told(axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
+        return _told(walk, axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
     what = _getter(walk, node)
     if what:
         return _of_getter(walk, node, what)
@@ -173,14 +179,14 @@ def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in {"group", "pg"}), None)
     match last:
         case "get_world_size":
-            return _told(axis(walk, group), "size")
+            return _told(walk, axis(walk, group), "size")
         case "get_rank":
-            return _told(axis(walk, group), "rank")
+            return _told(walk, axis(walk, group), "rank")
         case "is_initialized" if _default_only(walk):
             walk.sink.imports |= {"collectives", "AXIS_NAME"}
             return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
-            return Term(parse("True"), Value("static", "bool", literal=True))
+            return answered(True)
         case "get_backend":
             return Term(parse("'xla'"), Value("static", literal="xla"))
         case "get_global_rank" if len(node.args) == 2:
@@ -188,7 +194,7 @@ def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
         case "get_group_rank" if len(node.args) == 2:
             return walk.expr(node.args[1].value)
         case "_get_default_group":
-            return Term(parse("None"), Value("static", name=GROUP))
+            return Term(parse("None"), DEFAULT)
         case "new_group" | "init_device_mesh" | "new_subgroups" | "get_process_group_ranks":
             message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
             raise Stop(node, "absent", f"{last}: {message}")
@@ -202,25 +208,23 @@ def _default_only(walk: Walk) -> bool:
     return not named and not any(isinstance(n, cst.Call) and _getter(walk, n) for n in inside)
 
 
-def _told(text: str, what: str) -> Term:
+def _told(walk: Walk, text: str, what: str) -> Term:
     if what == "rank":
+        walk.sink.ranked = True
         return Term(parse(f"collectives.axis_index({text})"), RANK)
     return Term(parse(f"collectives.axis_size({text})"), SIZE)
 
 
 def _of_getter(walk: Walk, node: cst.Call, what: str) -> Term:
     own = constant(getter_name(walk.program, node))
-    walk.sink.imports |= {"collectives", "AXIS_NAME"}
-    text = "AXIS_NAME" if own == "AXIS_NAME" else f"{own} or AXIS_NAME"
-    if what in {"group", "process_group"} and node.args and literal(node.args[0].value) is MISSING:
-        given = walk.expr(node.args[0].value)
-        if given.value.dtype == "unknown":  # `get_..._if_none(group)`, not a flag
-            text = f"{code(fit(given.node, 1))} or {text}"
     if what == "src_rank":
         return Term(parse("0"), Value("static", "int", literal=0))
-    if what in {"group", "process_group"}:
-        return Term(parse(f"({text})"), Value("static", name=GROUP))
-    return _told(text, "rank" if what == "rank" else "size")
+    if what not in {"group", "process_group"}:
+        return _told(walk, _own_axis(walk, own), "rank" if what == "rank" else "size")
+    given = walk.expr(node.args[0].value) if node.args and literal(node.args[0].value) is MISSING else None
+    flag = given is None or given.value.dtype != "unknown"  # or `get_..._if_none(group)`
+    text = _own_axis(walk, own, "" if given is None or flag else code(fit(given.node, 1)))
+    return Term(parse(f"({text})"), Value("static", name=AXIS))
 
 
 @expression(cst.Attribute)
@@ -230,16 +234,17 @@ def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
         return None
     name = walk.name_of(node)
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
-        return Term(parse("None"), Value("static", name=GROUP))
+        return Term(parse("None"), DEFAULT)
     if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", code(node)):
-        return Term(parse(repr(name_of_operation(node.attr.value))), STATIC)
+        known = name_of_operation(node.attr.value)
+        return Term(parse(repr(known)), Value("static", literal=known))
     attr = node.attr.value
     of = _getter(walk, node.value) if isinstance(node.value, cst.Call) else ""
     if of not in {"group", "process_group"} or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
         return None
     if attr in _GROUP_ATTRIBUTES:
         return walk.expr(node.value)
-    return _told(axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
+    return _told(walk, axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
 @call_of("builtins.hasattr", "builtins.isinstance", only="collective")
@@ -250,9 +255,9 @@ def provided(walk: Walk, node: cst.Call, name: str) -> Term | None:
     first, second = (a.value for a in node.args)
     asked = literal(second)
     if name == "builtins.hasattr" and walk.name_of(first) == "torch.distributed" and asked in _KNOWN:
-        return Term(parse("True"), Value("static", "bool", literal=True))
+        return answered(True)
     if name == "builtins.isinstance" and walk.name_of(second).endswith(".AsyncCollectiveTensor"):
-        return Term(parse("False"), Value("static", "bool", literal=False))
+        return answered(False)
     return None
 
 
@@ -287,8 +292,7 @@ def kept_group(walk: Walk, node: cst.Name) -> Term | None:
         + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower())
         + "_group"
     )
-    walk.sink.imports.add("AXIS_NAME")
-    return Term(parse("(AXIS_NAME)" if own == "AXIS_NAME" else f"({own} or AXIS_NAME)"), Value("static", name=GROUP))
+    return Term(parse(f"({_own_axis(walk, own)})"), Value("static", name=AXIS))
 
 
 def name_of_operation(name: str) -> str:

@@ -15,6 +15,7 @@ from fnjax.port.analysis.walk import Walk, parse
 from fnjax.port.rewrite.devices.groups import constant, distributed, getter_name
 from fnjax.port.source.records import Routine
 from fnjax.port.torch import code, fit, literal
+from fnjax.port.torch.expressions import names
 from fnjax.port.tree.located import nodes
 
 _Group = cst.BaseExpression | None
@@ -31,8 +32,7 @@ def own_copies(walk: Walk, routine: Routine, body: cst.BaseSuite) -> cst.BaseSui
     axes = _summed_axes(walk.program, routine.owner) if routine.owner is not None else []
     if not axes or not isinstance(body, cst.IndentedBlock):
         return body
-    walk.sink.imports.add("collectives")
-    walk.sink.imports |= {"AXIS_NAME"} if any("AXIS_NAME" in a for a in axes) else set()
+    walk.sink.imports |= {"collectives", *(n for a in axes for n in names(parse(a)) if n not in walk.state.variables)}
     if "is_initialized" in walk.program.text:  # without a mesh it runs on one device
         axes = ["AXIS_NAME or ()" if a == "AXIS_NAME" else a for a in axes]
     marks = (n for n in nodes(body) if isinstance(n, cst.Call) and code(n.func).endswith(".mark_non_differentiable"))

@@ -32,7 +32,7 @@ from fnjax.port.torch import code
 _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
 
-@statement(cst.ClassDef)
+@statement(cst.ClassDef, general=True)
 def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
     """A class inside a function, or at the top level."""
     cls = walk.program.by_node.get(node)
@@ -175,11 +175,9 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
         if is_text or not bound & _read_of(program, cls):
             return [node] if is_text else []
     inner_walk = Walk(program, walk.routine, scope)
+    inner_walk.importing = True
     lines: list[Any] = list(inner_walk.statement(_field(walk, node)))
     scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
-    if any(isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Raise) for s in lines):
-        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
-        lines = [line(f"{name} = None") for name in sorted(bound)]
     walk.take(inner_walk)
     return lines
 

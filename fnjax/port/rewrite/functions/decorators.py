@@ -21,33 +21,13 @@ from fnjax.port.analysis.registry import RESULT, call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.rewrite.calls.custom_operators import translated
 from fnjax.port.torch import code
+from fnjax.port.torch.machinery import COMPILERS
 
 _MAPPED = {
     "torch.autograd.once_differentiable": "fnjax.once_differentiable",
     "torch.amp.custom_fwd": "fnjax.custom_fwd",
     "torch.amp.custom_bwd": "fnjax.custom_bwd",
 }
-_GONE = (
-    "torch.jit.",
-    "torch.compile",
-    "torch.compiler.",
-    "torch._dynamo.",
-    "torch.no_grad",
-    "torch.inference_mode",
-    "torch.enable_grad",
-    "torch.cuda.nvtx.",
-    "torch.profiler.",
-    "torch.autograd.profiler.",
-    "nvtx.",
-    "torch.fx.",
-    "torch.utils._contextlib",
-    "torch.set_grad_enabled",
-    "torch.autograd.no_grad",
-    "torch._disable_dynamo",
-    "torch.fx.wrap",
-    "numba.jit",
-    "numba.njit",
-)
 
 
 @call_of("torch.compile", "torch.jit.script", RESULT)
@@ -63,7 +43,7 @@ def compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 def infrastructure(walk: Walk, name: str) -> bool:
     """Whether a name is one of torch's compilers, gradient modes or profilers."""
-    return name.startswith(_GONE)
+    return name.startswith(COMPILERS)
 
 
 def _prepared(walk: Walk, node: cst.BaseExpression) -> str:

@@ -26,10 +26,11 @@ from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, switches_off
+from fnjax.port.rewrite.functions.grad_mode import switches_off
 from fnjax.port.rewrite.functions.host_bodies import callback_body
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
+from fnjax.port.torch.machinery import ENABLING
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -408,12 +409,12 @@ def with_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> S
         if cls.methods.get("forward") is routine.node and cls.beside:
             program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
     behind = program.following.get(routine.node, ())
-    walk.sink.imports |= {"fnjax"} if any("fnjax." in text for text in behind) else set()
+    walk.sink.imports |= {"fnjax"} if behind else set()
     gap = [cst.EmptyLine(indent=False)] * 2
     return [made, *(line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind))]
 
 
-@statement(cst.FunctionDef)
+@statement(cst.FunctionDef, general=True)
 def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
     """A function inside a function."""
     if node in walk.program.kernel_nodes:

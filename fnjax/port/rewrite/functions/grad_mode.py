@@ -14,90 +14,15 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, line, lines_of, parse, placed
-from fnjax.port.known.facts import UNKNOWN, Value
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, answered, line, lines_of, placed
+from fnjax.port.known.facts import UNKNOWN
 from fnjax.port.rewrite.calls.gpu import holds_device
 from fnjax.port.torch import code, fit
+from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 
-NO_GRAD = frozenset(
-    {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
-)
-ENABLING = frozenset(
-    {
-        "torch.enable_grad",
-        "torch.autograd.enable_grad",
-        "torch.set_grad_enabled",
-        "torch.autograd.set_grad_enabled",
-    }
-)
-PLAIN = ENABLING | frozenset(
-    {
-        "torch.autocast",
-        "torch.amp.autocast",
-        "torch.cuda.device",
-        "torch.cuda.device_of",
-        "torch.cuda.stream",
-        "torch.profiler.record_function",
-        "torch.cuda.nvtx.range",
-        "torch.autograd.profiler.record_function",
-        "torch.random.fork_rng",
-        "torch.device",
-        "torch.cuda.amp.autocast",
-        "contextlib.nullcontext",
-    }
-)
-
-
-# Questions about PyTorch's machinery, which ported code is not run by.
-_FALSE = frozenset(
-    {
-        "torch.compiler.is_compiling",
-        "torch.compiler.is_dynamo_compiling",
-        "torch.jit.is_scripting",
-        "torch.jit.is_tracing",
-        "torch._dynamo.is_compiling",
-        "torch.onnx.is_in_onnx_export",
-        "torch.is_autocast_enabled",
-        "torch.is_inference_mode_enabled",
-        "torch.is_autocast_cpu_enabled",
-        "torch._dynamo.external_utils.is_compiling",
-        "torch.cuda.is_available",
-        "torch._get_tracing_state",
-        "torch.is_deterministic_algorithms_enabled",
-        "torch.are_deterministic_algorithms_enabled",
-        "torch.is_anomaly_enabled",
-        "torch.compiler.is_exporting",
-        "torch._are_functorch_transforms_active",
-        "torch._functorch.is_batchedtensor",
-        "torch._functorch.is_functorch_wrapped_tensor",
-        "torch._functorch.is_gradtrackingtensor",
-        "torch._functorch.is_legacy_batchedtensor",
-        "torch.overrides.has_torch_function",
-        "torch.overrides.has_torch_function_unary",
-        "torch.overrides.has_torch_function_variadic",
-    }
-)
 _OF_GRADIENTS = (
     *("torch.autograd.grad", "torch.autograd.backward", "torch.autograd.Variable"),
     *("torch.is_grad_enabled", "torch.enable_grad", "torch.no_grad"),
-)
-# Statements that speak to a device or to a profiler, and compute nothing.
-_SILENT = frozenset(
-    {
-        "torch.cuda.synchronize",
-        "torch.cuda.empty_cache",
-        "torch.cuda.ipc_collect",
-        "torch.cuda.reset_peak_memory_stats",
-        "torch.cuda.set_device",
-        "torch.cuda.nvtx.mark",
-        "torch.cuda.nvtx.range_push",
-        "torch.cuda.nvtx.range_pop",
-        "torch.xpu.synchronize",
-        "torch.mps.synchronize",
-        "torch._dynamo.graph_break",
-        "torch._dynamo.mark_dynamic",
-        "fnjax.triton.set_allocator",
-    }
 )
 
 
@@ -110,7 +35,7 @@ def switches_off(walk: Walk, node: cst.BaseExpression) -> bool:
     return name in ENABLING and values == ["False"]
 
 
-@statement(cst.With)
+@statement(cst.With, general=True)
 def mode(walk: Walk, node: cst.With) -> Statements | None:
     """`with torch.no_grad():`."""
     kept, gone = [], []
@@ -170,7 +95,7 @@ def silent(walk: Walk, node: cst.Expr) -> Statements | None:
     name = walk.name_of(node.value.func) if isinstance(node.value, cst.Call) else ""
     if isinstance(node.value, cst.Call) and _resizes(node.value.func):
         name = code(node.value.func)
-    elif name not in _SILENT:
+    elif name not in SILENT:
         return None
     walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []
@@ -186,7 +111,7 @@ def _resizes(function: cst.BaseExpression) -> bool:
     return False
 
 
-@call_of(*_FALSE, *_OF_GRADIENTS)
+@call_of(*FALSE, *_OF_GRADIENTS)
 def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of torch.autograd.grad that no pattern has taken."""
     if name in {"torch.autograd.grad", "torch.autograd.backward"}:
@@ -195,9 +120,9 @@ def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
             "autograd",
             f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
         )
-    if name in _FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
-        enabled = name not in _FALSE and (walk.here.grad_enabled or walk.here.differentiated)
-        return Term(parse(str(enabled)), Value("static", "bool", literal=enabled))
+    if name in FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
+        enabled = name not in FALSE and (walk.here.grad_enabled or walk.here.differentiated)
+        return answered(enabled)
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and code(a.value) == "True" for a in node.args)
@@ -219,12 +144,11 @@ def tangent(walk: Walk, node: cst.Comparison) -> Term | None:
         return None
     if len(node.comparisons) > 1 or code(asked.comparator) != "None":
         return None
-    return walk.expr(cst.Name(str(isinstance(asked.operator, (cst.Is, cst.Equal)))))
+    return answered(isinstance(asked.operator, (cst.Is, cst.Equal)))
 
 
 @expression(cst.UnaryOperation)
 def opposite(walk: Walk, node: cst.UnaryOperation) -> Term | None:
     """`not` of what the port knows."""
     term = walk.expr(node.expression) if isinstance(node.operator, cst.Not) else None
-    known = term.answer(node.expression) if term is not None else None
-    return None if known is None else Term(cst.Name(str(not known)), Value("static", "bool", literal=not known))
+    return None if term is None or term.answer is None else answered(not term.answer)

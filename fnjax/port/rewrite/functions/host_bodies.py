@@ -89,6 +89,7 @@ class _Host(cst.CSTTransformer):
         super().__init__()
         self.walk, self.tensors, self.used = walk, frozenset(tensors), set[str]()
         self.expected: set[cst.CSTNode] = set()  # names of tensors, and conversions, where they are right
+        self.arrays: set[cst.CSTNode] = set()  # what conversions to arrays have become
 
     def visit_Call(self, node: cst.Call) -> bool:
         """`x.detach().cpu().numpy()`, and what `torch.from_numpy` gets."""
@@ -112,15 +113,15 @@ class _Host(cst.CSTTransformer):
                 inner = inner.func.value
             return inner
         if self.walk.program.resolve(original_node.func) in _MAKING:
-            return _made(self.walk, original_node, updated_node)
+            return self._array(_made(self.walk, original_node, updated_node))
         func = updated_node.func
-        if (
-            isinstance(func, cst.Attribute)
-            and func.attr.value in _GOING
-            and code(func.value).startswith("jnp.asarray(")
-        ):
-            return _moved(self.walk, original_node, func.value)
+        if isinstance(func, cst.Attribute) and func.attr.value in _GOING and func.value in self.arrays:
+            return self._array(_moved(self.walk, original_node, func.value))
         return updated_node
+
+    def _array(self, made: cst.BaseExpression) -> cst.BaseExpression:
+        self.arrays.add(made)
+        return made
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         """`x.shape`; what follows a dot is no variable."""

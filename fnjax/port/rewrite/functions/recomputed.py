@@ -20,7 +20,6 @@ from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.calls.randomness import own_key
 from fnjax.port.rewrite.control.carried_loops import define
-from fnjax.port.rewrite.functions.grad_mode import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.rewrite.functions.recomputed_steps import (
     is_read_later,
     part_steps,
@@ -31,6 +30,7 @@ from fnjax.port.rewrite.functions.recomputed_steps import (
 from fnjax.port.rewrite.functions.returns import handed_back
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.torch import code, fit
+from fnjax.port.torch.machinery import ENABLING, NO_GRAD, PLAIN
 from fnjax.port.tree.located import nodes
 
 
@@ -191,7 +191,11 @@ def _pullback(
         whole = _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
         if whole is not None or isinstance(inputs, cst.Attribute):
             return whole and [*whole[:-1], *walk.block(between), whole[-1]]
-    given_inputs = [e.value for e in inputs.elements] if isinstance(inputs, (cst.Tuple, cst.List)) else [inputs]
+    elements = inputs.elements if isinstance(inputs, (cst.Tuple, cst.List)) else [cst.Element(inputs)]
+    given_inputs = [e.value for e in elements]
+    stars = [isinstance(e, cst.StarredElement) for e in elements]
+    if any(stars[:-1]):
+        return None  # `def recomputed(*args, x)` would want x by name
     wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
     if len(wanted) != len(given_inputs):
         return None
@@ -211,13 +215,14 @@ def _pullback(
     if history & taken:
         return None  # part of how it was computed was differentiated before, and is out of sight
     held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
-    container = held.kind == "static"
+    container = held.kind == "static" and not stars[-1]
     shapes = steps_of_shapes(walk, computing)
     made += walk.block(shapes)
     computing = [s for s in computing if s not in shapes]
     with walk.scope(), walk.differentiating():
-        for w in wanted if not container else ():
-            walk.state.variables[w] = replace(TENSOR, place=walk.fresh(head))
+        for w, star in zip(wanted, stars, strict=True) if not container else ():
+            one = replace(TENSOR, place=walk.fresh(head))
+            walk.state.variables[w] = Value("static", element=one) if star else one
         block = walk.block(computing)
         terms = [walk.expr(o) for o in outs]
         inside = walk.state.variables
@@ -253,15 +258,16 @@ def _pullback(
     others = sorted(needed - {first})
     aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
     again, pullback = walk.unused("recomputed"), walk.unused("pullback")
-    made += _function(walk, again, wanted, [*block, line(f"return {result}{aux}")])
+    listed = ["*" * star + w for w, star in zip(wanted, stars, strict=True)]
+    made += _function(walk, again, listed, [*block, line(f"return {result}{aux}")])
     option = ", has_aux=True" if aux else ""
-    made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(wanted)}{option})"))
+    made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(listed)}{option})"))
     made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     made += followed
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
     value: cst.BaseExpression = parse(_in_torchs_convention(walk, pullback, cotangent))
-    tuple_value = Value("static", parts=(TENSOR,) * len(wanted))
+    tuple_value = Value("static", element=TENSOR) if stars[-1] else Value("static", parts=(TENSOR,) * len(wanted))
     subscripted = isinstance(small.value, cst.Subscript)
     if container:  # one argument, whose gradient is a container as well
         value = parse(f"{code(value)}[0]" if subscripted else f"tuple({code(value)}[0])")

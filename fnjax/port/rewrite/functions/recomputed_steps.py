@@ -123,7 +123,7 @@ def part_steps(
 def steps_of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
     """Those of the steps that give Python's values, and need none of the others."""
     found, others = [], set[str]()
-    with walk.supposing():
+    with walk.apart():
         for s in steps:
             walk.block([s])
             bound = walk.program.bound_in(s)

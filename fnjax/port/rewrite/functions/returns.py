@@ -18,7 +18,7 @@ from fnjax.port.known.facts import TENSOR, Value, places
 from fnjax.port.torch import code, fit
 
 
-@statement(cst.Return)
+@statement(cst.Return, general=True)
 def returned(walk: Walk, node: cst.Return) -> Statements | None:
     """`return y`."""
     if node.value is None:
@@ -59,11 +59,11 @@ def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
     walk.need_entries(term.value)
     walk.returns.append(term.value)
     made = term.node
-    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
-        made = _one_more(made, term.value, _inputs(walk))
     if walk.here.stop_gradients and term.value.kind != "object":
         walk.sink.imports.add("jax")
         made = _stopped(walk, made, term.value)
+    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
+        made = _one_more(made, term.value, _inputs(walk))
     if made is node.value:
         return [cst.SimpleStatementLine([node])]
     space = cst.SimpleWhitespace(" ")
@@ -93,11 +93,10 @@ def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseEx
 def _stopped(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
     """What is computed without gradients; an argument that is handed back keeps its history."""
     if isinstance(node, cst.Tuple):
+        known = value.parts if value.parts and len(value.parts) == len(node.elements) else [TENSOR] * len(node.elements)
+        stopped = [_stopped(walk, e.value, part) for e, part in zip(node.elements, known, strict=True)]
         return node.with_changes(
-            elements=[
-                e if code(e.value) == "None" else e.with_changes(value=_stopped(walk, e.value, TENSOR))
-                for e in node.elements
-            ]
+            elements=[e.with_changes(value=s) for e, s in zip(node.elements, stopped, strict=True)]
         )
     given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
     if value.literal is None or (given and code(node) not in walk.program.rebound_in(walk.routine.node.body)):

@@ -17,27 +17,8 @@ from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.operations import operate
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, Operation, find, literal
+from fnjax.port.torch.layers import LAYERS, LOSSES, PLAIN
 from fnjax.port.tree.located import nodes
-
-# With the options of the function in the same order, as far as they are given without a name.
-_NAMES = "ReLU ReLU6 GELU SiLU Mish ELU SELU CELU Sigmoid Tanh Softplus Softmax Softmin Softsign Tanhshrink Hardshrink"
-_LAYERS = {name: name.lower() for name in f"{_NAMES} Softshrink Hardtanh Hardsigmoid Hardswish LogSigmoid".split()} | {
-    "LogSoftmax": "log_softmax",
-    "LeakyReLU": "leaky_relu",
-    "AvgPool2d": "avg_pool2d",
-    "MaxPool2d": "max_pool2d",
-}
-_LOSSES = {
-    "MSELoss": "mse_loss",
-    "L1Loss": "l1_loss",
-    "SmoothL1Loss": "smooth_l1_loss",
-    "HuberLoss": "huber_loss",
-    "KLDivLoss": "kl_div",
-    "NLLLoss": "nll_loss",
-    "CrossEntropyLoss": "cross_entropy",
-    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
-}
-_PLAIN = 3  # so many options of MaxPool2d stand as they do in max_pool2d
 
 
 def _constructor(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] | None:
@@ -47,7 +28,7 @@ def _constructor(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] |
     name = walk.name_of(node.func) or walk.program.resolve(node.func)
     space, _, last = name.rpartition(".")
     plain = [a for a in node.args if not a.keyword]
-    known = (last in _LAYERS and len(plain) <= _PLAIN) or (last in _LOSSES and not plain)
+    known = (last in LAYERS and len(plain) <= PLAIN) or (last in LOSSES and not plain)
     if not space.startswith("torch.nn") or space.startswith("torch.nn.functional") or not known:
         return None
     return (last, node) if all(literal(a.value) is not MISSING and not a.star for a in node.args) else None
@@ -64,13 +45,13 @@ def _layer(walk: Walk, node: cst.BaseExpression) -> tuple[str, cst.Call] | None:
     return _constructor(walk, found[0].value) if len(found) == 1 and found[0].value is not None else None
 
 
-@call_of(VARIABLE, RESULT, *(f"torch.nn.{n}" for n in _LAYERS | _LOSSES))
+@call_of(VARIABLE, RESULT, *(f"torch.nn.{n}" for n in LAYERS | LOSSES))
 def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`nn.GELU()(x)`, also through a name."""
     layer = _layer(walk, node.func)
     if layer is None:
         return None
-    operation = find(f"torch.nn.functional.{(_LAYERS | _LOSSES)[layer[0]]}")
+    operation = find(f"torch.nn.functional.{(LAYERS | LOSSES)[layer[0]]}")
     if not isinstance(operation, Operation):
         return None
     term: Term = operate(walk, node, operation, [*node.args, *layer[1].args])

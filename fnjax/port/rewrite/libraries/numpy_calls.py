@@ -18,14 +18,16 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.known.facts import LIST, NUMBER, UNKNOWN, Value
+from fnjax.port.known.facts import DTYPE, LIST, NUMBER, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import contained, values_of
 from fnjax.port.rewrite.calls.randomness import fresh_key
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit, literal
 from fnjax.port.torch.expressions import Fill
 from fnjax.port.torch.numpy_functions import (
+    CONSTANTS,
     CREATED,
+    CREATING,
     DRAWS,
     DTYPES,
     ENTRYWISE,
@@ -36,22 +38,14 @@ from fnjax.port.torch.numpy_functions import (
     LIKE,
     LISTS,
     METHODS,
+    POWERS,
     RENAMED,
+    SCALARS,
     SUMS,
     UFUNCS,
 )
+from fnjax.port.torch.record import class_of
 from fnjax.port.tree.located import nodes
-
-# Functions that give a scalar of NumPy's own for a Python number.
-_SCALARS = frozenset(
-    {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
-    | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}
-    | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
-)
-_CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
-# Where the last digit of JAX's own may differ for whole powers.
-_POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
-_CREATING = frozenset({"zeros", "ones", "empty", "full"})
 
 
 @call_of("*.numpy", "*.__array__", "torch.from_numpy")
@@ -80,18 +74,19 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     values = values_of(walk, node)
     tensors = [v for v in (*values, *contained(values)) if v.is_tensor]
     short = name.removeprefix("numpy.")
-    if not tensors and short in _CREATING and _written(walk):
+    if not tensors and short in CREATING and _written(walk):
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
-        if short in _SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
+        if short in SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
             return Term(node, Value("static", "float", name=NUMBER, numpy=True))
         return Term(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         walk.sink.imports.add("jnp")
-        made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={DTYPES[short]})")
-        return Term(made, replace(_cast(tensors[0], DTYPES[short]), place=walk.fresh(node)))
+        dtype, known = _dtype(walk, node.func)
+        made = parse(f"jnp.asarray({code(walk.expr(node.args[0].value).node)}, dtype={code(dtype)})")
+        return Term(made, replace(_cast(tensors[0], known), place=walk.fresh(node)))
     if short == "where" and len(node.args) == 1:
         raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
     if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
@@ -99,9 +94,9 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     keywords = {_keyword(a) for a in node.args} - {""}
     if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
         raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
-    if short in _POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
+    if short in POWERS and len(node.args) == 1 and (short == "exp2" or walk.program.rounding):
         walk.sink.needs |= {"_log"} if short != "exp2" else set()
-        made = parse(_POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
+        made = parse(POWERS[short].format(code(fit(walk.expr(node.args[0].value).node, 13))))
         return Term(made, _result(walk, node, "entry", values, tensors))
     if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
         result, target = JAX[name]
@@ -128,7 +123,7 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
 @expression(cst.Attribute)
 def constant(walk: Walk, node: cst.Attribute) -> Term | None:
     """`np.pi`, and `math.pi`."""
-    if walk.name_of(node).replace("math.", "numpy.") not in _CONSTANTS:
+    if walk.name_of(node).replace("math.", "numpy.") not in CONSTANTS:
         return None
     return Term(node, Value("static", "float"))
 
@@ -159,9 +154,9 @@ def method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     values = [value, *values_of(walk, node)]
     func = node.func.with_changes(value=fit(term.node))
     if attr == "astype" and node.args:
-        dtype = _dtype(walk, node.args[0].value)
+        dtype, known = _dtype(walk, node.args[0].value)
         made = node.with_changes(func=func, args=[cst.Arg(dtype)])
-        return Term(made, replace(_cast(value, code(dtype)), place=walk.fresh(node)))
+        return Term(made, replace(_cast(value, known), place=walk.fresh(node)))
     if attr not in METHODS or (attr == "view" and node.args):
         raise Stop(
             node,
@@ -236,7 +231,7 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")
         term = walk.expr(arg.value)
-        new = _dtype(walk, arg.value) if keyword == "dtype" else term.node
+        new = _dtype(walk, arg.value)[0] if keyword == "dtype" else term.node
         listed = (
             term.value.name == LIST or isinstance(arg.value, cst.List) or any(map(_tensor, contained([term.value])))
         )
@@ -262,10 +257,10 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
         return Value(
             "static", parts=tuple(replace(part, place=walk.fresh(node, f" {i}")) for i in range(int(result[6:])))
         )
-    dtype = next((code(_dtype(walk, a.value)) for a in node.args if _keyword(a) == "dtype"), "")
+    dtype = next((_dtype(walk, a.value)[1] for a in node.args if _keyword(a) == "dtype"), None)
     short = (walk.name_of(node.func) or code(node.func)).rpartition(".")[2]
     if result == "view":
-        shared = first.place if short == "asarray" and not dtype else first.place and first.place.doubtful
+        shared = first.place if short == "asarray" and dtype is None else first.place and first.place.doubtful
         value = replace(first, place=shared, number="", numpy=True)
         value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
     elif result == "entry":
@@ -279,7 +274,7 @@ def _result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensor
         kind = first.dtype if result == "same" else result
         kind = "int" if kind == "bool" and short in SUMS else kind
         value = Value("tensor", kind, place=place, numpy=True)
-    return _cast(value, dtype) if dtype else value
+    return value if dtype is None else _cast(value, dtype)
 
 
 def _host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Term:
@@ -308,18 +303,22 @@ def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
     """`np.random.normal(0, 1, x.shape)` takes a key."""
     spec, template = DRAWS.get(short, ("", ""))
     names = [part.partition("=")[0] for part in spec.split()]
-    given = {name: default for part in spec.split() for name, _, default in [part.partition("=")]}
+    given = {name: parse(default) for part in spec.split() for name, _, default in [part.partition("=")] if default}
+    shaped, wanted = False, {n.lstrip("*") for n in names}
     if names == ["*size"] and node.args and not any(a.keyword for a in node.args):
+        alone = node.args[0].value if node.args[0].star and len(node.args) == 1 else None
+        shaped = alone is None or _is_shape(walk, alone)
         inside = ", ".join(f"{a.star}{code(walk.expr(a.value).node)}" for a in node.args)
-        given = {"size": inside[1:] if inside.startswith("*") and len(node.args) == 1 else f"({inside},)"}
+        given["size"] = parse(f"({inside},)") if alone is None else walk.expr(alone).node
     else:
         for i, arg in enumerate(node.args):
             key = arg.keyword.value if arg.keyword else names[i] if i < len(names) and not arg.star else "?"
-            given[key] = code(walk.expr(arg.value).node)
-        if given.get("size", "").isdigit():
-            given["size"] = f"({given['size']},)"
-    shaped = given.get("size", "").endswith((".shape", ".size()", ")"))
-    if not shaped or "" in given.values() or "?" in given:
+            given[key] = walk.expr(arg.value).node
+            if key == "size":
+                count = isinstance(literal(arg.value), int)
+                shaped = count or _is_shape(walk, arg.value)
+                given[key] = parse(f"({code(given[key])},)") if count else given[key]
+    if not shaped or given.keys() != wanted:
         raise Stop(
             node,
             "random",
@@ -327,11 +326,17 @@ def _draw(walk: Walk, node: cst.Call, short: str) -> Term:
             "or jax.random with a key",
         )
     walk.sink.imports.add("jax")
-    words = {name: parse(text) for name, text in given.items()}
-    made = Fill({**words, "key": fresh_key(walk, node)}, frozenset()).rewrite(parse(template))
+    made = Fill({**given, "key": fresh_key(walk, node)}, frozenset()).rewrite(parse(template))
     assert isinstance(made, cst.BaseExpression)
     dtype = "int" if short in {"binomial", "randint"} else "float"
     return Term(made, Value("tensor", dtype, numpy=True, place=walk.fresh(node)))
+
+
+def _is_shape(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether this surely is a tuple of sizes."""
+    value = walk.expr(node).value
+    of_array = isinstance(node, cst.Attribute) and node.attr.value == "shape"
+    return of_array or value.parts is not None or (value.element is not None and not value.is_tensor)
 
 
 def _written(walk: Walk) -> bool:
@@ -341,19 +346,21 @@ def _written(walk: Walk) -> bool:
     return any(isinstance(t, cst.Subscript) and code(t.value) in bound for t in written)
 
 
-def _dtype(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """JAX's name of a dtype of NumPy."""
+def _dtype(walk: Walk, node: cst.BaseExpression) -> tuple[cst.BaseExpression, Value]:
+    """JAX's name of a dtype of NumPy, and what is known of it."""
     name = walk.name_of(node).removeprefix("numpy.").removeprefix("builtins.")
     text = literal(node)
     found = DTYPES.get(text if isinstance(text, str) else name)
     if found is None:
-        return walk.expr(node).node
+        term = walk.expr(node)
+        return term.node, term.value if term.value.name == DTYPE else Value("static", name=DTYPE, exact="?")
     walk.sink.imports |= {"jnp"} & {found.split(".")[0]}
-    return parse(found)
+    exact = found.removeprefix("jnp.")
+    known = "" if found in {"int", "bool", "complex"} else exact
+    return parse(found), Value("static", class_of(exact), name=DTYPE, exact=known)
 
 
-def _cast(value: Value, dtype: str) -> Value:
+def _cast(value: Value, dtype: Value) -> Value:
     """What is known of the value as this dtype."""
-    kind = next((k for k in ("complex", "float", "int", "bool") if k in dtype), "unknown")
-    exact = "?" if kind == "unknown" else "" if dtype in {"int", "bool", "complex"} else dtype.removeprefix("jnp.")
-    return replace(value, dtype=kind, exact=exact, number="", numpy=True)
+    exact = "?" if dtype.dtype == "unknown" else dtype.exact
+    return replace(value, dtype=dtype.dtype, exact=exact, number="", numpy=True)

@@ -188,7 +188,7 @@ def _of_tensors(value: Value) -> bool:
     return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
 
 
-@expression(cst.Subscript)
+@expression(cst.Subscript, general=True)
 def read(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[i]`."""
     if walk.name_of(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):

@@ -36,7 +36,7 @@ _UPDATES = {
 }
 
 
-@statement(cst.AugAssign)
+@statement(cst.AugAssign, general=True)
 def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
     """`x += v`, `x[i] += v`."""
     operator = type(node.operator).__name__

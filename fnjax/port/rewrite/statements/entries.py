@@ -28,7 +28,7 @@ from fnjax.port.rewrite.memory.indexing import (
 )
 from fnjax.port.rewrite.memory.indices import apart, elements
 from fnjax.port.rewrite.memory.masks import masked_write
-from fnjax.port.rewrite.memory.sharing import seeing
+from fnjax.port.rewrite.memory.sharing import holding
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.binding import outliving, set_once
 from fnjax.port.rewrite.values.context import is_ctx
@@ -43,18 +43,29 @@ def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
     return walk.expr(target.value).value.kind not in {"static", "object"}
 
 
+def _not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term) -> None:
+    """`x.data = v` gives x other memory: what was a view of the old is none of the new."""
+    own = base.value.place
+    views = [n for n, p in holding(walk, own).items() if p.steps != own.steps and walk.live(n, node)] if own else []
+    if views:
+        data = code(target)
+        message = f"{data} = ... gives other memory, and the view {views[0]!r} keeps the old; write {data}.copy_(...)"
+        raise Stop(node, "alias", message)
+
+
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
     """`x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
         base = walk.expr(target.value)
         if base.value.kind in {"static", "object"}:
             return None
-        _alone(walk, node, target.value, base.value)
+        _not_viewed(walk, node, target, base)
         base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
-        old, key = base.value.place, walk.key(target.value)
-        if old and old.local and key in walk.state.variables and term.value.place is not None:
-            walk.state.variables[key] = replace(walk.state.variables[key], place=term.value.place)
+        if base.value.place and term.value.place:  # from now on it shares the memory of what it was given
+            for name, place in holding(walk, base.value.place).items():
+                if place.steps == base.value.place.steps:
+                    walk.state.variables[name] = replace(walk.state.variables[name], place=term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
@@ -121,14 +132,6 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         new = parse(f"{code(place)}.set({value_code})")
     write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
-
-
-def _alone(walk: Walk, node: cst.CSTNode, target: cst.BaseExpression, value: Value) -> None:
-    """A tensor that takes other memory leaves its own to its views, which still see the old entries."""
-    for name in seeing(walk, node, value.place) if value.place else ():
-        if name != walk.key(target):
-            message = f"this gives {code(target)} other memory, and {name!r} may keep the old: write to it with copy_"
-            raise Stop(node, "alias", message)
 
 
 def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:

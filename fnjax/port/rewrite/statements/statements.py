@@ -17,6 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.terms import Ahead
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, line, names, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
@@ -34,7 +35,7 @@ from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.torch.expressions import same_code
 
 
-@statement(cst.Assign)
+@statement(cst.Assign, general=True)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
@@ -45,6 +46,8 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
         return [s for part in parts for s in walk.small(part)]
     if (alone := _part_alone(walk, node)) is not None:
         return alone
+    if (part := _part_of_complex(walk, node)) is not None:
+        return walk.small(part)
     term = _places_of_mask(walk, node) or walk.expr(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = write_into(walk, node, node.targets[0].target, term)
@@ -201,7 +204,7 @@ def _repeated(walk: Walk, node: cst.Assign) -> Statements:
 
 
 def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
-    walk.before, before = [], walk.before
+    walk.before, before = Ahead(), walk.before
     made = walk.small(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
     made = [*walk.before, *made]
     walk.before = before
@@ -253,6 +256,17 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     return target
 
 
+def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
+    """`z.imag = v` as `z.imag.copy_(v)`."""
+    target = node.targets[0].target
+    if len(node.targets) > 1 or not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
+        return None
+    if is_ctx(walk, target.value) or walk.expr(target.value).value.kind in {"static", "object"}:
+        return None
+    call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
+    return placed(walk, cst.Expr(call), node)
+
+
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
 
 
@@ -269,7 +283,7 @@ def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
     return False
 
 
-@statement(cst.AnnAssign)
+@statement(cst.AnnAssign, general=True)
 def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
     """`x: Tensor = value`."""
     annotation = walk.program.annotation(node.annotation.annotation, walk)
@@ -289,7 +303,7 @@ def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
     return [cst.SimpleStatementLine([node.with_changes(**made) if made else node])]
 
 
-@statement(cst.Expr)
+@statement(cst.Expr, general=True)
 def bare(walk: Walk, node: cst.Expr) -> Statements | None:
     """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
     if (assigned := _attribute_set(walk, node.value) or _entries_set(walk, node.value)) is not None:
@@ -336,7 +350,7 @@ def _entries_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
     return made
 
 
-@statement(cst.Import, cst.ImportFrom)
+@statement(cst.Import, cst.ImportFrom, general=True)
 def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     """Imports inside functions: those of torch go."""
     import sys
@@ -357,7 +371,7 @@ def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     return [cst.SimpleStatementLine([node])] if kept else []
 
 
-@statement(cst.Del)
+@statement(cst.Del, general=True)
 def deletion(walk: Walk, node: cst.Del) -> Statements | None:
     """`del x`."""
     found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
@@ -366,7 +380,7 @@ def deletion(walk: Walk, node: cst.Del) -> Statements | None:
     return [cst.SimpleStatementLine([node])]
 
 
-@statement(cst.Raise)
+@statement(cst.Raise, general=True)
 def raised(walk: Walk, node: cst.Raise) -> Statements | None:
     """`raise ValueError(x.shape)`."""
     made = walk.rebuilt(node)

@@ -22,7 +22,7 @@ from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.walk import Statements, Term, Walk, parse, placed
 from fnjax.port.known.facts import Value, join_values
-from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.torch import MISSING, Operation, code, find, fit
 
 Formula = cst.BaseExpression | bool
 
@@ -46,15 +46,22 @@ def asks(value: Value) -> str:
     return "array" if value.traced else "either" if open_ else "python"
 
 
-def answer_of(term: Term, question: cst.BaseExpression) -> bool | None:
-    """The answer of a condition that the port knows: `True`, or `flag and False`, where nothing acts."""
-    node, known = term.node, term.answer(question)
-    if known is not None or node is question or not isinstance(node, cst.BooleanOperation):
-        return known
-    deciding, last = isinstance(node.operator, cst.Or), operands(node)[-1]
-    acts = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
-    acts |= any(isinstance(n, cst.Call) and code(n.func) not in {"isinstance", "hasattr"} for n in nodes(node))
-    return deciding if not acts and code(last) == str(deciding) else None
+_ONLY_ASKING = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.len", "builtins.getattr"})
+
+
+def _acts(walk: Walk, node: cst.BaseExpression) -> bool:
+    """Whether a condition may do something beside asking."""
+    calls = [n.func for n in nodes(node) if isinstance(n, cst.Call)]
+    named = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in nodes(node))
+    return named or not all(walk.name_of(f) in _ONLY_ASKING or _computes(walk, f) for f in calls)
+
+
+def _computes(walk: Walk, function: cst.BaseExpression) -> bool:
+    """Whether this is a function of torch, or a method of tensors, that changes nothing."""
+    name = walk.name_of(function)
+    method = function.attr.value if isinstance(function, cst.Attribute) and not name else ""
+    found = find(f"torch.Tensor.{method}" if method else name)
+    return isinstance(found, Operation) and not found.inplace and not found.first.random
 
 
 def operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
@@ -163,7 +170,7 @@ def parted(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Fo
     """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
-    with walk.supposing(), walk.perhaps():
+    with walk.apart(), walk.perhaps():
         opened = placed(walk, _opened(walk, test), test)
         part = _python_part(walk, opened)
     if part is None or part is test:
@@ -251,16 +258,17 @@ def _continues(node: cst.If) -> bool:
     return isinstance(last, cst.SimpleStatementLine) and code(last).strip() == "continue"
 
 
-@expression(cst.BooleanOperation)
+@expression(cst.BooleanOperation, general=True)
 def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     """`a and b`."""
     found = operands(node)
     terms = [walk.expr(found[0])]
     with walk.perhaps():
         terms += [walk.expr(n) for n in found[1:]]
-    terms = _undecided(terms, isinstance(node.operator, cst.Or))
+    terms = _undecided(found, terms, isinstance(node.operator, cst.Or))
     if len(terms) == 1:
         return terms[0]
+    decided = terms[-1].answer is isinstance(node.operator, cst.Or) and not _acts(walk, node)
     terms = [*map(_question, terms[:-1]), terms[-1]]
     asked = [asks(t.value) for t in terms]
     arrays = [t for t, a in zip(terms, asked, strict=True) if a != "python"]
@@ -270,7 +278,8 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
         walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
     value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in terms])
     made = walk.rebuilt(node) if len(terms) == len(found) else _joined([t.node for t in terms], type(node.operator)())
-    return Term(made, replace(value, literal=MISSING))
+    known = terms[-1].value.literal if decided else MISSING
+    return Term(made, replace(value, literal=known), answered=decided)
 
 
 def _question(term: Term) -> Term:
@@ -281,20 +290,21 @@ def _question(term: Term) -> Term:
     return Term(parse(f"{code(fit(term.node, 7))} != 0"), replace(value, dtype="bool", number="", exact=""))
 
 
-def _undecided(terms: list[Term], either: bool) -> list[Term]:
+def _undecided(asked: list[cst.BaseExpression], terms: list[Term], either: bool) -> list[Term]:
     """The operands of `and` or `or` without those that the port knows and that decide nothing."""
     if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in terms):
         return terms
     left: list[Term] = []
     for i, term in enumerate(terms):
-        known = term.answer()
+        known = term.answer
         if known is either:  # it decides: what follows is never asked, and what only reads is not missed
-            named = all(isinstance(t.node, (cst.Name, cst.Attribute)) for t in left)
-            flags = named and all(t.value.kind == "static" and t.value.dtype == "bool" for t in left)
+            before = [(n, t.value) for n, t in zip(asked, terms, strict=True) if any(t is other for other in left)]
+            named = all(isinstance(n, (cst.Name, cst.Attribute)) for n, _ in before)
+            flags = named and all(v.kind == "static" and v.dtype == "bool" for _, v in before)
             return [term] if flags else [*left, term]
         if known is None or i == len(terms) - 1:
             left.append(term)
-    if len(left) > 1 and left[-1].answer() is (not either) and all(t.value.dtype == "bool" for t in left):
+    if len(left) > 1 and left[-1].answer is (not either) and all(t.value.dtype == "bool" for t in left):
         left.pop()
     return left
 

@@ -20,7 +20,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, answered, parse
 from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, literal
@@ -170,7 +170,7 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
         return None
     if walk.routine.role == "helper":
         walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
-        return Term(parse("True"), Value("static", "bool", literal=True))
+        return answered(True)
     first = walk.routine.first
     star = walk.routine.node.params.star_arg
     names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]
@@ -181,7 +181,7 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     given = sorted(inputs[s] for s in perhaps if s in inputs)
     computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
     if computed and not _ASKING.search(code(walk.routine.node)):  # forward runs without gradients
-        return Term(parse("False"), Value("static", "bool", literal=False))
+        return answered(False)
     if walk.routine.role == "forward" and given:
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
         if ctx:
@@ -206,9 +206,9 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
             ctx = walk.routine.parameters[first - 1].name.value
             return Term(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
         walk.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
-        return Term(parse("True"), Value("static", "bool", literal=True))
+        return answered(True)
     walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
-    return Term(parse("True"), Value("static", "bool", literal=True))
+    return answered(True)
 
 
 def _decides(walk: Walk, node: cst.Attribute) -> bool:
@@ -241,7 +241,7 @@ def recorded(walk: Walk, node: cst.Comparison) -> Term | None:
     if walk.routine.role != "helper" or literal(asked.comparator) is not None or walk.name_of(of):
         return None
     walk.note(node, "requires-grad", "grad_fn is taken to be there: JAX decides by itself what is differentiated")
-    return Term(parse(str(sign)), Value("static", "bool", literal=sign))
+    return answered(sign)
 
 
 __all__ = ["STATIC", "Stop", "call", "is_ctx", "keep", "literal", "path", "replace"]

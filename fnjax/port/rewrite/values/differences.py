@@ -12,17 +12,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.torch import code
+from fnjax.port.torch import Operation, Overload, code, find
 from fnjax.port.tree.located import nodes
-
-_PRODUCTS = frozenset({"pow", "square", "mul", "div", "multiply", "divide"})
-_TURNED = frozenset(
-    {"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes", "repeat", "clone"}
-    | {"contiguous", "expand_as", "view_as", "detach", "max", "min", "amax", "amin"}
-)
-_ASKING = frozenset(
-    {"isinf", "isnan", "isfinite", "floor", "ceil", "sign", "long", "int", "nonzero", "eq", "ne", "heaviside"}
-)
 
 
 def same_products(walk: Walk, node: cst.BinaryOperation) -> bool:
@@ -39,7 +30,7 @@ def _product(walk: Walk, node: cst.BaseExpression) -> bool:
     tops = [_turned(walk, g) for g in given]
     return any(
         (isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Multiply, cst.Power, cst.Divide)))
-        or (isinstance(n, cst.Call) and code(n.func).rpartition(".")[2].rstrip("_") in _PRODUCTS)
+        or (isinstance(n, cst.Call) and _said(n.func).product)
         for n in tops
     )
 
@@ -49,8 +40,7 @@ def _asked(walk: Walk, node: cst.BinaryOperation) -> bool:
     asking = [
         n
         for n in nodes(walk.routine.node)
-        if isinstance(n, cst.Comparison)
-        or (isinstance(n, cst.Call) and code(n.func).rpartition(".")[2].rstrip("_") in _ASKING)
+        if isinstance(n, cst.Comparison) or (isinstance(n, cst.Call) and _said(n.func).sharp)
     ]
     known = {n.value for a in asking for n in nodes(a) if isinstance(n, cst.Name)}
     while (
@@ -74,10 +64,20 @@ def _turned(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     """What an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
     while True:
         called = node.func if isinstance(node, cst.Call) else node
-        if isinstance(called, cst.Attribute) and called.attr.value in _TURNED:
+        if isinstance(called, cst.Attribute) and _said(called).turns:
             function = isinstance(node, cst.Call) and walk.name_of(called).startswith("torch.") and node.args
             node = node.args[0].value if function else called.value  # type: ignore[attr-defined] # a call
         elif isinstance(node, cst.Subscript) and any(code(e.slice) in {"None", "0"} for e in node.slice):
             node = node.value
         else:
             return node
+
+
+_NOTHING = Overload((), "")
+
+
+def _said(function: cst.BaseExpression) -> Overload:
+    """What the table says of a method, or a function, of this name."""
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    found = find(f"torch.Tensor.{name.value}") if isinstance(name, cst.Name) else None
+    return found.first if isinstance(found, Operation) else _NOTHING

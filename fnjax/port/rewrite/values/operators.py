@@ -9,13 +9,17 @@ Limits: chained comparisons whose middle writes or names something ask for a Pyt
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, names, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse, placed
 from fnjax.port.known.facts import (
+    DTYPE,
     LIST,
     NUMBER,
     Value,
@@ -28,8 +32,9 @@ from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.memory.masks import spread_values, without_poles
 from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import bare, whole_number
+from fnjax.port.torch import MISSING, code, fit, literal, names_of
+from fnjax.port.torch.expressions import bare
+from fnjax.port.tree.located import nodes
 
 
 def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
@@ -91,8 +96,8 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         other: the array.
         divided: one is divided by the other, so that whole numbers become floats.
     """
-    number = whole_number(term.node) if term.value.kind == "static" else None
-    large = number is not None and not -(2**31) <= number < 2**31
+    number = _whole(term.value)
+    large = number is not None and not _fits(number)
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
@@ -130,7 +135,7 @@ def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> N
         return
     least = 2**15 if isinstance(node.operator, cst.Multiply) else 15
     for array, number in ((left, right), (right, left)):
-        by = whole_number(number.node) if number.value.kind == "static" else None
+        by = _whole(number.value)
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
         if by is not None and abs(by) >= least and wide:
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
@@ -160,7 +165,7 @@ def _dtype_of(term: Term) -> str:
     return f"jnp.result_type({code(term.node)})"
 
 
-@expression(cst.BinaryOperation)
+@expression(cst.BinaryOperation, general=True)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
     spread_values(walk, (node.left, node.right))
@@ -194,13 +199,13 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
             element = join_values(element, other) if element and other else element or other
         return Term(made, Value("static", name=_list(left.value), element=element))
     if left.value.kind == right.value.kind == "static":
-        found = literal(made)
+        found = literal(node)
         if found is MISSING:
             found = _computed(node, left.value, right.value)
         known_as = combined(walk, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = grows(walk, node, left.value, right.value)
+        wide = not _fits(found) if type(found) is int else grows(walk, node, left.value, right.value)
         return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
         walk.need_entries(left.value, right.value)
@@ -228,18 +233,37 @@ def _list(value: Value) -> str:
     return LIST if value.name == LIST else ""
 
 
+_OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.Multiply: operator.mul,
+    cst.Power: operator.pow,
+    cst.LeftShift: operator.lshift,
+}
+
+
 def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
-    """The value of simple sums of known whole numbers, as `ndim - 1`."""
-    a, b = left.literal, right.literal
-    if type(a) is int and type(b) is int:
-        if isinstance(node.operator, cst.Add):
-            return a + b
-        if isinstance(node.operator, cst.Subtract):
-            return a - b
-    return MISSING
+    """The value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
+    a, b = _whole(left), _whole(right)
+    compute = _OF_WHOLE.get(type(node.operator))
+    if a is None or b is None or compute is None:
+        return MISSING
+    if isinstance(node.operator, (cst.Power, cst.LeftShift)) and not 0 <= b <= 64:
+        return MISSING
+    return compute(a, b)
 
 
-@expression(cst.UnaryOperation)
+def _fits(number: int) -> bool:
+    """Whether 32 bits are enough."""
+    return -(2**31) <= number < 2**31
+
+
+def _whole(value: Value) -> int | None:
+    """The whole number that a value is, if it is known."""
+    return value.literal if type(value.literal) is int and value.kind == "static" else None
+
+
+@expression(cst.UnaryOperation, general=True)
 def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     """`-x`, `~m`, `not flag`; `+x` is x itself."""
     term = walk.expr(node.expression)
@@ -259,11 +283,13 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
             walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
     if not term.value.is_tensor and term.value.dtype != "bool":
+        number = _whole(term.value)
+        opposite = MISSING if number is None or not isinstance(node.operator, cst.Minus) else -number
         value = Value(
             term.value.kind,
             term.value.dtype,
             name=NUMBER if term.value.name == NUMBER else "",
-            literal=literal(made),
+            literal=found if (found := literal(node)) is not MISSING else opposite,
             place=walk.fresh(node) if term.value.kind == "unknown" else None,
             mixed=term.value.mixed,
             wide=term.value.wide and isinstance(node.operator, cst.Minus),
@@ -275,34 +301,38 @@ def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
     )
 
 
+_OF_64_BITS = names_of("int64")
+
+
 def is_dtype(value: Value) -> bool:
     """Whether this is a dtype."""
-    return value.name == "instance:torch.dtype"
+    return value.name == DTYPE
 
 
-class _Dtypes(cst.CSTTransformer):
-    """dtypes are equal, not identical, and whole numbers have 64 bits where JAX is told so."""
+_EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, cst.IsNot: cst.NotEqual}
 
-    def leave_ComparisonTarget(
-        self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
-    ) -> cst.ComparisonTarget:
-        """`x.dtype is torch.float16`."""
-        operator, other = updated_node.operator, code(updated_node.comparator)
-        if isinstance(operator, (cst.Is, cst.IsNot)) and other != "None":
-            updated_node = updated_node.with_changes(
-                operator=cst.Equal() if isinstance(operator, cst.Is) else cst.NotEqual()
-            )
-        return updated_node
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """`torch.int64`."""
-        return parse("jnp.result_type(int)") if code(updated_node) == "jnp.int64" else updated_node
+def _of_dtypes(walk: Walk, node: cst.Comparison) -> Any:
+    """`x.dtype is torch.int64`: dtypes are equal, not identical; whole numbers have 64 bits where JAX is told so."""
+    named = [n for n in nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and walk.name_of(n) in _OF_64_BITS]
+    for n in named:
+        walk.sink.imports.add("jnp")
+        walk.memo[id(n)] = n, replace(walk.expr(n), node=parse("jnp.result_type(int)"))
+    for around in (n for n in nodes(node) if n not in named and any(m in named for m in nodes(n))):
+        walk.memo.pop(id(around), None)
+    changed = [
+        t
+        if type(t.operator) not in _EQUALITY or literal(t.comparator) is None
+        else t.with_changes(operator=_EQUALITY[type(t.operator)]())
+        for t in node.comparisons
+    ]
+    return walk.rebuilt(node.with_changes(comparisons=changed))
 
 
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
 
 
-@expression(cst.Comparison)
+@expression(cst.Comparison, general=True)
 def comparison(walk: Walk, node: cst.Comparison) -> Term:
     """`x > 0`."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
@@ -311,15 +341,13 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         left, right = operands
         operands = [of_64_bits(walk, node, left, right), of_64_bits(walk, node, right, left)]
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
-    made = walk.rebuilt(node)
-    if any(is_dtype(o.value) for o in operands):
-        made = made.visit(_Dtypes())
+    made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
-        if operators[0] in {cst.In, cst.NotIn} and not isinstance(operands[1].node, (cst.Tuple, cst.List)):
+        if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))
         return Term(made, Value("static", "bool"))
     if (links := chain(walk, node)) is not None:
@@ -329,16 +357,14 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
         )
     named = [o for o in operands if o.value.name == "instance:torch.device"]
-    equality = {cst.Equal: "False", cst.NotEqual: "True"}.get(operators[0])  # a device never equals a text
-    if (
+    if (  # a device never equals a text
         named
         and len(operators) == 1
-        and equality
+        and operators[0] in {cst.Equal, cst.NotEqual}
         and any(o not in named and isinstance(o.value.literal, str) for o in operands)
     ):
-        return Term(parse(equality), Value("static", "bool"))
-    dtypes = [o for o in operands if o.value.name == "instance:torch.dtype"]
-    if dtypes and any(isinstance(o.value.literal, str) for o in operands):
+        return answered(operators[0] is cst.NotEqual)
+    if any(is_dtype(o.value) for o in operands) and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     texts = [o.value.literal for o in operands]
     if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
@@ -346,8 +372,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
     asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
     if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
-        alike = (texts[0] == texts[1]) is (operators[0] is cst.Equal)
-        return Term(parse(str(alike)), Value("static", "bool", literal=alike))
+        return answered((texts[0] == texts[1]) is (operators[0] is cst.Equal))
     value = combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
         value = replace(value, number=walk.number(node))

@@ -1,0 +1,98 @@
+"""What statements do to what stands around them: the variables that they give values, and all else.
+
+It is noted where a statement is translated, and joins as states do; from it control rules decide what a function of
+JAX's can stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.source.naming import targets
+from fnjax.port.tree.located import nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What statements do.
+
+    Attributes:
+        gives: the variables that take values, on some way.
+        surely: those that do on every way.
+        acts: something else is done, which no function of JAX's does: ctx or a list keeps something, a branch returns.
+        returns: they end with return.
+        jumps: the round of the loop around may end here.
+    """
+
+    gives: frozenset[str] = frozenset()
+    surely: frozenset[str] = frozenset()
+    acts: bool = False
+    returns: bool = False
+    jumps: bool = False
+
+    def then(self, other: Effects) -> Effects:
+        """These, and then others."""
+        return Effects(
+            self.gives | other.gives,
+            self.surely | other.surely,
+            self.acts or other.acts,
+            self.returns or other.returns,
+            self.jumps or other.jumps,
+        )
+
+    @property
+    def perhaps(self) -> Effects:
+        """These, if at all."""
+        return Effects(self.gives, acts=self.acts or self.returns, jumps=self.jumps)
+
+    @property
+    def repeated(self) -> Effects:
+        """These, as the rounds of a loop, which may have none."""
+        return replace(self.perhaps, jumps=False)
+
+    @property
+    def carried(self) -> frozenset[str] | None:
+        """The variables that a function can hand on in the place of these; None where it cannot."""
+        return None if self.acts or self.returns or self.jumps else self.gives
+
+
+NOTHING = Effects()
+_ACTS = Effects(acts=True)
+
+
+def one_of(ways: Iterable[tuple[Effects, bool]]) -> Effects:
+    """What one of several ways does; each with whether it leaves, so that nothing behind it is reached from there."""
+    found = list(ways)
+    together = NOTHING
+    for effects, _ in found:
+        together = together.then(effects.perhaps)
+    staying = [effects.surely for effects, leaves in found if not leaves]
+    surely = staying[0].intersection(*staying[1:]) if staying else frozenset[str]()
+    return together.then(Effects(surely=surely))
+
+
+def effects_of(made: Iterable[cst.CSTNode]) -> Effects:
+    """What statements do beside what their blocks do, which is noted where these are walked."""
+    found = NOTHING
+    for statement in made:
+        for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]:
+            found = found.then(_of_one(part))
+    return found
+
+
+def _of_one(node: Any) -> Effects:
+    if isinstance(node, (cst.For, cst.While)) and node.orelse is None:
+        return Effects(frozenset(targets(node.target) if isinstance(node, cst.For) else ()))
+    if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)) and node.value is not None:
+        places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
+        bound = frozenset(name for place in places for name in targets(place))
+        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for place in places for n in nodes(place))
+        return Effects(bound, bound, acts=entries)
+    if isinstance(node, (cst.Break, cst.Continue, cst.Return)):
+        return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
+    said = isinstance(node, cst.Expr) and isinstance(node.value, (cst.SimpleString, cst.Ellipsis))
+    return NOTHING if said or isinstance(node, (cst.Pass, cst.FunctionDef, cst.If)) else _ACTS

@@ -1,0 +1,13 @@
+"""What rules ask of single operations, whatever these compute."""
+
+import fnjax.port.torch.attributes
+import fnjax.port.torch.elementwise
+import fnjax.port.torch.indexing
+import fnjax.port.torch.reductions
+import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
+from fnjax.port.torch.registry import mark
+
+mark("product", ".pow .square .mul .div .multiply .divide")
+mark("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
+mark("turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous")
+mark("turns", ".expand_as .view_as .detach .max .min .amax .amin")

@@ -1,0 +1,1 @@
+"""`triton.tools`, as far as launches need it."""
