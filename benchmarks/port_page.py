@@ -78,7 +78,7 @@ the variables that held it take it: `out, rstd = kernel[grid](x, out, rstd, ...)
 view. What the wrapper asks of the device has the answers of one GPU of capability 8.0, guards and contiguous copies fall
 away, and numbers that only a kernel reads stay arrays. Of a folder, kernels and helpers in other files are followed. A view
 with gaps whose strides the launch does not ask for, and a size that a tensor holds, are findings. Descriptors that are
-made on the host (`TensorDescriptor`) are not known; where a file makes them for newer GPUs only, they fall away.
+made on the host (`TensorDescriptor`) stand in the launch that is given them; one that a function returns is a finding.
 
 With `--verify`, where triton is installed, the original runs in Triton's interpreter; second derivatives are left out, as
 PyTorch's graph ends at a launch. `python benchmarks/port_triton.py` ports the Functions of liger-kernel 0.8.5: 30 of 38 are

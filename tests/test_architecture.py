@@ -178,6 +178,7 @@ STRATA = [
     "port.source.backward_calls",
     "port.source.kept_numbers",
     "port.source.launchers",
+    "port.source.described",
     "port.source.registering",
     "port.source.decorating",
     "port.source.inlined",

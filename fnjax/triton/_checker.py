@@ -15,6 +15,7 @@ from fnjax.triton._state import launching
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
+ASSERTION = "assertion"
 
 
 @dataclasses.dataclass
@@ -22,7 +23,7 @@ class Finding:
     """One fault of a kernel: the first time that it happened, and how often.
 
     Attributes:
-        kind: "out of bounds", "unwritten", "race" or "endless wait".
+        kind: "out of bounds", "unwritten", "race", "endless wait" or "assertion".
         function: the kernel or helper.
         file: where it stands.
         line: which line of it.
@@ -97,7 +98,8 @@ class Check:
       `torch.empty`; each is a buffer of its own;
     - race: two programs write different values to an element, or one reads what the other writes, and no atomic orders
       them;
-    - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program.
+    - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
+    - assertion: a `tl.device_assert` that does not hold. And what `tl.device_print` is given is printed.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
@@ -204,6 +206,11 @@ class Watcher:
             self.clocks.release(buffer, index)
         return look
 
+    def fails(self, place, message, lanes):
+        """An assertion of the kernel's own."""
+        text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
+        self._find(ASSERTION, place, None, None, text, lanes)
+
     def waits(self, waiting):
         """The program that runs will not end."""
         self.left.append((len(self.ids) - 1, waiting))
@@ -250,7 +257,7 @@ class Watcher:
                 )
                 index, key = self._index(buffer, element), (earlier.place, earlier.kind, later.kind)
                 self._find(RACE, later.place, buffer, index, message, len(elements), key, later.program)
-        kinds = [OUTSIDE, EMPTY, RACE, WAIT]
+        kinds = [OUTSIDE, EMPTY, ASSERTION, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
     def _wait(self, number, waiting):

@@ -113,6 +113,9 @@ class Touches:
             self.sets.append(joined)
         return self._number_of[joined]
 
+    def fails(self, place, message, lanes):
+        """Nothing is drawn of assertions."""
+
     def waits(self, waiting):
         """Such programs are drawn as far as they come."""
 

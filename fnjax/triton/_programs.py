@@ -17,7 +17,7 @@ from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD
 from fnjax.triton._forms import number as whole
 from fnjax.triton._loops import Range, _no_return
-from fnjax.triton._run import bind, block, call, evaluate, known_truth
+from fnjax.triton._run import bind, block, call, evaluate, known_truth, plain
 from fnjax.triton._state import EndsProgram, KernelError, State, current, entered
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, broadcast, of_data, of_form
@@ -104,7 +104,7 @@ class Run:
         arrays: one for each buffer.
         traced: numbers.
         watcher: is told `starts(number, ids)`, `access(Access, Place)`, which may give what is to be done when the old
-            value of an atomic is looked at, and `waits(Waiting)`.
+            value of an atomic is looked at, `fails(Place, message, lanes)` and `waits(Waiting)`.
     """
 
     def __init__(self, launch, arrays, traced, watcher):
@@ -217,6 +217,20 @@ class Run:
         look = self._tell("atomic", pointer.buffer, index, address[outside], **named)
         data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
         return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
+
+    # --------------------------------------------------------------------------------- what kernels say
+
+    def printed(self, parts):
+        """`tl.device_print`: the program, and what it prints."""
+        shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
+        print(f"program {current().programs}:", *shown)  # noqa: T201 - it is what was asked for
+
+    def asserted(self, truth, mask, message):
+        """`tl.device_assert`."""
+        shape = np.broadcast_shapes(truth.shape, () if mask is None else mask.shape)
+        fails = ~_full(truth.data, shape) & (True if mask is None else _full(mask.data, shape))
+        if fails.any():
+            self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
     # --------------------------------------------------------------------------------------------- loops
 

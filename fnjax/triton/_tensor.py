@@ -22,6 +22,26 @@ def canonical(kind):
     return jax.dtypes.canonicalize_dtype(kind.array)
 
 
+def for_jax(data, kind):
+    """An array in a type's own dtype; known whole numbers must keep their value in it."""
+    own = canonical(kind)
+    if isinstance(data, np.ndarray) and data.dtype.kind in "iu" and own.itemsize < kind.array.itemsize and data.size:
+        _refuse_wide(data.min(), data.max(), kind)
+    return jnp.asarray(data).astype(own)
+
+
+def _refuse_wide(low, high, kind):
+    limits = np.iinfo(canonical(kind))
+    for number in (low, high):
+        if not limits.min <= number <= limits.max:
+            raise needs_64_bits(f"the number {number} of {kind}")
+
+
+def needs_64_bits(what):
+    """An error: with 32 bits another number would come."""
+    return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
+
+
 class Tensor:
     """A value of a kernel, one for each program. `shape` is the block's."""
 
@@ -47,6 +67,8 @@ class Tensor:
             return self._data
         if self.form is not None:
             xp = np if is_small(self.form) else jnp
+            if xp is jnp and not self.form.syms and canonical(self._type).itemsize < self._type.array.itemsize:
+                _refuse_wide(*self.form.limits(), self._type)
             found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
             found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
@@ -76,7 +98,7 @@ class Tensor:
 
     def array(self):
         """The array in the type's own dtype, for JAX."""
-        return jnp.asarray(self.data).astype(canonical(self._type))
+        return for_jax(self.data, self._type)
 
     def filled(self):
         """The array with the block's axes in their full size."""

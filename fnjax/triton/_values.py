@@ -11,7 +11,7 @@ from jax import lax
 
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form, number, recognise
-from fnjax.triton._tensor import KNOWN_LIMIT, Tensor, aligned, as_block, canonical, is_small
+from fnjax.triton._tensor import KNOWN_LIMIT, Tensor, aligned, as_block, canonical, for_jax, is_small, needs_64_bits
 
 
 def of_form(form, kind):
@@ -81,10 +81,11 @@ def compute(function, kind, *tensors, result=None):
     arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
     if known and int(np.prod(np.broadcast_shapes(*(a.shape for a in arrays)), dtype=int)) > KNOWN_LIMIT:
         known = False
-        arrays = [jnp.asarray(a).astype(canonical(t.dtype)) for a, t in zip(arrays, tensors, strict=True)]
+        arrays = [for_jax(a, t.dtype) for a, t in zip(arrays, tensors, strict=True)]
     out = result or kind
     with np.errstate(all="ignore"):
         found = function(np if known else jnp, *arrays)
+    known = known and not isinstance(found, jax.core.Tracer)  # there are functions that only JAX has
     return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
 
 
@@ -185,6 +186,8 @@ def shift(a, b, left):
     if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
         form = a.form.times(number(1 << places))
         return of_form(form, kind)
+    if b.known and not a.known and canonical(kind).itemsize < kind.array.itemsize and (b.data >= 32).any():
+        raise needs_64_bits(f"a shift of {kind} by {int(b.data.max())}")
     return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
 
 
@@ -268,6 +271,11 @@ def cast(value, kind, bitcast=False, rounding=None):
     kind = types.as_type(kind)
     if value.dtype == kind:
         return value
+    if isinstance(kind, types.pointer_type):
+        raise TypeError(
+            f"{value!r} is to become a pointer, but JAX's arrays have no addresses: pass the arrays themselves, or one "
+            "array and offsets into it"
+        )
     if bitcast:
         if value.dtype.primitive_bitwidth != kind.primitive_bitwidth:
             raise TypeError(f"a bitcast needs types of one width, not {value.dtype} and {kind}")

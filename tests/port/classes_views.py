@@ -470,6 +470,28 @@ class ViewsOfViews(Function):
         return d * c, g
 """,
     ),
+    "OneEntryOfTwoAxes": (  # views of different axes, which meet, and slices that do not
+        "randn(2, 3, 5)",
+        """
+class OneEntryOfTwoAxes(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        last = y[..., 0]
+        second = y[:, 1]
+        last.add_(x[..., 0])
+        n = x.size(2) // 2
+        left, right = y[..., :n], y[..., n:]
+        left += 1
+        right.mul_(2)
+        left *= 3
+        return y * second.sum() + left.sum() * right.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
     "ImaginaryPart": (
         "randn(2, 3)",
         """

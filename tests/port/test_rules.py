@@ -749,6 +749,13 @@ FINDINGS = {
         "operation",
     ),
     "a view of memory that is replaced": ("z = x * 2\nv = z[0]\nz.data = y * 3\nv.add_(1)\nctx.z = z", "alias"),
+    "a hash by a table": ("k = x.long()\nprimes = (1, 73856093)\nz = k[0] * primes[n]", "int64"),
+    "a hash in a loop over a table": (
+        "k = x.long()\nz = torch.zeros_like(k)\nfor i, p in enumerate((1, 73856093)):\n    z ^= k * p",
+        "int64",
+    ),
+    "a hash by a function": ("z = torch.mul(x.long(), 100003)", "int64"),
+    "a hash in place": ("z = torch.arange(n)\nz *= 100003", "int64"),
     "a part of a version": (
         "from packaging import version\nk = version.parse(torch.__version__).local",
         "unknown",

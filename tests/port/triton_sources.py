@@ -12,6 +12,7 @@ try:
     import triton
     import triton.language as tl
     from triton.language.extra.cuda.libdevice import tanh
+    from triton.tools.tensor_descriptor import TensorDescriptor
     HAS_TRITON = True
 except ImportError:
     HAS_TRITON = False
@@ -30,6 +31,12 @@ def scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out_ptr + offsets, factor * tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def double_kernel(x_desc, out_desc, BM: tl.constexpr, BN: tl.constexpr):
+    at = [tl.program_id(0) * BM, tl.program_id(1) * BN]
+    out_desc.store(at, 2 * x_desc.load(at))
 
 
 @triton.jit
@@ -89,6 +96,28 @@ tuned_kernel = triton.autotune(configs=get_configs(), key=["n"])(scale_kernel)
 """
 
 CLASSES = {
+    "Described": """
+class Described(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        m, n = x.shape
+        both = torch.empty(m, 2 * n, device=x.device, dtype=x.dtype)
+        left = both[:, :n]
+        right = both[:, n:]
+        block = [4, 16]
+        given = TensorDescriptor(x, x.shape, x.stride(), block)
+        to_left = TensorDescriptor.from_tensor(left, block_shape=block)
+        to_right = TensorDescriptor.from_tensor(tensor=right, block_shape=block)
+        grid = (triton.cdiv(m, 4), triton.cdiv(n, 16))
+        double_kernel[grid](given, to_left, 4, 16)
+        double_kernel[grid](x_desc=to_left, out_desc=to_right, BM=4, BN=16)
+        return both
+
+    @staticmethod
+    def backward(ctx, g):
+        n = g.shape[1] // 2
+        return 2 * g[:, :n] + 4 * g[:, n:]
+""",
     "StarredArguments": """
 class StarredArguments(torch.autograd.Function):
     @staticmethod
@@ -354,6 +383,60 @@ class Rows(torch.autograd.Function):
 }
 
 REFUSED = {
+    "a descriptor of a function": (
+        """
+def described(x):
+    return TensorDescriptor.from_tensor(x, [4, 16])
+
+
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        into = described(out)
+        double_kernel[(1, 1)](TensorDescriptor.from_tensor(x, [4, 16]), into, 4, 16)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+""",
+        "a descriptor must be given to a launch",
+    ),
+    "a descriptor of what is bound anew": (
+        """
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        described = TensorDescriptor.from_tensor(x, [4, 16])
+        x = x + 1
+        double_kernel[(1, 1)](described, TensorDescriptor.from_tensor(out, [4, 16]), 4, 16)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+""",
+        "a descriptor must be given to a launch",
+    ),
+    "strides of a descriptor": (
+        """
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.zeros(4, 32, device=x.device)
+        left = out[:, :16]
+        into = TensorDescriptor(left, [4, 16], [32, 1], [4, 16])
+        double_kernel[(1, 1)](TensorDescriptor.from_tensor(x, [4, 16]), into, 4, 16)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g[:, :16]
+""",
+        "left is a view with gaps",
+    ),
     "a size that a tensor has": (
         """
 class C(torch.autograd.Function):

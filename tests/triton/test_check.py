@@ -337,3 +337,31 @@ def test_the_page_shows_what_its_example_prints(capsys):
     runpy.run_path(str(ROOT / "examples/triton/checking.py"), run_name="example")["main"]()
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
     assert printed in (ROOT / "docs/guides/triton-checking.md").read_text()
+
+
+# --------------------------------------------------------------------------------------------- what kernels say
+
+
+@triton.jit
+def speaking_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    at = program * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    print("first", at, BLOCK)
+    tl.device_print("sum", tl.sum(x))
+    tl.device_assert(x < 6, "too large", mask=at < n)  # asserted
+    tl.device_assert(program < 5)
+
+
+def test_a_check_prints_and_holds_assertions(capsys):
+    """The line and the program of one that fails, in how many lanes; a launch without a check says nothing."""
+    x = jnp.asarray(X[:7])
+    report = speaking_kernel.check[(2,)](x, 7, BLOCK=4)
+    finding = only(report, "assertion")
+    assert finding.line == line_of(speaking_kernel, "asserted")
+    assert (finding.message, finding.elements, finding.programs) == ("program 1: too large", 2, 1)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "program (0, 0, 0): first [0 1 2 3] 4"
+    assert said[3] == "program (1, 0, 0): sum 18.0"
+    speaking_kernel[(2,)](x, 7, BLOCK=4)
+    assert capsys.readouterr().out == ""

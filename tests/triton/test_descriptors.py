@@ -8,7 +8,6 @@ import pytest
 import fnjax.triton.language as tl
 from fnjax import triton
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
-from tests.triton.test_original import calls
 
 
 def set_blocks(nargs):
@@ -119,21 +118,3 @@ def test_a_descriptor_that_cannot_be():
         TensorDescriptor(floats(4, 4), [4, 4], [4, 1], [4])
     with pytest.raises(ValueError, match="last stride of a TensorDescriptor must be 1, not 4"):
         TensorDescriptor(floats(4, 4), [4, 4], [1, 4], [4, 4])
-
-
-def test_the_original_takes_none(calls):
-    """For a GPU the translation is lowered, with a warning; asked for the original, the launch is an error."""
-    x = floats(5, 6)
-
-    def lowered():
-        def double(x):
-            described = (TensorDescriptor.from_tensor(a, [4, 4]) for a in (x, jnp.zeros_like(x)))
-            return double_kernel[(2, 2)](*described, 5, 6, BM=4, BN=4)
-
-        return jax.jit(double).trace(x).lower(lowering_platforms=("cuda",)).as_text()
-
-    with pytest.warns(RuntimeWarning, match="descriptors that are made outside of the kernel"):
-        assert "custom_call" not in lowered()
-    with triton.backend("triton"), pytest.raises(triton.KernelError, match="descriptors that are made outside"):
-        lowered()
-    assert not calls

@@ -220,3 +220,57 @@ def test_reverse_mode_through_a_while():
         jax.grad(f)(jnp.array([6.0]))
     other = lambda y: y * jax.lax.stop_gradient(f(jnp.array([6.0])))
     assert float(jax.grad(other)(2.0)) == 0.75
+
+
+@triton.jit
+def packed_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    bits = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.int32, bitcast=True)
+    key = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    if HOW == "shift":
+        key = tl.sort((key << 32) | at, descending=True) & 0xFFFFFFFF
+    elif HOW == "mask":
+        key = key & 0xFFFFFFFF
+    else:
+        key = at.to(tl.int64) * 2**40
+        key = tl.where(bits > 0, key, key + 1) // 2**40
+    tl.store(out_ptr + at, key.to(tl.int32), mask=at < n)
+
+
+def test_what_takes_64_bits():
+    """int64 is int32 in JAX unless 64 bits are switched on: where another number would come, that is an error."""
+    x, out = jnp.asarray([0.5, -2.0, 3.0, -0.25]), jnp.zeros(4, jnp.int32)
+
+    def packed(how):
+        return packed_kernel[(1,)](x, out, 4, BLOCK=4, HOW=how)
+
+    wrong = {"shift": "a shift of int64 by 32", "mask": "4294967295 of int64", "multiple": "the number 3298534883328"}
+    for how, words in wrong.items():
+        with jax.enable_x64(False), pytest.raises(triton.KernelError) as found:
+            packed(how)
+        for word in ("kernel packed_kernel, line", words, "takes 64 bits", "jax_enable_x64"):
+            assert word in str(found.value)
+    with jax.enable_x64(True):
+        assert packed("shift").tolist() == jax.jit(packed, static_argnums=0)("shift").tolist() == [2, 0, 3, 1]
+        assert packed("multiple").tolist() == [0, 1, 2, 3]
+
+
+def test_a_lambda_is_no_kernel():
+    """A kernel's text begins with `def`."""
+    kernel = triton.jit(lambda x: x)
+    with pytest.raises(TypeError, match="written with `def`"):
+        kernel[(1,)](X)
+
+
+@triton.jit
+def addresses_kernel(addresses_ptr, out_ptr):
+    x_ptr = tl.load(addresses_ptr).to(tl.pointer_type(tl.float32))
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+def test_addresses_in_memory():
+    """A number that was loaded is no pointer."""
+    with pytest.raises(
+        triton.KernelError, match=r"addresses_kernel, line \d+ .*is to become a pointer.* offsets into it"
+    ):
+        addresses_kernel[(1,)](jnp.zeros(2, jnp.int32), jnp.zeros(1))

@@ -147,6 +147,23 @@ def test_a_descriptor_says_what_is_outside():
 
 
 @triton.jit
+def powers_kernel(x_ptr, out_ptr, beta, step, N: tl.constexpr):
+    correction = 1 - tl.extra.libdevice.pow(beta, step)
+    tl.store(out_ptr + tl.arange(0, N), tl.load(x_ptr + tl.arange(0, N)) / correction)
+
+
+def test_functions_of_two_numbers():
+    """`libdevice.pow(beta, step)` of numbers that the launch gives, as optimizers call it; traced or not."""
+    x = jnp.arange(4.0)
+
+    def corrected(beta, step):
+        return powers_kernel[(1,)](x, jnp.zeros(4), beta, step, N=4)
+
+    for found in (corrected(0.9, 3.0), jax.jit(corrected)(0.9, 3.0), corrected(0.9, 3)):
+        np.testing.assert_allclose(found, x / (1 - 0.9**3), rtol=1e-6)
+
+
+@triton.jit
 def methods_kernel(x_ptr, count_ptr, out_ptr, N: tl.constexpr):
     lanes = tl.arange(0, N)
     x = tl.load(x_ptr + lanes)

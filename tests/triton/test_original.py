@@ -16,6 +16,7 @@ import fnjax.triton.language as tl
 from fnjax import triton
 from fnjax.triton import _original
 from fnjax.triton.language import load as read
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from tests.triton import stand_in
 
 ROOT = Path(__file__).parents[2]
@@ -346,3 +347,23 @@ def test_an_array_of_a_type_that_triton_has_not():
     """The error names the kernel, the parameter and the type."""
     with pytest.raises(triton.KernelError, match=r"kernel scale_kernel, parameter x_ptr: .*complex64.*astype"):
         scale_kernel[(2,)](X.astype(complex), X, 10, 2.0, BLOCK=8)
+
+
+@triton.jit
+def described_kernel(x, out, BLOCK: tl.constexpr):
+    out.store([tl.program_id(0) * BLOCK], 2 * x.load([tl.program_id(0) * BLOCK]))
+
+
+def test_descriptors_of_the_host_take_the_translation(calls):
+    """jax-triton takes none: the translation is lowered, with a warning; asked for the original it is an error."""
+    x = jnp.arange(20.0)
+
+    def double(x):
+        described = (TensorDescriptor.from_tensor(a, [16]) for a in (x, jnp.zeros_like(x)))
+        return described_kernel[(2,)](*described, BLOCK=16)
+
+    with pytest.warns(RuntimeWarning, match="descriptors that are made outside of the kernel"):
+        jax.jit(double).trace(x).lower(lowering_platforms=("cuda",))
+    with triton.backend("triton"), pytest.raises(triton.KernelError, match="descriptors that are made outside"):
+        jax.jit(double).trace(x).lower(lowering_platforms=("cuda",))
+    assert not calls

@@ -1,7 +1,7 @@
 """What statements do to what stands around them: the variables that they give values, and all else.
 
 It is noted where a statement is translated, and joins as states do; from it control rules decide what a function of
-JAX's can stand for.
+JAX's can stand for. `flow` tells of the source which variables come into a block from outside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.terms import otherwise
 from fnjax.port.source.naming import targets
+from fnjax.port.torch.expressions import names
 from fnjax.port.tree.located import nodes
 
 
@@ -96,3 +98,29 @@ def _of_one(node: Any) -> Effects:
         return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
     said = isinstance(node, cst.Expr) and isinstance(node.value, (cst.SimpleString, cst.Ellipsis))
     return NOTHING if said or isinstance(node, (cst.Pass, cst.FunctionDef, cst.If)) else _ACTS
+
+
+def flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that a block of the source reads before it gives them a value, and those that it surely gives one."""
+    read = frozenset[str]()
+    for row in block.body:
+        for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
+            asked, bound, blocks = _parts(node)
+            ways = [flow(inner, given | bound) for inner in blocks]
+            read = read.union(asked - given, *(first for first, _ in ways))
+            given = given.union(bound, frozenset.intersection(*(known for _, known in ways)) if ways else ())
+    return read, given
+
+
+def _parts(node: Any) -> tuple[set[str], set[str], list[cst.BaseSuite]]:
+    """The names that a statement reads at first, those that it binds, and its blocks, of which one runs."""
+    if isinstance(node, cst.With):
+        return {n for item in node.items for n in names(item)}, set(), [node.body]
+    if isinstance(node, cst.If):
+        return names(node.test), set(), [node.body, *(otherwise(node) or [cst.IndentedBlock([])])]
+    if isinstance(node, cst.For):
+        return names(node.iter), set(targets(node.target)), [node.body]
+    if isinstance(node, cst.Assign):
+        bound = {n for t in node.targets for n in targets(t.target)}
+        return names(node.value) | {n for t in node.targets for n in names(t.target)} - bound, bound, []
+    return names(node), set(), []

@@ -85,7 +85,12 @@ class Evaluation(Variables):
 
     def differentiating(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
-        return self.inside(differentiated=True)
+        return self.inside(differentiated=True, perhaps=False)
+
+    @property
+    def surely_differentiated(self) -> bool:
+        """Whether what is walked here is differentiated; of a function that is passed on that is not known."""
+        return self.here.differentiated and not self.here.perhaps
 
     @property
     def derived(self) -> bool:

@@ -344,7 +344,7 @@ class Program:
             role = last if owner is not None and last in METHODS else "helper"
             self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
             if role == "helper" and last in self.handed_on:
-                made.is_called(differentiated=True, derived=True)
+                made.is_called(differentiated=True, derived=True, perhaps=True)
         return self.routines[node]
 
     def called(self, name: str) -> Routine | None:

@@ -38,6 +38,8 @@ def begin(program: Program, routine: Routine) -> State:
             value = parameter(param, routine.node, program.evidence, has_one)
             if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in program.classes:
                 value = Value("object")
+            # Call sites are those of this file, and others may follow: they are believed where the function's own use
+            # of the parameter says nothing, or where they pass an array that it uses as a number.
             said = routine.argument(name)
             if said is not None and (
                 value.kind == "unknown"

@@ -37,6 +37,11 @@ class Term:
     new_array: NewArray | None = None
 
     @property
+    def named(self) -> bool:
+        """Whether it may as well be written twice: a name is not computed again."""
+        return isinstance(self.node, (cst.Name, cst.Attribute))
+
+    @property
     def answer(self) -> bool | None:
         """What the port knows the answer to be: the condition goes."""
         known = self.value.literal
@@ -176,6 +181,12 @@ def lines_of(body: cst.BaseSuite) -> Statements:
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
+
+
+def otherwise(node: cst.If) -> list[cst.BaseSuite]:
+    """The block of `else`, or that of `elif` as a block."""
+    orelse = node.orelse
+    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
 
 
 def parse(text: str) -> cst.BaseExpression:

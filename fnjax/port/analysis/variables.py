@@ -29,6 +29,7 @@ class Around:
 
     Attributes:
         differentiated: jax.vjp differentiates what is walked here.
+        perhaps: that is not known, as it is a function that is passed on.
         grad_enabled: inside `with torch.enable_grad()`.
         stop_gradients: inside `with torch.no_grad()` in backward.
         conditional: inside an expression that may not be evaluated, or more than once.
@@ -42,6 +43,7 @@ class Around:
     """
 
     differentiated: bool = False
+    perhaps: bool = False
     grad_enabled: bool = False
     stop_gradients: bool = False
     conditional: bool = False

@@ -50,7 +50,8 @@ class Walk(Evaluation):
     """One walk through one routine."""
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
-        super().__init__(program, routine, state, Around(differentiated=routine.differentiated))
+        known, perhaps = routine.differentiated, routine.passed
+        super().__init__(program, routine, state, Around(known or perhaps, perhaps=perhaps and not known))
         self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then

@@ -63,12 +63,13 @@ class Place:
         return len(head) == len(self.steps) and self.steps == head
 
     def apart(self, other: Place) -> bool:
-        """Whether both are views that have no entry in common: `x[0]` and `x[1]`."""
+        """Whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
         if not self.tells_of(other):
             return False
         for a, b in zip(self.steps, other.steps, strict=False):
             if a != b:
-                return a.reads == b.reads and _differs(a.text, b.text)
+                known = a.reads | b.reads  # of each variable one version
+                return len({name for name, _ in known}) == len(known) and _differs(a.text, b.text)
         return False
 
     @classmethod
@@ -175,11 +176,24 @@ class Value:
 
 
 def _differs(a: str, b: str) -> bool:
-    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them."""
+    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them.
+
+    Or slices of which one ends where the other begins.
+    """
     first, second = (t.removeprefix(f"{HOLE}[").removesuffix("]").split(",") for t in (a, b))
-    pairs = zip((x.strip() for x in first), (x.strip() for x in second), strict=False)
     plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
-    return plain and len(first) == len(second) and any(x.isdigit() and y.isdigit() and x != y for x, y in pairs)
+    if not plain or len(first) != len(second):
+        return False
+    for x, y in ((x.strip(), y.strip()) for x, y in zip(first, second, strict=True)):
+        if x.isdigit() and y.isdigit() and x != y:
+            return True
+        if x.count(":") == y.count(":") == 1:
+            (low, high), (other_low, other_high) = ([p.strip() for p in s.split(":")] for s in (x, y))
+            if (high and high == other_low) or (low and other_high == low):
+                return True
+        if x != y and {x, y} & {"...", "None"}:
+            return False  # from here on they speak of different axes
+    return False
 
 
 _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16", "uint16"})
@@ -232,6 +246,7 @@ def join_values(a: Value, b: Value) -> Value:
     parts = None
     if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
         parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    # Rows of unlike length are known as containers of anything that either holds.
     first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
     element = first if first == second else join_values(first, second) if first and second else None
     if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with

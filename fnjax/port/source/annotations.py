@@ -8,6 +8,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.torch import ARRAYS, PARAMETERS
+
 _SAME = {
     "torch.Number": "int | float | bool",
     "torch.SymInt": "int",
@@ -49,13 +51,8 @@ class Annotation(cst.CSTTransformer):
 
     def _named(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
         name = self.walk.name_of(node) or self.program.resolve(node)
-        if (name.startswith("torch.") and name.endswith("Tensor")) or name in {
-            "torch.nn.Parameter",
-            "torch.nn.parameter.Parameter",
-        }:
-            self.walk.sink.imports.add("jax")
-            return cst.parse_expression("jax.Array")
-        if name == "torch.tensor":
+        array = name.startswith("torch.") and name.endswith(("Tensor", "torch.tensor"))
+        if array or name in ARRAYS | PARAMETERS:
             self.walk.sink.imports.add("jax")
             return cst.parse_expression("jax.Array")
         is_operator = self.walk.routine.node in self.program.by_node

@@ -13,6 +13,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.decorating import without_decorating
+from fnjax.port.source.described import with_descriptors_given
 from fnjax.port.source.inlined import with_lines_of_views
 from fnjax.port.source.kept_numbers import KEPT_NUMBERS
 from fnjax.port.source.launchers import without_launchers
@@ -148,7 +149,8 @@ class Source:
         positions = _places(parsed)
         tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
         tree = without_registering(without_decorating(tree, positions), positions)
-        tree = with_lines_of_views(without_launchers(tree, positions), positions)
+        tree = with_descriptors_given(without_launchers(tree, positions), positions)
+        tree = with_lines_of_views(tree, positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
@@ -404,11 +406,12 @@ MAKING = frozenset({"fnjax.triton.jit", "fnjax.triton.autotune", "fnjax.triton.h
 LANGUAGE = "fnjax.triton.language"
 _ASKED = ("", ".Config", ".cdiv", ".next_power_of_2", ".processor_count", ".__version__")
 PROVIDED = MAKING | {f"fnjax.triton{name}" for name in _ASKED}
+DESCRIBING = "fnjax.triton.tools.tensor_descriptor"
 
 
 def is_provided(name: str) -> bool:
     """Whether this is of Triton, and fnjax.triton has it."""
-    return name in PROVIDED or name == LANGUAGE or name.startswith(f"{LANGUAGE}.")
+    return name in PROVIDED or any(name == m or name.startswith(f"{m}.") for m in (LANGUAGE, DESCRIBING))
 
 
 def succeeds(node: cst.CSTNode) -> bool:

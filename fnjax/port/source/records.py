@@ -126,6 +126,7 @@ class Routine:
     differentiated = Told(False)  # called by code that jax.vjp differentiates
     concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
     taken_out = Told[frozenset[str]](frozenset())  # the masks for whose entries all entries cannot stand everywhere
+    passed = Told(False)  # passed on, or called by what is: whoever gets it may differentiate it
     derived = Told(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
@@ -175,9 +176,10 @@ class Routine:
         known = self.told.get("result")
         self.result = value if known is None else join_values(known, value)
 
-    def is_called(self, differentiated: bool, derived: bool = False) -> None:
-        """One more call, perhaps in code that is differentiated."""
-        self.differentiated = self.told.get("differentiated", False) or differentiated
+    def is_called(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
+        """One more call, in code that is differentiated, or perhaps is."""
+        self.differentiated = self.told.get("differentiated", False) or (differentiated and not perhaps)
+        self.passed = self.told.get("passed", False) or perhaps
         self.derived = self.told.get("derived", False) or derived
 
     def overwrites(self, names: frozenset[str] | set[str]) -> None:

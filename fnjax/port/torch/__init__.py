@@ -44,15 +44,17 @@ import fnjax.port.torch.random
 import fnjax.port.torch.reductions
 import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
 from fnjax.port.support.text import support
-from fnjax.port.torch.attributes import TENSOR_TYPES
+from fnjax.port.torch.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
 from fnjax.port.torch.derivatives import departure
 from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
 from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
 from fnjax.port.torch.registry import TABLE, find, names_of, qualified
 
 __all__ = [
+    "ARRAYS",
     "ATOM",
     "MISSING",
+    "PARAMETERS",
     "TABLE",
     "TENSOR_TYPES",
     "Absent",

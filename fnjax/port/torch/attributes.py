@@ -222,6 +222,8 @@ TENSORS = {
     "LongTensor": "int", "BoolTensor": "bool", "Tensor": "float",  # PyTorch's default dtype
 }  # fmt: skip
 TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
+ARRAYS = frozenset({"torch.Tensor", "torch.autograd.Variable"})  # classes of which each array is one
+PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
 operation(
     ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True, converts=True

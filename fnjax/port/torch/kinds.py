@@ -1,6 +1,7 @@
 """What rules ask of single operations, whatever these compute."""
 
 import fnjax.port.torch.attributes
+import fnjax.port.torch.creation
 import fnjax.port.torch.elementwise
 import fnjax.port.torch.indexing
 import fnjax.port.torch.reductions
@@ -11,3 +12,4 @@ mark("product", ".pow .square .mul .div .multiply .divide")
 mark("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
 mark("turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous")
 mark("turns", ".expand_as .view_as .detach .max .min .amax .amin")
+mark("blank", "torch.empty torch.empty_like .new_empty torch.zeros torch.zeros_like .new_zeros")

@@ -182,6 +182,7 @@ class Overload:
         product: a product, or a power, or a quotient.
         sharp: numbers that differ in the last digit may have results that differ much.
         turns: the same entries, or some of them, along other axes.
+        blank: makes an array that waits to be filled.
         selects: gives the entries that a mask selects.
         copies: makes an array of its data, without the history of that.
         of_data: has the shape of its data.
@@ -216,6 +217,7 @@ class Overload:
     product: bool = False
     sharp: bool = False
     turns: bool = False
+    blank: bool = False
     selects: bool = False
     copies: bool = False
     of_data: bool = False

@@ -94,6 +94,8 @@ def _fits(value: Any, kind: str) -> bool:
 
 def _kinds(hints: Hints) -> Iterator[str]:
     """What it may be, the likeliest first."""
+    # What the author says comes before what the code does, and both before what names suggest: annotations are seldom
+    # wrong, names often. Each kind may come again; who reads this takes it once.
     said, facts, name = hints.annotation, hints.facts, hints.name
     tensors = {a for a in hints.attributes if hasattr(torch.Tensor, a)}
     foreign = hints.attributes.keys() - tensors - {"data_ptr"}

@@ -345,14 +345,19 @@ def static_assert(cond, msg=""):
 
 
 def device_assert(cond, msg="", mask=None):
-    """Checked by Triton in its debug mode only: nothing here."""
+    """A finding of `kernel.check`, where it does not hold; nothing elsewhere, as Triton's outside of its debug mode."""
+    if current().watch is not None:
+        current().watch.asserted(values.truth(cond), None if mask is None else values.truth(mask), msg)
+
+
+def device_print(prefix, *args, hex=False):
+    """Printed by `kernel.check`, which runs programs one by one; nothing elsewhere."""
+    if current().watch is not None:
+        current().watch.printed([prefix, *args])
 
 
 def static_print(*args, **named):
     """Nothing is printed while tracing."""
-
-
-device_print = static_print
 
 
 class range(Range):
@@ -399,7 +404,7 @@ BUILTINS |= {
     builtins.abs: abs,
     builtins.float: _number(float32, float),
     builtins.int: _number(int32, int),
-    builtins.print: static_print,
+    builtins.print: device_print,
 }
 
 

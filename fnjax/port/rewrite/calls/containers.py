@@ -76,8 +76,9 @@ def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
 @expression(cst.Lambda, general=True)
 def function(walk: Walk, node: cst.Lambda) -> Term:
     """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
-    differentiated = walk.here.differentiated or walk.program.differentiates  # by whoever it is passed to
-    with walk.scope() as variables, walk.perhaps(repeated=True), walk.inside(differentiated=differentiated):
+    known = walk.surely_differentiated
+    differentiated = walk.inside(differentiated=known or walk.program.differentiates, perhaps=not known)
+    with walk.scope() as variables, differentiated, walk.perhaps(repeated=True):
         variables.update({p.name.value: replace(UNKNOWN, place=PASSED) for p in node.params.params})
         body = walk.expr(node.body)
     defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]

@@ -25,7 +25,7 @@ from fnjax.port.rewrite.memory.indexing import compressed, same_shape
 from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
 from fnjax.port.rewrite.memory.sharing import seeing
 from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.values.operators import as_number, narrowed, of_64_bits
+from fnjax.port.rewrite.values.operators import as_number, may_overflow, narrowed, of_64_bits
 from fnjax.port.torch import (
     MISSING,
     Bound,
@@ -163,6 +163,7 @@ def operate(
         spread_values(walk, [a.value for a in args])
     divided = operation.first.quotient and len(args) == 2
     terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
+    # Rendering asks for the arguments once more, by their nodes: it is to find them as they are here.
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _is_number(walk, args[0].value):
         return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
@@ -180,6 +181,7 @@ def operate(
             return compressed(walk, node, base, chosen)
     if (found := looked_up(walk, node, bound)) is not None:
         return found
+    # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
     mask = walk.one_mask([t.value for t in terms.values()])
     if mask and not operation.each:
         return _reduced(walk, node, short, bound)
@@ -194,6 +196,8 @@ def operate(
     if bound.overload.note:
         walk.note(node, "check", f"{short}: {bound.overload.note}")
     _double(walk, node, bound, short)
+    if {"input", "other"} <= bound.values.keys() and operation.names[0] == "torch.mul":
+        may_overflow(walk, node, walk.expr(bound.values["input"]), walk.expr(bound.values["other"]))
     if not bound.overload.traced and short != "item":
         _untraced(walk, node, short)
     for name, given in bound.values.items():
@@ -239,6 +243,7 @@ def operate(
             expression_ = parse(f"{code(fit(expression_))}.astype({code(dtype)})")
         return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
     first = next(iter(bound.values.values()), None)
+    # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
     if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
         place = walk.expr(first).value.place
         if place and (seen := seeing(walk, node, place)):
@@ -254,6 +259,7 @@ def operate(
         if not bound.operation.names[0].endswith(".copy_"):
             others = [walk.expr(v).value for v in bound.values.values() if v is not first]
             expression_ = kept_dtype(expression_, target, others)
+        # What is written to keeps its dtype, and its shape where the result is of all its entries.
         whole = operation.each or bound.overload.random
         return write(
             walk,

@@ -24,13 +24,11 @@ from fnjax.port.rewrite.calls.python_calls import contained, values_of
 from fnjax.port.rewrite.memory.sharing import holding
 from fnjax.port.rewrite.values.binding import held_by
 from fnjax.port.source.naming import targets
-from fnjax.port.torch import code
+from fnjax.port.torch import Operation, code, find
 from fnjax.port.tree.located import nodes
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
-
-_BLANK = frozenset({"empty", "empty_like", "new_empty", "zeros", "zeros_like", "new_zeros"})
 
 
 @call_of(ANY)
@@ -121,4 +119,10 @@ def _is_blank(walk: Walk, name: str) -> bool:
     ]
     made = [n.func for n in given if isinstance(n, cst.Call)]
     names = {f.attr.value if isinstance(f, cst.Attribute) else code(f) for f in made}
-    return bool(made) and len(made) == len(given) and names <= _BLANK
+    return bool(made) and len(made) == len(given) and all(map(_makes_blank, names))
+
+
+def _makes_blank(name: str) -> bool:
+    """Whether a function, or a method, of this name makes an array that says nothing yet."""
+    known = (find(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
+    return any(isinstance(o, Operation) and o.first.blank for o in known)

@@ -168,7 +168,7 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
             routine.tell(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
-    routine.is_called(walk.here.differentiated, walk.derived)
+    routine.is_called(walk.here.differentiated, walk.derived, walk.here.perhaps)
     return taken
 
 
@@ -196,6 +196,7 @@ def _returned(
     if writes - taken.keys() and any(a.star for a in node.args):
         message = f"{routine.name} writes to an argument that * or ** may give it; call it with the arguments by name"
         raise Stop(node, "alias", message)
+    # All that it writes to comes back, or nothing: variables that miss one of the arrays would keep the old entries.
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
         return give_back(walk, node, made, routine.gives, taken, value if routine.hands else None)

@@ -89,6 +89,7 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     whole = Shape(1, tuple(names[1:]))
     differentiated = walk.here.differentiated or walk.program.differentiates
     fits: dict[tuple[str, ...], Bound] = {}
+    # Where no call tells how it is called, one argument is likeliest; where one does, that counts alone.
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = (
             found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors, differentiated))

@@ -22,12 +22,11 @@ from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse
 from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Place, Value, each_of, entry, iterated, join_values, places
 from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.values.binding import entries, held_by
-from fnjax.port.torch import MISSING, code, find, fit, literal
+from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, code, find, fit, literal
 from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
-_ALL_TENSORS = frozenset({"torch.Tensor", "torch.autograd.Variable"})
-_SOME_TENSORS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.FloatTensor"})
+_SOME = PARAMETERS | {"torch.FloatTensor"}  # of which some arrays are one, which nothing tells
 # Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever it lies.
 _NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"})
 
@@ -54,7 +53,7 @@ def instance(walk: Walk, node: cst.Call, name: str) -> Term | None:
     term = walk.expr(subject.value)
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [walk.name_of(o) for o in options]
-    arrays = _ALL_TENSORS | _SOME_TENSORS | ({"numpy.ndarray"} if term.value.numpy else frozenset())
+    arrays = ARRAYS | _SOME | ({"numpy.ndarray"} if term.value.numpy else frozenset())
     if all(n in _NEVER or walk.program.meanings(code(o)) & _NEVER for n, o in zip(names, options, strict=True)):
         return answered(False)
     if not any(n in arrays for n in names):
@@ -71,7 +70,7 @@ def instance(walk: Walk, node: cst.Call, name: str) -> Term | None:
             else node,
             Value("static", "bool"),
         )
-    if not (arrays - _SOME_TENSORS).intersection(names):
+    if not (arrays - _SOME).intersection(names):
         raise Stop(node, "unknown", f"JAX has one type of arrays: whether one is a {code(options[0])} cannot be asked")
     walk.sink.imports.add("jax")
     made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]
@@ -158,6 +157,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     made = made if code(node.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
     tensors = [v for v in values if v.traced]
+    # jit has no value to make a number of: the scalar array stands for it. `python` says that it widens no dtype.
     if name in {"float", "complex"} and first.traced:
         number = walk.constant(walk.expr(node.args[0].value).node)
         if name == "float" and first.dtype in {"int", "bool"}:
@@ -172,6 +172,7 @@ def builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
         return Term(made, Value("static", "int", literal=known))
     if name in {"max", "min"} and (largest := _of_entries(walk, name, made, values)) is not None:
         return largest
+    # Python's own would ask bool() of a comparison, which a traced array does not answer.
     if name in {"max", "min"} and tensors and len(values) > 1:
         walk.sink.imports.add("jnp")
         args = [code(fit(walk.expr(a.value).node, 1)) for a in node.args]
@@ -345,6 +346,7 @@ def lists(walk: Walk, node: cst.Call, name: str) -> Term | None:
         new = values_of(walk, node)[-1]
         new = iterated(new) if attr == "extend" else new
         old = value.element or (iterated(value) if value.parts else None)
+        # How often a loop appends is not known, so all elements are known as one.
         listed = value.name == LIST or attr in {"append", "extend"}
         walk.state.variables[key] = Value(
             "static", name=LIST if listed else "", element=new if old is None else join_values(old, new)

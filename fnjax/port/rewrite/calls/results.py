@@ -37,6 +37,7 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
     elif target is not None and overload.converts and (other := walk.expr(target).value).is_tensor:
         dtype = other.dtype
     exact = _exact(walk, bound, tensors)
+    # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
     rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None

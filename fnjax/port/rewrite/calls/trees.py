@@ -18,12 +18,11 @@ from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import values_of
 from fnjax.port.source.records import Routine, decorators
-from fnjax.port.torch import ATOM, code, fit
+from fnjax.port.torch import ARRAYS, ATOM, PARAMETERS, code, fit
 from fnjax.port.tree.located import children, nodes
 
 _HOME = ("torch.utils._pytree.", "torch.utils.pytree.", "torch.utils._cxx_pytree.")
 _FIELDS = ["_namedtuple_flatten", "_namedtuple_unflatten"]
-_TENSORS = frozenset({"torch.Tensor", "torch.nn.Parameter"})
 _LEAVES = Value("static", element=UNKNOWN)
 # The arguments by position, what is made of them, and what is known of the result.
 _FUNCTIONS = {
@@ -67,7 +66,9 @@ def walked(walk: Walk, node: cst.Call, name: str) -> Term | None:
 @expression(cst.Name, cst.Attribute)
 def asked(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """`torch.Tensor` where it is passed to a function of the file that only asks isinstance for it."""
-    if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.name_of(node) not in _TENSORS:
+    if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.name_of(
+        node
+    ) not in ARRAYS | PARAMETERS:
         return None
     calls = [n for n in nodes(walk.current) if isinstance(n, cst.Call) and any(a.value is node for a in n.args)]
     if not calls or not _passed_as_type(walk, calls[0], node, frozenset()):

@@ -6,8 +6,8 @@ Before: `scale_kernel[grid](x, out, x.numel(), BLOCK=128)`
 After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
 Safety: which parameters a kernel may write through is read from its text, helpers included.
 Limits: a kernel that is no name of the file, what is stored to and given by `*` or `**` of unknown length, two views of
-one memory in a launch that stores to one of them, and views with gaps whose strides the launch does not ask for, are
-findings.
+one memory in a launch that stores to one of them, views with gaps whose strides the launch does not ask for, and
+descriptors that a function returns or a branch chooses, are findings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Step, Value
 from fnjax.port.rewrite.calls.arguments import opened, spelled_out
 from fnjax.port.rewrite.calls.own_functions import give_back
-from fnjax.port.source.naming import is_provided
+from fnjax.port.source.described import is_descriptor
+from fnjax.port.source.naming import DESCRIBING, is_provided
 from fnjax.port.torch import code, fit, literal
 from fnjax.port.tree.located import nodes
 
@@ -42,14 +43,15 @@ def launched(walk: Walk, node: cst.Call, name: str) -> Term | None:
         raise Stop(node, "unknown", message)
     taken = _taken(walk, node, kernel)
     grid = [e.with_changes(slice=_index(walk, e.slice)) for e in node.func.slice]
-    args = [a.with_changes(value=walk.expr(_pointer(walk, a.value)).node) for a in node.args]
+    args = [a.with_changes(value=_argument(walk, a.value)) for a in node.args]
     made = node.with_changes(func=node.func.with_changes(value=walk.expr(function).node, slice=grid), args=args)
     stored = tuple(kernel.stored)
     hidden = [n for n in stored if n not in taken and n not in kernel.optional]
     if hidden and any(a.star for a in node.args):
         message = f"the kernel {kernel.name} stores to {', '.join(hidden)}, which * or ** may give: name them"
         raise Stop(node, "alias", message)
-    _strided(walk, node, kernel.name, taken)
+    whole = {_pointer(walk, a.value) for a in node.args if is_descriptor(a.value) and ".from_tensor(" in code(a.value)}
+    _strided(walk, node, kernel.name, {n: a for n, a in taken.items() if a.value not in whole})
     given = {n: taken[n] for n in stored if n in taken and walk.expr(taken[n].value).value.literal is not None}
     if not given:
         return Term(made, UNKNOWN)
@@ -100,15 +102,16 @@ def _of_file(walk: Walk, node: cst.BaseExpression) -> str | None:
 def _taken(walk: Walk, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
     """The arguments of a launch by the names of the kernel's parameters, as far as they can be told."""
     taken: dict[str, cst.Arg] = {}
-    plain = [b for a in node.args if a.keyword is None and a.star != "**" for b in opened(walk, a)]
+    plain = [_pointed(walk, a) for a in node.args if a.keyword is None and a.star != "**"]
+    plain = [b for a in plain for b in opened(walk, a)]
     known = True
     for i, arg in enumerate(plain):
         known = known and not arg.star and i < len(kernel.parameters)
         if known:
-            taken[kernel.parameters[i]] = arg.with_changes(value=_pointer(walk, arg.value))
+            taken[kernel.parameters[i]] = _pointed(walk, arg)
     for arg in node.args:
         if arg.keyword is not None:
-            taken[arg.keyword.value] = arg.with_changes(value=_pointer(walk, arg.value))
+            taken[arg.keyword.value] = _pointed(walk, arg)
         elif arg.star == "**" and walk.expr(arg.value).value.entries:
             for entry in spelled_out(walk, arg):
                 assert entry.keyword is not None
@@ -116,8 +119,25 @@ def _taken(walk: Walk, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
     return {n: a for n, a in taken.items() if n in kernel.parameters}
 
 
+def _argument(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+    """An argument of a launch, with the arrays as they are now."""
+    if not is_descriptor(node):
+        return walk.expr(_pointer(walk, node)).node
+    assert isinstance(node, cst.Call)
+    walk.called.add(f"file:{code(node.func).split('.')[0]}")
+    return node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
+
+
+def _pointed(walk: Walk, arg: cst.Arg) -> cst.Arg:
+    return arg.with_changes(value=_pointer(walk, arg.value))
+
+
 def _pointer(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` of `x.data_ptr()`, which a launch passes as a pointer."""
+    """`x` of `x.data_ptr()` and of a descriptor, which a launch passes as a pointer."""
+    if is_descriptor(node):
+        assert isinstance(node, cst.Call)
+        named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
+        return named.get("base") or named.get("tensor") or node.args[0].value
     called = node.func if isinstance(node, cst.Call) and not node.args else None
     return called.value if isinstance(called, cst.Attribute) and called.attr.value == "data_ptr" else node
 
@@ -204,6 +224,9 @@ def provided(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | Non
     name = name or walk.name_of(node)
     if not name.startswith("fnjax.triton"):
         return None
+    if name.startswith(DESCRIBING) and isinstance(node, cst.Call):
+        message = "a descriptor must be given to a launch, by itself or by a variable that is bound once"
+        raise Stop(node, "alias", message)
     if not is_provided(name):
         raise Stop(node, "supply", f"fnjax.triton has no {name.removeprefix('fnjax.triton.')}; leave it out")
     made = node

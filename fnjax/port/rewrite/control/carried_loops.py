@@ -153,7 +153,7 @@ def _only_here(walk: Walk, node: cst.While) -> set[str]:
 def _emitted(
     walk: Walk, test: Term, body: cst.BaseSuite, begins: dict[str, str], new: list[str], runs: str
 ) -> Statements:
-    if walk.here.differentiated:
+    if walk.surely_differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
     more, step, carry = map(walk.unused, ("more", "step", "carry"))
@@ -194,9 +194,3 @@ def carries(value: Value) -> bool:
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)
-
-
-def otherwise(node: cst.If) -> list[cst.BaseSuite]:
-    """The block of `else`, or that of `elif` as a block."""
-    orelse = node.orelse
-    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING
+from fnjax.port.analysis.effects import NOTHING, flow
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Walk, line, lines_of, names
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.carried_loops import define, otherwise
+from fnjax.port.rewrite.control.carried_loops import define
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit, literal
 from fnjax.port.tree.located import children, nodes
@@ -102,8 +102,8 @@ def _counts_up(walk: Walk, node: cst.For) -> bool:
 
 def _kept(walk: Walk, node: cst.For, own: set[str]) -> set[str]:
     """The variables of a loop's own that its next round, or what is behind it, reads."""
-    first = _read_first(node.body, {code(node.target)})
-    return {n for n in own if n in first or _read_outside(walk, node, n)}
+    first, _ = flow(node.body)
+    return {n for n in own if (n in first and n != code(node.target)) or _read_outside(walk, node, n)}
 
 
 def _counts(walk: Walk, node: cst.For) -> bool:
@@ -147,25 +147,6 @@ def _enter(walk: Walk, node: cst.For) -> None:
     """A round's number is an array under jit."""
     name = code(node.target)
     walk.bind(name, replace(Value("tensor", "int", 0), place=walk.fresh(node)), node)
-
-
-def _read_first(block: cst.BaseSuite, given: set[str]) -> set[str]:
-    """The variables that a block reads before it gives them a value."""
-    found: set[str] = set()
-    given = set(given)
-    for row in lines_of(block):
-        for small in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
-            if isinstance(small, cst.Assign) and all(isinstance(t.target, cst.Name) for t in small.targets):
-                found |= names(small.value) - given
-                given |= {code(t.target) for t in small.targets}
-            elif isinstance(small, cst.If):
-                found |= names(small.test) - given
-                found |= {n for b in (small.body, *otherwise(small)) for n in _read_first(b, given)}
-            elif isinstance(small, cst.For):
-                found |= names(small.iter) - given | _read_first(small.body, given | {code(small.target)})
-            else:
-                found |= {n.value for n in nodes(small) if isinstance(n, cst.Name)} - given
-    return found
 
 
 def _read_outside(walk: Walk, node: cst.For, name: str) -> bool:

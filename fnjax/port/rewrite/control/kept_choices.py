@@ -30,6 +30,8 @@ def kept_behind(walk: Walk, node: cst.If) -> tuple[cst.If | None, list[Any], set
     if isinstance(node.orelse, cst.If):
         return None
     blocks = [[*lines_of(b)] if b else [] for b in (node.body, node.orelse and node.orelse.body)]
+    # Each branch is to set the same attributes, as variables leave jax.lax.cond and writes to ctx do not: a branch that
+    # leaves one alone sets it to what it was.
     names = [{_attribute(walk, s) for s in block} - {""} for block in blocks]
     for block, missing in zip(blocks, (names[1] - names[0], names[0] - names[1]), strict=True):
         for name in sorted(missing):

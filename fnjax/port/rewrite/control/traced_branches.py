@@ -15,7 +15,8 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING
+from fnjax.port.analysis.effects import NOTHING, flow
+from fnjax.port.analysis.terms import otherwise
 from fnjax.port.analysis.traces import Region
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse
 from fnjax.port.known.facts import Value
@@ -31,7 +32,7 @@ from fnjax.port.rewrite.control.branch_values import (
     was_number,
     widened,
 )
-from fnjax.port.rewrite.control.carried_loops import carries, define, otherwise
+from fnjax.port.rewrite.control.carried_loops import carries, define
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit
 from fnjax.port.torch.expressions import Fill
@@ -229,6 +230,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
     unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    # What only later rounds know is None before, which no loop of JAX's carries.
     if unset and (
         walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
     ):  # no loops of Python
@@ -242,6 +244,7 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
     if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
+    # All values of a lambda are of the variables as they were: none may read what another one just took.
     used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
     if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
         return None
@@ -313,14 +316,17 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
         return None
     every = effects[0].gives | effects[1].gives
-    own = {n for n in every if _own(walk, node, blocks, n)}
+    flows = [flow(b) for b in blocks]
+    first = frozenset().union(*(reads for reads, _ in flows))  # read before they are given values
+    own = {n for n in every - first if _only_in(walk, node, n)}
     both = effects[0].gives & effects[1].gives
-    anew = {n for n in both if all(_begins(b, n) for b in blocks)}  # whatever they were before
+    anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before
     changed = sorted(n for n in every if walk.live(n) and n not in own)
     if any(_first_here(walk, node, n) and n not in both for n in changed):
         return None
     ours = walk.program.key_name  # of which the source's blocks tell nothing
-    passing = {n for n in every if n != ours and all(_begins(b, n) is not False for b in blocks)}  # only made there
+    # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
+    passing = every - first - {ours}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
@@ -355,39 +361,10 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def _own(walk: Walk, node: cst.If, blocks: list[cst.BaseSuite], name: str) -> bool:
-    """Whether a variable is only used in these blocks, and gets its value in them before it is read."""
-    inside = walk.routine.nodes_in(node)
-    found = walk.routine.reads.get(name, ())
-    if not found or any(id(n) not in inside for n in found):  # of the porter's own, or used elsewhere
-        return False
-    return all(_begins(block, name) is not False for block in blocks)
-
-
-def _begins(block: cst.BaseSuite, name: str) -> bool | None:
-    """Whether a block gives a variable its value before it reads it; None where it does not know it."""
-    lines_ = _flat(block)
-    index = next(
-        (i for i, s in enumerate(lines_) if any(isinstance(n, cst.Name) and n.value == name for n in nodes(s))), -1
-    )
-    if index < 0:
-        return None
-    first = lines_[index]
-    if isinstance(first, cst.For) and name not in names(first.iter):
-        return name in names(first.target) or _begins(first.body, name)
-    if isinstance(first, cst.If) and name not in names(first.test):
-        found = [_begins(b, name) for b in (first.body, *otherwise(first))]
-        if all(found) and len(found) > 1:
-            return True
-        return False if False in found else _begins(cst.IndentedBlock(lines_[index + 1 :]), name)  # type: ignore[arg-type] # statements
-    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
-    bound = {n for t in small.targets for n in targets(t.target)} if isinstance(small, cst.Assign) else set()
-    return name in bound and name not in names(small.value)  # type: ignore[union-attr] # an Assign
-
-
-def _flat(block: cst.BaseSuite) -> list[cst.CSTNode]:
-    """The statements of a block, those of a `with` among them."""
-    return [inner for s in block.body for inner in (_flat(s.body) if isinstance(s, cst.With) else [s])]
+def _only_in(walk: Walk, node: cst.If, name: str) -> bool:
+    """Whether a variable of the source is read in these blocks alone."""
+    inside, found = walk.routine.nodes_in(node), walk.routine.reads.get(name, ())
+    return bool(found) and all(id(n) in inside for n in found)
 
 
 def last_return(block: Statements) -> cst.BaseExpression | None:

@@ -55,6 +55,7 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     container = not cls.is_function and any(
         c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
     )
+    # Not in the order of the text: backward is walked with what forward has left on ctx.
     order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
     made: dict[int, list[Any]] = {}
     scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not

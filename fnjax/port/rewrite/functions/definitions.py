@@ -37,6 +37,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
     """The translation of a function; what its body tells goes into the routine."""
     node = routine.node
     walk = Walk(program, routine, begin(program, routine))
+    # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
     outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
     outer.sink = walk.sink
     try:
@@ -80,6 +81,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
             f"{routine.role} writes to an argument, which {code(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
+    # Only what the walk has found tells whether a body can be traced at all.
     body = callback_body(walk, program.by_node.get(node), body)
     floats = [n for n in sorted(routine.writes) if begin(program, routine).variables[n].dtype not in {"int", "bool"}]
     if walk.here.stop_gradients and routine.role == "helper" and floats:
@@ -97,6 +99,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
     if routine.role == "helper" and routine.writes and (not ends or _may_hand(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _still_given(walk, routine, p.name.value))
         if routine.gives:
+            # Walked once more: what it gives back is read at each of its ends now.
             body = (_handing if ends else _giving)(routine, lines_of(walk.body(node.body)))
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
@@ -323,6 +326,7 @@ def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: 
 def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
+    # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
     if routine.role in {"backward", "vjp", "jvp"}:
         if routine.draws:
             ctx = routine.parameters[routine.first - 1].name.value
@@ -421,7 +425,7 @@ def inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
         return [node]
     routine = walk.program.routine(node, node.name.value)
     routine.closure = walk.state.copy()
-    routine.is_called(walk.here.differentiated)
+    routine.is_called(walk.here.differentiated, perhaps=walk.here.perhaps)
     storages = {s for v in walk.state.variables.values() for p in places(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
     for name, value in walk.state.variables.items():

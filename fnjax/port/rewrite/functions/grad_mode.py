@@ -64,6 +64,8 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
             if item.asname is not None:
                 for bound in walk.program.bound_in(item):
                     walk.bind(bound, UNKNOWN, item)
+    # Nothing switches gradients off in JAX: the variables that leave the block are made constants, where JAX may ask
+    # for second derivatives.
     silent = any(g == "torch.no_grad" for g in gone) and (
         walk.derived or walk.routine.role in {"backward", "vjp", "jvp"}
     )
@@ -83,7 +85,7 @@ def mode(walk: Walk, node: cst.With) -> Statements | None:
                 walk.sink.imports.add("jax")
                 made.append(line(f"{name} = jax.lax.stop_gradient({name})"))
         written = walk.program.bound_in(cst.IndentedBlock(made)) - before
-        if walk.here.differentiated and any(walk.live(name) for name in written):
+        if walk.surely_differentiated and any(walk.live(name) for name in written):
             message = "this writes under no_grad, in a forward that backward computes again; write to a copy"
             raise Stop(node, "autograd", message)
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
@@ -121,7 +123,7 @@ def gradient(walk: Walk, node: cst.Call, name: str) -> Term | None:
             f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
         )
     if name in FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
-        enabled = name not in FALSE and (walk.here.grad_enabled or walk.here.differentiated)
+        enabled = name not in FALSE and (walk.here.grad_enabled or walk.surely_differentiated)
         return answered(enabled)
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value

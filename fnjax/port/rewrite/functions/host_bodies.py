@@ -41,6 +41,7 @@ def callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cs
         return body
     if any(f.code == "untraced" for f in walk.sink.findings):
         walk.routine.concrete = True
+    # The host is the second choice: only a body that has no translation goes there, and its findings go then.
     wrong = [f for f in walk.sink.findings if f.severity == "error" and f.code != "untraced"]
     tensors = [p.name.value for p in node.params.params if p.annotation and "Tensor" in code(p.annotation.annotation)]
     files = {n for n in names(node.body) if walk.name_of(cst.Name(n)).startswith("file:")}

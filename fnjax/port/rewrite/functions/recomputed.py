@@ -58,6 +58,11 @@ def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> 
         between = body[index + 1 : index + 1 + follow]
     call = _grad_call(walk, grad)
     assert call is not None
+    packed = [s for s in between if walk.program.bound_in(s) & _outputs(call)]  # `if isinstance(y, Tensor): y = (y,)`
+    others = [s for s in between if s not in packed]
+    if any(walk.program.bound_in(s) & names(p) for s in others for p in packed):
+        return None
+    steps, between = [*steps, *packed], others
     made = _pullback(walk, first, steps, grad, call, between)
     return None if made is None else ([*made, *_followed(walk, first, steps, rest, inside=found is not None)], used)
 
@@ -150,6 +155,12 @@ def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
     return None
 
 
+def _outputs(call: cst.Call) -> set[str]:
+    """The variables of what is differentiated."""
+    given = [a.value for i, a in enumerate(call.args) if (a.keyword.value == "outputs" if a.keyword else i == 0)]
+    return {name for value in given for name in names(value)}
+
+
 def _taken_out(walk: Walk, node: Any) -> list[Any]:
     """`return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _grad_call(walk, node):
@@ -203,6 +214,8 @@ def _pullback(
     parted = None if reads_otherwise(walk, wanted, read, steps) else part_steps(walk, steps, wanted)
     if parted is None:
         return None
+    # What makes the leaves stays outside of the function, which is differentiated as a whole; so does what gives
+    # Python's values, since what jax.vjp hands back beside the outputs are arrays.
     opening, computing = parted
     inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
     if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
@@ -238,6 +251,7 @@ def _pullback(
         return None
     for name in sorted(needed):
         walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
+    # What stands in between may read what was computed, which it has behind jax.vjp only.
     followed = walk.block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
     texts = [code(fit(t.node, 1)) for t in terms]

@@ -76,6 +76,7 @@ def function(walk: Walk, node: cst.Call, name: str) -> Term | None:
     short = name.removeprefix("numpy.")
     if not tensors and short in CREATING and _written(walk):
         return _same(walk, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+    # Of constants NumPy computes while JAX traces, in its own float64, as in PyTorch: nothing to translate.
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=walk.expr(a.value).node) for a in node.args])
@@ -227,6 +228,8 @@ def _arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
     made = []
     for arg in node.args:
         keyword = _keyword(arg)
+        if keyword == "kind" and short in {"sort", "argsort"}:
+            continue  # JAX's sorts are stable
         entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {code(arg)} has no counterpart in jax.numpy; leave it out")

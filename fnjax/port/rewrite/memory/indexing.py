@@ -211,6 +211,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return compressed(walk, node, base, mask, among=alone is None)
     index = open_index(walk, node)
+    # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
     if index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
         if walk.selects(number):
@@ -237,6 +238,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         rank = value.rank + new - gone
     place = walk.fresh(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
+    # An index tensor copies and a number makes a view; an entry of a tensor may be taken for either.
     doubtful = not basic and (not advanced or any(i is not None and _may_count(walk, i) for i in indices))
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])

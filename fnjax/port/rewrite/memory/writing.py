@@ -57,6 +57,8 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "alias",
             "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
         )
+    # One variable is written to, the one whose view is nearest to what the source writes to; all others that see the
+    # memory are then made of that one anew (`spread`), so that the write is computed once.
     own, owner = _known_as(walk, target.node), ""
     if isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node):
         owner = _known_as(walk, target.node.value)  # of which this is a view whatever the index is: it is written to
@@ -98,7 +100,7 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
 def _not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
     """What others than this function have, and see written to, is a finding."""
     text = code(target.node)
-    if walk.here.differentiated and text.startswith("jax.lax.stop_gradient("):
+    if walk.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
     remedy = ""
@@ -351,6 +353,7 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     read = [n for n in read if holders[n].tells_of(source) or walk.live(n, node, entries=True)]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
+    # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
         (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
     )

@@ -24,7 +24,7 @@ from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import element_of, set_once
 from fnjax.port.rewrite.values.context import keep
-from fnjax.port.rewrite.values.operators import as_number, of_64_bits
+from fnjax.port.rewrite.values.operators import as_number, may_overflow, of_64_bits
 from fnjax.port.torch import MISSING, code, fit
 
 _UPDATES = {
@@ -65,6 +65,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         assert isinstance(target, cst.Attribute)
         held = walk.expr(target.value)
     term = of_64_bits(walk, node, term, held, symbol == "/")
+    if symbol in {"*", "<<"}:
+        may_overflow(walk, node, held, term, shift=symbol == "<<")
     same = _with(node, term)
     new = cst.parse_expression(f"{code(fit(held.node, 13))} {symbol} {code(fit(term.node, 13))}")
     widening = widens(held.value, term.value)
@@ -96,6 +98,7 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
         return [cst.SimpleStatementLine([same])]
     if term.value.mask != held.value.mask:
         walk.need_entries(term.value)
+    # Writing tells who else sees the memory. Where nobody does, `x += v` gives x a new array and may stay as it is.
     alone = len(walk.before)
     write(walk, node, held, new, replace(held.value, number=""))
     written = walk.before[alone:]

@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
-from fnjax.port.known.facts import Value, each_of, join_values
+from fnjax.port.known.facts import Place, Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
     index_number,
     is_mask,
@@ -53,6 +53,15 @@ def _not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term
         raise Stop(node, "alias", message)
 
 
+def _shares(walk: Walk, own: Place | None, given: Place | None) -> None:
+    """After `x.data = v` x has the memory of v; a parameter keeps its own, as the caller is given its new entries."""
+    if own is None or given is None or any(s.startswith("arg:") for s in own.storage):
+        return
+    for name, held in holding(walk, own).items():
+        if held.steps == own.steps:
+            walk.state.variables[name] = replace(walk.state.variables[name], place=given)
+
+
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
     """`x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
@@ -62,10 +71,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         _not_viewed(walk, node, target, base)
         base = replace(base, node=walk.constant(base.node))
         write(walk, node, base, term.node, replace(base.value, number=""))
-        if base.value.place and term.value.place:  # from now on it shares the memory of what it was given
-            for name, place in holding(walk, base.value.place).items():
-                if place.steps == base.value.place.steps:
-                    walk.state.variables[name] = replace(walk.state.variables[name], place=term.value.place)
+        _shares(walk, base.value.place, term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
     base = walk.expr(target.value)
@@ -73,6 +79,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
         outliving(walk, node, code(target.value))
     if base.value.kind in {"static", "object"}:
+        # A container of Python's stays the same object: only what is known of its entries changes.
         value = term.value
         key = walk.key(target.value)
         if old := walk.state.variables.get(key):
@@ -114,6 +121,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     else:
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
         value_code = code(fit(term.node, 1))
+        # A mask or whole numbers: the text does not tell, so a helper does, by the dtype.
         if open_index(walk, target):
             one = term.value.is_number or isinstance(term.value.literal, (bool, int, float)) or term.value.rank == 0
             helper = "_fill" if one else "_set"
@@ -124,12 +132,12 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
             return []
         if isinstance(term.node, (cst.List, cst.Tuple)):
             value_code = f"jnp.array({value_code})"
-        place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+        entry = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
         if isinstance(node, cst.Assign):
             shown = code(subscript(walk, target, fit(base.node)))
             value_code = trimmed(walk, node.value, value_code, shown)
         untraced_mask(walk, target)
-        new = parse(f"{code(place)}.set({value_code})")
+        new = parse(f"{code(entry)}.set({value_code})")
     write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 

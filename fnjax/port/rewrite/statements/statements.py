@@ -38,6 +38,7 @@ from fnjax.port.torch.expressions import same_code
 @statement(cst.Assign, general=True)
 def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
+    # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
     if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
         return _one_by_one(walk, node)
     if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):
@@ -264,7 +265,7 @@ def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
     if is_ctx(walk, target.value) or walk.expr(target.value).value.kind in {"static", "object"}:
         return None
     call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
-    return placed(walk, cst.Expr(call), node)
+    return placed(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})

@@ -171,6 +171,7 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     if walk.routine.role == "helper":
         walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
         return answered(True)
+    # In forward PyTorch's requires_grad is that of the inputs alone, which is what needs_input_grad says.
     first = walk.routine.first
     star = walk.routine.node.params.star_arg
     names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]

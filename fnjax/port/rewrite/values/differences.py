@@ -73,7 +73,7 @@ def _turned(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
             return node
 
 
-_NOTHING = Overload((), "")
+_NOTHING = Overload("", "")
 
 
 def _said(function: cst.BaseExpression) -> Overload:

@@ -32,6 +32,7 @@ from fnjax.port.rewrite.memory.indexing import hashed
 from fnjax.port.rewrite.memory.masks import spread_values, without_poles
 from fnjax.port.rewrite.values.conditions import chain, negated
 from fnjax.port.rewrite.values.differences import same_products
+from fnjax.port.source.naming import targets
 from fnjax.port.torch import MISSING, code, fit, literal, names_of
 from fnjax.port.torch.expressions import bare
 from fnjax.port.tree.located import nodes
@@ -41,6 +42,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     """What is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
+    # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
     mask = walk.one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
@@ -101,7 +103,7 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
-    fits = floats or (other.value.dtype == "unknown" and isinstance(other.node, (cst.Name, cst.Attribute)))
+    fits = floats or (other.value.dtype == "unknown" and other.named)
     if not large and not (term.value.kind == "static" and other.value.is_tensor and fits):
         message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
         walk.note(node, "int64", message)
@@ -111,6 +113,8 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
     walk.large = "error" if large else walk.large or "note"
     if floats:
         return replace(term, node=parse(f"float({code(bare(term.node))})"))
+    if other.value.dtype == "unknown":
+        walk.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
     walk.sink.imports.add("jnp")
     return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
 
@@ -129,17 +133,28 @@ def grows(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> b
     return kept and ((left.wide and right.kind == "static") or (right.wide and left.kind == "static"))
 
 
-def _hashed(walk: Walk, node: cst.BinaryOperation, left: Term, right: Term) -> None:
-    """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
-    if not isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
-        return
-    least = 2**15 if isinstance(node.operator, cst.Multiply) else 15
+def may_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shift: bool = False) -> None:
+    """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices, is a finding."""
     for array, number in ((left, right), (right, left)):
-        by = _whole(number.value)
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
-        if by is not None and abs(by) >= least and wide:
+        if wide and _largest(walk, number) >= (15 if shift else 2**15):
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
             walk.report(node, "int64", message)
+
+
+def _largest(walk: Walk, term: Term) -> int:
+    """The largest number that a Python number may be: of the table that it is from, or that a loop runs through."""
+    if term.value.kind != "static":
+        return 0
+    if type(term.value.literal) is int:
+        return abs(term.value.literal)
+    tables: list[Value] = [walk.lookup(name) for name in names(term.node)]
+    for loop in walk.here.loops:
+        if isinstance(loop, cst.For) and names(term.node) & set(targets(loop.target)):
+            parts = (n for n in nodes(loop.iter) if isinstance(n, (cst.Name, cst.Tuple, cst.List)))
+            tables += [walk.expr(n).value for n in parts]
+    entries = [part.literal for table in tables for part in table.parts or ()]
+    return max((abs(n) for n in entries if type(n) is int), default=0)
 
 
 def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
@@ -160,7 +175,7 @@ def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
 def _dtype_of(term: Term) -> str:
     if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
         return f"jnp.{term.value.exact}"
-    if isinstance(term.node, (cst.Name, cst.Attribute)):
+    if term.named:
         return f"{code(term.node)}.dtype"
     return f"jnp.result_type({code(term.node)})"
 
@@ -168,6 +183,7 @@ def _dtype_of(term: Term) -> str:
 @expression(cst.BinaryOperation, general=True)
 def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
+    # `rebuilt` asks for the operands by their nodes, so what is changed of these here goes into the memo.
     spread_values(walk, (node.left, node.right))
     left, right = walk.expr(node.left), walk.expr(node.right)
     dtype = ""
@@ -178,7 +194,8 @@ def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
         if isinstance(node.operator, _ARITHMETIC):
             divided = isinstance(node.operator, cst.Divide)
             left, right = (of_64_bits(walk, node, *p, divided) for p in ((left, right), (right, left)))
-        _hashed(walk, node, left, right)
+        if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
+            may_overflow(walk, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.numpy or right.value.numpy):
@@ -343,6 +360,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
     made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
     operators = [type(t.operator) for t in node.comparisons]
+    # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
