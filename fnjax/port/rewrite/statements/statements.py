@@ -18,7 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.terms import Ahead
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse, placed
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, line, names, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
 from fnjax.port.rewrite.calls.called import part_of
@@ -56,7 +56,6 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
             return made
     if _torch_attribute(walk, node.targets[0].target):
         return []
-    _noted_aliases(walk, node, term)
     if (
         term.value.kind == "object"
         and term.value.name.startswith("torch.")
@@ -245,11 +244,6 @@ def _with_key(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.Ass
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     elements = [*(e.with_changes(comma=comma) for e in inner.elements), cst.Element(cst.Name("_"))]
     return target.with_changes(target=inner.with_changes(elements=elements))
-
-
-def _noted_aliases(walk: Walk, node: cst.Assign, term: Term) -> None:
-    if term.value.mask and walk.routine.role == "module":
-        raise Uncompressed
 
 
 def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
