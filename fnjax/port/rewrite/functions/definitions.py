@@ -20,7 +20,7 @@ import libcst as cst
 from fnjax.port.analysis.program import Program, Routine, nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.starts import begin
-from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, leaves, line, lines_of
+from fnjax.port.analysis.walk import Statements, Stop, Walk, leaves, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
@@ -35,15 +35,8 @@ from fnjax.port.torch.machinery import ENABLING
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
     """The translation of a function; what its body tells goes into the routine."""
-    try:
-        return _ported(program, routine, compress=True)
-    except Uncompressed:
-        return _ported(program, routine, compress=False)
-
-
-def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Walk]:
     node = routine.node
-    walk = Walk(program, routine, begin(program, routine), compress)
+    walk = Walk(program, routine, begin(program, routine))
     # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
     outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
     outer.sink = walk.sink
@@ -61,7 +54,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.role == "forward":
         body = own_copies(walk, routine, body)
     walk.called |= outer.called
-    for value in walk.returns:
+    for value in walk.returns if routine.taken_out == walk.taken_out else ():  # else these are no entries yet
         routine.returns(value)
     answers = [v.literal for v in walk.returns if isinstance(v.literal, bool)]
     one = len(answers) == len(walk.returns) and len(set(answers)) == 1 and leaves(body)
