@@ -5,7 +5,7 @@ How the porter's engine uses it:
     >>> import libcst as cst
     >>> call = cst.parse_expression("x.sum(1, keepdim=True)")
     >>> operation = find_operation("torch.Tensor.sum")  # or Absent (JAX cannot), or None (not torch's)
-    >>> bound = operation.bind([cst.Arg(call.func.value), *call.args])      # Bound, or Problem(message)
+    >>> bound = operation.bind_arguments([cst.Arg(call.func.value), *call.args])  # Bound, or Problem(message)
     >>> bound.overload.result, bound.overload.alias, bound.overload.random, bound.overload.traced
     ('same', 'new', False, True)
     >>> rendered = bound.render()                      # Rendered, or Problem(message)
