@@ -143,7 +143,8 @@ def _turn(node: cst.CSTNode) -> int:
 def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
     if isinstance(node, cst.FunctionDef):
-        inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
+        names = dict.fromkeys(f"{cls.name}.{node.name.value}.{n.name.value}" for n in nodes(node.body, cst.ClassDef))
+        inside = [program.classes[name] for name in names if name in program.classes]
         kept = container and node.name.value in _read_of(program, cls)
         if container and not kept and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
             return [_moved(walk, cls, node, c) for c in inside if c.is_function]
