@@ -506,6 +506,7 @@ class ImaginaryPart(Function):
         z.imag = x * 2
         z.real[0] = 5
         z.real = z.imag + z.real
+        z.imag, z.real = z.real * 2, z.imag + 1
         return z.abs()
 
     @staticmethod

@@ -34,7 +34,7 @@ def is_guard_decorator(program: Program, name: str) -> bool:
         return False
     wrapped = function.params.params[0].name.value
     calls = _calls(function.body)
-    own = {n.name.value for n in nodes(function.body) if isinstance(n, cst.FunctionDef)}
+    own = {n.name.value for n in nodes(function.body, cst.FunctionDef)}
     guards = [c for c in calls if "contiguous" in c or "device" in c or is_guard_context(program, c)]
     rest = (c for c in calls if c != wrapped and c not in own and not is_guard_context(program, c))
     return wrapped in calls and bool(guards) and all(map(_CALLED.fullmatch, rest))
@@ -46,7 +46,7 @@ def is_guard_context(program: Program, name: str) -> bool:
     if function is None:
         return False
     calls = _calls(function.body)
-    found = [n for n in nodes(function.body) if isinstance(n, (cst.Yield, cst.Return))]
+    found = nodes(function.body, cst.Yield, cst.Return)
     made = any(code(d.decorator).endswith("contextmanager") for d in function.decorators)
     plain = all(isinstance(n, cst.Yield) and n.value is None for n in found)
     given = all(isinstance(n, cst.Return) and isinstance(n.value, cst.Call) for n in found) and not made
@@ -66,7 +66,7 @@ def of_amp(program: Program, name: str) -> str:
         place = -1
         if isinstance(target, cst.Tuple):
             place = [code(e.value) for e in target.elements].index(name)
-        given = [n.value for n in nodes(function.body) if isinstance(n, cst.Return) and n.value is not None]
+        given = [n.value for n in nodes(function.body, cst.Return) if n.value is not None]
         parts = [v.elements[place].value if place >= 0 and isinstance(v, cst.Tuple) else v for v in given]
         ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", code(p))}
         if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", code(p)) for p in parts):
@@ -78,7 +78,7 @@ def only_imports(statement: cst.CSTNode) -> bool:
     """Whether an `if` or a `try` does nothing but import names of Triton, from one module of it or another."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
-    small = [n for n in nodes(statement) if isinstance(n, cst.BaseSmallStatement) and not isinstance(n, cst.Pass)]
+    small = [n for n in nodes(statement, cst.BaseSmallStatement) if not isinstance(n, cst.Pass)]
     imports = [n for n in small if isinstance(n, (cst.Import, cst.ImportFrom))]
     full = [f for n in imports for _, f in imported(n)]
     return bool(full) and len(small) == len(imports) and all(f.startswith("fnjax.triton") for f in full)
@@ -90,4 +90,4 @@ def _function(program: Program, name: str) -> cst.FunctionDef | None:
 
 
 def _calls(body: cst.CSTNode) -> set[str]:
-    return {code(n.func) for n in nodes(body) if isinstance(n, cst.Call)}
+    return {code(n.func) for n in nodes(body, cst.Call)}

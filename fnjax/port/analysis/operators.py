@@ -375,7 +375,7 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
 
 def _makes_sizes(function: cst.FunctionDef) -> bool:
     """Whether it asks PyTorch for a new symbolic size."""
-    calls = (code(n.func) for n in nodes(function) if isinstance(n, cst.Call))
+    calls = (code(n.func) for n in nodes(function, cst.Call))
     return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 

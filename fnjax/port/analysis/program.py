@@ -62,7 +62,7 @@ class Program:
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
         self.evidence = Evidence(self.resolve)
         self._resolving: set[str] = set()
-        declared = [n for n in nodes(source.tree) if isinstance(n, cst.Global)]
+        declared = nodes(source.tree, cst.Global)
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
         for statement in source.tree.body:
             self._collect(statement, statement, "", [])
@@ -87,10 +87,9 @@ class Program:
                 self._collect(statement, top, name + ".", [*scopes, inside])
         elif isinstance(node, cst.FunctionDef):
             local: dict[str, list[Definition]] = {}
-            for inner in nodes(node.body):
-                if isinstance(inner, (cst.Import, cst.ImportFrom)):
-                    for bound, full in imported(inner):
-                        local.setdefault(bound, []).append(Definition(imported=full))
+            for inner in nodes(node.body, cst.Import, cst.ImportFrom):
+                for bound, full in imported(inner):
+                    local.setdefault(bound, []).append(Definition(imported=full))
             for statement in getattr(node.body, "body", ()):
                 self._collect(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
         elif isinstance(
@@ -272,7 +271,7 @@ class Program:
     def rebound_in(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
         """The variables to which a statement gives other objects, `x += y` left out."""
         kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
-        return {name for n in nodes(node) if isinstance(n, kinds) for name in targets(n.target)}
+        return {name for n in nodes(node, *kinds) for name in targets(n.target)}
 
     @functools.cached_property
     def text(self) -> str:
@@ -325,7 +324,7 @@ class Program:
         """The names of variables and attributes that are process groups: by what they are called, or are given for."""
         if not self.collective:
             return frozenset()
-        found = {n.value for n in nodes(self.source.tree) if isinstance(n, cst.Name) and _GROUP_NAME.search(n.value)}
+        found = {n.value for n in nodes(self.source.tree, cst.Name) if _GROUP_NAME.search(n.value)}
         for n in nodes(self.source.tree):
             if isinstance(n, cst.Arg) and n.keyword is not None and n.keyword.value in {"group", "process_group"}:
                 last = n.value.attr if isinstance(n.value, cst.Attribute) else n.value
@@ -343,7 +342,8 @@ class Program:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
             self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
-            if role == "helper" and last in self.handed_on:
+            object_ = owner is not None and not owner.is_function and self.differentiates
+            if role == "helper" and (object_ or last in self.handed_on):
                 made.is_called(differentiated=True, derived=True, perhaps=True)
         return self.routines[node]
 

@@ -109,7 +109,7 @@ class Variables:
 
     def number(self, node: cst.BaseExpression) -> str:
         """A text that two expressions share only if they have the same value."""
-        kept = {f"ctx.{n.attr.value}" for n in nodes(node) if isinstance(n, cst.Attribute)}
+        kept = {f"ctx.{n.attr.value}" for n in nodes(node, cst.Attribute)}
         read = sorted(n for n in names(node) | kept if n in self.state.variables)
         return code(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
 
@@ -148,7 +148,7 @@ class Variables:
     @property
     def taken(self) -> set[str]:
         """The names that the routine uses."""
-        return {n.value for n in nodes(self.routine.node) if isinstance(n, cst.Name)}
+        return {n.value for n in nodes(self.routine.node, cst.Name)}
 
     def unused(self, name: str) -> str:
         """This name, or one like it that the routine does not use."""
@@ -208,7 +208,7 @@ class Variables:
     ) -> bool:
         """Whether a round of a loop, or what stands behind a place, gives a variable a new value before this read."""
         within, position = self.routine.nodes_in, self.program.source.position
-        for block in (n for n in nodes(around) if isinstance(n, cst.IndentedBlock) and id(read) in within(n)):
+        for block in (n for n in nodes(around, cst.IndentedBlock) if id(read) in within(n)):
             for statement in (s for s in block.body if position(s) > behind):
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
@@ -234,5 +234,5 @@ def _by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
     """Whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
     if node is None or not isinstance(loop, cst.For):
         return False
-    rows = {code(n.slice[0].slice) for n in nodes(node) if isinstance(n, cst.Subscript)}
+    rows = {code(n.slice[0].slice) for n in nodes(node, cst.Subscript)}
     return rows == {code(loop.target)}

@@ -20,7 +20,7 @@ from fnjax.port.engine.porting import port_parsed, port_source, with_plain_ends,
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.source.linking import Linked, link
 from fnjax.port.source.naming import Source
-from fnjax.port.tree.located import children
+from fnjax.port.tree.located import forget_nodes
 
 _WORTH = 3000  # lines; a process takes a second to start
 
@@ -107,7 +107,7 @@ def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[s
     except Exception as e:
         raise ValueError(f"{type(e).__name__}: {e}") from e
     finally:
-        children.cache_clear()
+        forget_nodes()
     if isinstance(found, Ported):
         raise ValueError(found.problem)
     return dict(found)

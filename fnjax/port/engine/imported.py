@@ -22,7 +22,7 @@ def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
     """Whether an `if` or a `try` does nothing but `f = torch.jit.script(f)` and its like, whichever way it goes."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
-    small = [n for n in nodes(statement) if isinstance(n, cst.BaseSmallStatement)]
+    small = nodes(statement, cst.BaseSmallStatement)
     given = [n for n in small if isinstance(n, cst.Assign)]
     if not given or any(not isinstance(n, (cst.Assign, cst.Pass)) for n in small):
         return False

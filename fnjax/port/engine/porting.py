@@ -28,7 +28,7 @@ from fnjax.port.rewrite.statements.written_choices import written_choice
 from fnjax.port.source.naming import Source, bindings, bound_names, read_names
 from fnjax.port.torch import code, support
 from fnjax.port.tree.depth import too_deep
-from fnjax.port.tree.located import children
+from fnjax.port.tree.located import forget_nodes
 
 registry.enter_rules()
 _MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
@@ -103,7 +103,7 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
         return _failed(source, e)
     finally:
-        children.cache_clear()
+        forget_nodes()
         code.cache_clear()
 
 
@@ -132,7 +132,7 @@ def _where(text: str, error: Exception) -> str:
 def _failed(source: Source, error: Exception) -> Ported:
     """The result where the porter itself is at fault."""
     message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
-    found = [n for n in nodes(source.tree) if isinstance(n, cst.ClassDef)]
+    found = nodes(source.tree, cst.ClassDef)
     classes = [PortedClass(n.name.value, "failed", (Finding(*source.position(n), "internal", message),)) for n in found]
     return Ported(
         classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}", readable=bool(classes)
@@ -177,7 +177,7 @@ def port_parsed(
     units: dict[cst.CSTNode, Unit] = {}
     for part in find_parts(program, functions):
         units |= settle(program, [c for c in functions if c.top in part], part)
-        children.cache_clear()  # what a part has had made is of no use to the next
+        forget_nodes()  # what a part has had made is of no use to the next
         code.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
@@ -246,7 +246,7 @@ def _reads_torch(source: Source) -> bool:
 
 
 def _key_name(source: Source) -> str:
-    names = {n.value for n in nodes(source.tree) if isinstance(n, cst.Name)}
+    names = {n.value for n in nodes(source.tree, cst.Name)}
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 

@@ -27,7 +27,7 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
     by_name: dict[str, list[cst.CSTNode]] = {}
     linked: dict[cst.CSTNode, set[cst.CSTNode]] = {s: set() for s in source.tree.body}
     for statement in source.tree.body:
-        for name in {n.value for n in nodes(statement) if isinstance(n, cst.Name)} & source.providers.keys():
+        for name in {n.value for n in nodes(statement, cst.Name)} & source.providers.keys():
             by_name.setdefault(name, []).append(statement)
     for name, users in by_name.items():
         for provider in source.providers[name]:
@@ -72,7 +72,7 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
             program.members.get(node, lambda: None)()
 
     program.walk_first = walk_first
-    inside = [n for s in part for n in nodes(s) if isinstance(n, (cst.FunctionDef, cst.ClassDef))]
+    inside = [n for s in part for n in nodes(s, cst.FunctionDef, cst.ClassDef)]
     for number in itertools.count():
         routines = [program.routines[n] for n in inside if n in program.routines]
         rounds = _ROUNDS + len(routines)
@@ -106,7 +106,6 @@ def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[s
     """A finding for each function, or class, of which the last round has still told something new."""
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
     for unit in units.values():
-        for n in nodes(unit.origin):
-            named = isinstance(n, (cst.FunctionDef, cst.ClassDef)) and n.name.value
-            if named and any(name == named or name.endswith(f".{named}") for name in changing):
+        for n in nodes(unit.origin, cst.FunctionDef, cst.ClassDef):
+            if any(name == n.name.value or name.endswith(f".{n.name.value}") for name in changing):
                 unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))

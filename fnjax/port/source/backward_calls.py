@@ -53,7 +53,7 @@ class _Functions(Located):
             for name in _asking(node):
                 asked.setdefault(name, at[node])
         leaves = {code(r.value): asked.get(code(r.value)) for r in reads}  # type: ignore[attr-defined] # attributes
-        blocks = [n for n in nodes(function.body) if isinstance(n, _PERHAPS)]
+        blocks = nodes(function.body, *_PERHAPS)
         found: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         for read in reads:
             name = code(read.value)  # type: ignore[attr-defined] # an attribute
@@ -101,7 +101,7 @@ def _within(node: cst.CSTNode, block: cst.CSTNode) -> bool:
 
 
 def _names(function: cst.FunctionDef) -> set[str]:
-    return {n.value for n in nodes(function) if isinstance(n, cst.Name)}
+    return {n.value for n in nodes(function, cst.Name)}
 
 
 def _step(node: cst.CSTNode) -> tuple[set[str], set[str]]:

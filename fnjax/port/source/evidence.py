@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import libcst as cst
@@ -110,7 +110,7 @@ def _has_other_keywords(attr: str, call: cst.Call) -> bool:
 class _Uses:
     """What is done with one name in a function's body."""
 
-    def __init__(self, name: str, seen: list[cst.CSTNode], resolve: Resolve) -> None:
+    def __init__(self, name: str, seen: Iterable[cst.CSTNode], resolve: Resolve) -> None:
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
@@ -235,13 +235,13 @@ class Evidence:
 
     def __init__(self, resolve: Resolve) -> None:
         self.resolve = resolve
-        self._seen: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
+        self._seen: dict[cst.FunctionDef, tuple[cst.CSTNode, ...]] = {}
         self._uses: dict[tuple[cst.FunctionDef, str], _Uses] = {}
 
     def uses(self, name: str, function: cst.FunctionDef) -> _Uses:
         """What a function does with one name."""
         if function not in self._seen:
-            self._seen[function] = [n for n in nodes(function.body) if type(n) in _LOOKS]
+            self._seen[function] = nodes(function.body, *_LOOKS)
         key = function, name
         if key not in self._uses:
             self._uses[key] = _Uses(name, self._seen[function], self.resolve)

@@ -50,9 +50,9 @@ def _is_straight(node: cst.FunctionDef) -> bool:
         return False
     if not all(isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 for s in body) or not body:
         return False
-    if any(isinstance(n, (cst.Lambda, cst.CompFor, cst.NamedExpr, cst.Yield, cst.Global)) for n in nodes(node.body)):
+    if nodes(node.body, cst.Lambda, cst.CompFor, cst.NamedExpr, cst.Yield, cst.Global):
         return False
-    returns = [n for n in nodes(node.body) if isinstance(n, cst.Return)]
+    returns = nodes(node.body, cst.Return)
     return len(returns) == 1 and body[-1].body[0] is returns[0] and returns[0].value is not None  # type: ignore[union-attr] # a line
 
 
@@ -101,7 +101,7 @@ class _Inline(cst.CSTTransformer):
         self.taken: list[set[str]] = []
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.taken.append({n.value for n in nodes(node) if isinstance(n, cst.Name)})
+        self.taken.append({n.value for n in nodes(node, cst.Name)})
         shared: set[str] = set()
         for call, targets in _calls(node):
             callee = self.straight.get(code(call.func))
@@ -205,7 +205,7 @@ def _bound(target: cst.BaseExpression) -> list[str]:
 def _given(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:
     """`a, b = x, y`, one by one where no target is read."""
     targets, values = _members(target), _members(value)
-    read = {n.value for n in nodes(value) if isinstance(n, cst.Name)}
+    read = {n.value for n in nodes(value, cst.Name)}
     if len(targets) != len(values) or set(targets) & read:
         return [cst.parse_statement(f"{code(target)} = {code(value)}")]
     return [cst.parse_statement(f"{t} = {v}") for t, v in zip(targets, values, strict=True)]

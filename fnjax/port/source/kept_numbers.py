@@ -25,7 +25,7 @@ _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 def _with_attributes(statement: cst.CSTNode, positions: Positions) -> cst.CSTNode:
     """A statement of the top level with such numbers as attributes of ctx."""
-    classes = [n for n in nodes(statement, but=(cst.SimpleStatementLine,)) if isinstance(n, cst.ClassDef)]
+    classes = nodes(statement, cst.ClassDef, but=(cst.SimpleStatementLine,))
     found = {n: kept for n in classes if (kept := _kept_in(n, positions)) is not None}
     made = statement.visit(_Classes(positions, found)) if found else statement
     assert isinstance(made, cst.CSTNode)
@@ -37,10 +37,9 @@ KEPT_NUMBERS = Rewriting(frozenset({cst.Attribute}), lambda node: node.attr.valu
 
 def _kept_in(node: cst.ClassDef, positions: Positions) -> _Rewrite | None:
     """What makes attributes of the numbers that a class saves."""
-    inside = list(nodes(node))
-    statements = [n for n in inside if isinstance(n, cst.SimpleStatementLine)]
+    statements, attributes = nodes(node, cst.SimpleStatementLine), nodes(node, cst.Attribute)
     saves = [s for s in statements if _saved(s) is not None]
-    reads = [n for n in inside if isinstance(n, cst.Attribute) and n.attr.value in _SAVED]
+    reads = [n for n in attributes if n.attr.value in _SAVED]
     unpacked = [s for s in statements if _unpacked(s)]
     if len(saves) != 1 or len(reads) != 1 or len(unpacked) != 1:
         return None
@@ -54,7 +53,7 @@ def _kept_in(node: cst.ClassDef, positions: Positions) -> _Rewrite | None:
     pairs = list(zip(given, names, strict=True))
     kept = {name: text for value, name in pairs if (text := _kept(forward, backward, value, name))}
     owners = {code(saves[0].body[0].value.func.value), code(reads[0].value)}  # type: ignore[attr-defined] # a call
-    taken = {n.attr.value for n in inside if isinstance(n, cst.Attribute) and code(n.value) in owners}
+    taken = {n.attr.value for n in attributes if code(n.value) in owners}
     if not kept or taken & kept.keys():
         return None
     unread = {code(v) for v, name in pairs if name in kept and isinstance(v, cst.Name) and kept[name] != code(v)}
@@ -166,9 +165,7 @@ _WHOLE = names_of("int64", "int32")
 def _numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:
     """The name, the size, or the row of them, of which `torch.tensor(name)` makes a tensor."""
     if isinstance(node, cst.Name):  # only made to be saved
-        made = [
-            n.value for n in nodes(forward) if isinstance(n, cst.Assign) and code(n.targets[0].target) == node.value
-        ]
+        made = [n.value for n in nodes(forward, cst.Assign) if code(n.targets[0].target) == node.value]
         node = made[0] if len(made) == 1 and len(_uses(forward, node.value)) == 2 else node
     if not isinstance(node, cst.Call) or not re.fullmatch(r"\w+\.(as_)?tensor", code(node.func)):
         return ""
@@ -200,21 +197,21 @@ def _kept(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseEx
 
 def _passed_on(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> bool:
     """Whether forward only saves an argument, and backward only passes `name.item()` on."""
-    passed = [n for n in nodes(backward) if isinstance(n, cst.Arg) and code(n.value) == f"{name}.item()"]
+    passed = [n for n in nodes(backward, cst.Arg) if code(n.value) == f"{name}.item()"]
     given = isinstance(value, cst.Name) and len(_uses(forward, value.value)) == 2
     return given and len(passed) == len(_uses(backward, name)) - 1 > 0
 
 
 def _plain(function: cst.FunctionDef, name: str) -> bool:
     """Whether a variable has no methods called but `.item()`, nor entries taken."""
-    owners = (n for n in nodes(function) if isinstance(n, (cst.Attribute, cst.Subscript)) and code(n.value) == name)
+    owners = (n for n in nodes(function, cst.Attribute, cst.Subscript) if code(n.value) == name)
     return all(isinstance(n, cst.Attribute) and n.attr.value == "item" for n in owners)
 
 
 def _always(function: cst.FunctionDef, name: str, method: str) -> bool:
     """Whether the first thing done with a variable is `name = name.method()`, or nothing but `name.method()` is."""
     lines = [code(s).strip() for s in function.body.body if _uses(s, name)]
-    called = [n for n in nodes(function) if isinstance(n, cst.Call) and code(n) == f"{name}.{method}()"]
+    called = [n for n in nodes(function, cst.Call) if code(n) == f"{name}.{method}()"]
     return len(called) == len(_uses(function, name)) - 1 or f"{name} = {name}.{method}()" in lines[1:2]
 
 
@@ -236,9 +233,5 @@ def _taken_apart(function: cst.FunctionDef, name: str) -> bool:
 
 def _uses(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
     """Where a variable stands: not attributes and keywords of that name."""
-    others = {
-        n.attr if isinstance(n, cst.Attribute) else n.keyword
-        for n in nodes(node)
-        if isinstance(n, (cst.Attribute, cst.Arg))
-    }
-    return [n for n in nodes(node) if isinstance(n, cst.Name) and n.value == name and n not in others]
+    others = {n.attr for n in nodes(node, cst.Attribute)} | {n.keyword for n in nodes(node, cst.Arg)}
+    return [n for n in nodes(node, cst.Name) if n.value == name and n not in others]

@@ -31,7 +31,7 @@ def without_launchers(tree: cst.Module, positions: Positions) -> cst.Module:
 
 
 def _launches(function: cst.FunctionDef) -> bool:
-    params = {p.name.value for p in nodes(function.params) if isinstance(p, cst.Param)}
+    params = {p.name.value for p in nodes(function.params, cst.Param)}
     inside = list(nodes(function.body))
     called = (n.func.value for n in inside if isinstance(n, cst.Call) and isinstance(n.func, cst.Subscript))
     plain = not function.decorators and isinstance(function.body, cst.IndentedBlock)
@@ -80,8 +80,8 @@ class _Inlined(Located):
         given = _given(function, call) if function is not None and function is not self.around[-1] else None
         if function is None or given is None:
             return []
-        here = {n.value for n in nodes(self.around[-1]) if isinstance(n, cst.Name)}
-        bound = {code(n.target) for n in nodes(function.body) if isinstance(n, _BINDING)}
+        here = {n.value for n in nodes(self.around[-1], cst.Name)}
+        bound = {code(n.target) for n in nodes(function.body, *_BINDING)}
         names: dict[str, Any] = {n: cst.Name(f"{n}_") for n in bound & here}
         first: list[cst.BaseStatement] = []
         for name, value in given.items():

@@ -175,7 +175,7 @@ class Source:
     def starred(self) -> Iterator[tuple[str, str]]:
         """What `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
         stars = [d.imported for d in self.definitions.get("*", ())]
-        read = {n.value for n in nodes(self.tree) if isinstance(n, cst.Name)} if stars else set()
+        read = {n.value for n in nodes(self.tree, cst.Name)} if stars else set()
         unknown = read - self.definitions.keys() - self.bound
         if "torch" in unknown and any(s.split(".")[0] not in {"torch", *_STARRED} for s in stars):
             yield "torch", "torch"
@@ -245,7 +245,7 @@ def _changes(statement: cst.CSTNode) -> Iterator[str]:
 
 def _fills(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
     """The names of the top level that a function gives new values, or whose objects it changes."""
-    given = {i.name.value for n in nodes(function) if isinstance(n, cst.Global) for i in n.names}
+    given = {i.name.value for n in nodes(function, cst.Global) for i in n.names}
     local = {n for part in (function.params, function.body) for n in _all_bound(part)}
     return given | (set(_changes(function.body)) & definitions.keys() - local)
 
@@ -264,11 +264,9 @@ def _is_script(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.If) and code(node.test).replace("'", '"') == '__name__ == "__main__"'
 
 
-_BINDING = frozenset(
-    {
-        *(cst.FunctionDef, cst.Param, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor),
-        *(cst.NamedExpr, cst.AsName),
-    }
+_BINDING = (
+    *(cst.FunctionDef, cst.Param, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor),
+    *(cst.NamedExpr, cst.AsName),
 )
 
 
@@ -295,7 +293,7 @@ class _Renamed(cst.CSTTransformer):
     def visit_Module(self, node: cst.Module) -> None:
         """What the top level binds."""
         self.here.append({n for s in node.body for n, d in bindings(s) if not d.imported} & self.names)
-        self.parameters = self.names & {p.name.value for p in nodes(node) if isinstance(p, cst.Param)}
+        self.parameters = self.names & {p.name.value for p in nodes(node, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """What the function binds, and those around it."""
@@ -347,9 +345,8 @@ def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
 
 
 def _all_bound(node: cst.CSTNode) -> Iterator[str]:
-    for inner in nodes(node):
-        if type(inner) in _BINDING:
-            yield from _bound(inner)
+    for inner in nodes(node, *_BINDING):
+        yield from _bound(inner)
 
 
 def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:

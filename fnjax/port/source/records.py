@@ -130,17 +130,17 @@ class Routine:
     derived = Told(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
-        forgotten = {id(n) for d in nodes(self.node.body) if isinstance(d, cst.Del) for n in nodes(d)}
+        forgotten = {id(n) for d in nodes(self.node.body, cst.Del) for n in nodes(d)}
         for node in nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
             elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
                 self.asked.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
-                own = {p.name.value for p in nodes(node.params) if isinstance(p, cst.Param)}
-                given = (n.target for n in nodes(node.body) if isinstance(n, (cst.AssignTarget, cst.For, cst.CompFor)))
+                own = {p.name.value for p in nodes(node.params, cst.Param)}
+                given = (n.target for n in nodes(node.body, cst.AssignTarget, cst.For, cst.CompFor))
                 own |= {n for target in given for n in targets(target)}
-                read = (n for n in nodes(node) if isinstance(n, cst.Name) and n.value not in own)
+                read = (n for n in nodes(node, cst.Name) if n.value not in own)
                 self.captured |= {id(n) for n in read}
             elif isinstance(node, cst.Assign):
                 for target in node.targets:
@@ -195,7 +195,7 @@ class Routine:
         """The identities of the names inside a node."""
         key = id(node)
         if key not in self.inside:
-            self.inside[key] = frozenset(id(n) for n in nodes(node) if isinstance(n, cst.Name))
+            self.inside[key] = frozenset(id(n) for n in nodes(node, cst.Name))
         return self.inside[key]
 
     @functools.cached_property

@@ -90,7 +90,7 @@ def _registering(function: cst.FunctionDef, libraries: dict[str, str]) -> _Regis
         name = name.left
     if name is None or len(impl) < 2 or code(name) != code(impl[0]) or not {code(a) for a in impl[:2]} <= set(params):
         return None
-    read = {code(n) for n in nodes(function.body) if isinstance(n, cst.Name)} & libraries.keys()
+    read = {code(n) for n in nodes(function.body, cst.Name)} & libraries.keys()
     space = libraries[read.pop()] if len(read) == 1 else ""
     shapes = code(fake[1]) if len(fake) > 1 and code(fake[1]) in params else ""
     return _Registering(params, code(name), code(impl[1]), mutates, shapes, space)

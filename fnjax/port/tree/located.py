@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import libcst as cst
 
@@ -19,14 +19,57 @@ _KEYWORDS = (
 )
 
 
-def nodes(node: cst.CSTNode, but: tuple[type[cst.CSTNode], ...] = ()) -> Iterator[cst.CSTNode]:
-    """A node and all below it in the order of the source; blanks, comments, punctuation and kinds of nodes left out."""
-    waiting = [node]
+@overload
+def nodes(node: cst.CSTNode, *, but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[cst.CSTNode, ...]: ...
+@overload
+def nodes(node: cst.CSTNode, kind: type[Node], /, *, but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Node, ...]: ...
+@overload
+def nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]: ...
+def nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]:
+    """A node and all below it in the order of the source; blanks, comments and punctuation are left out.
+
+    Args:
+        node: the node.
+        kinds: what nodes are wanted; all by default.
+        but: kinds of nodes that are left out with all that is below them.
+    """
+    return _those(node, kinds, but) if kinds or but else _all(node)
+
+
+# A tree is never changed, and is looked through some forty times. `isinstance` is slow for libcst's abstract classes.
+@lru_cache(1 << 15)
+def _all(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    return tuple(_outside(node, frozenset()))
+
+
+@lru_cache(1 << 15)
+def _those(
+    node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...], but: tuple[type[cst.CSTNode], ...]
+) -> tuple[cst.CSTNode, ...]:
+    wanted = kinds_below(kinds or (cst.CSTNode,))
+    return tuple(n for n in (_outside(node, kinds_below(but)) if but else _all(node)) if type(n) in wanted)
+
+
+def _outside(node: cst.CSTNode, but: frozenset[type]) -> list[cst.CSTNode]:
+    found, waiting = [], [node]
     while waiting:
         first = waiting.pop()
-        if not but or not isinstance(first, but):
-            yield first
-            waiting.extend(children(first))
+        if type(first) not in but:
+            found.append(first)
+            waiting += children(first)
+    return found
+
+
+@cache
+def kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
+    """These kinds of nodes and all that are derived from them."""
+    found: set[type] = set()
+    waiting: list[type] = [*kinds]
+    while waiting:
+        first = waiting.pop()
+        found.add(first)
+        waiting += first.__subclasses__()
+    return frozenset(found)
 
 
 @lru_cache(1 << 17)
@@ -35,11 +78,17 @@ def children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     found: list[cst.CSTNode] = []
     for name in _parts(type(node)):
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
+        if isinstance(value, (tuple, list)):
+            found += [v for v in value if type(v) in _KINDS]
+        elif type(value) in _KINDS:
             found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found += [v for v in value if isinstance(v, cst.CSTNode)]
     return tuple(reversed(found))
+
+
+def forget_nodes() -> None:
+    """Let go of the trees that were looked through."""
+    for found in (_all, _those, children):
+        found.cache_clear()
 
 
 def clone(node: Node) -> Node:
@@ -47,10 +96,10 @@ def clone(node: Node) -> Node:
     parts: dict[str, object] = {}
     for name in _parts(type(node)):
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
+        if type(value) in _KINDS:
             parts[name] = clone(value)
         elif isinstance(value, (tuple, list)) and value:
-            parts[name] = [clone(v) if isinstance(v, cst.CSTNode) else v for v in value]
+            parts[name] = [clone(v) if type(v) in _KINDS else v for v in value]
     return _copied(node, parts)
 
 
@@ -83,10 +132,10 @@ class Rewriter:
         parts: dict[str, object] = {}
         for name in _parts(type(node)):
             value = getattr(node, name)
-            if isinstance(value, cst.CSTNode):
+            if type(value) in _KINDS:
                 parts[name] = self.rewrite(value)
             elif isinstance(value, (tuple, list)) and value:
-                made = [self.rewrite(v) if isinstance(v, cst.CSTNode) else v for v in value]
+                made = [self.rewrite(v) if type(v) in _KINDS else v for v in value]
                 parts[name] = [v for v in made if not isinstance(v, cst.RemovalSentinel)]
         leave = getattr(self, f"leave_{type(node).__name__}", None)
         new = _copied(node, parts)
@@ -112,6 +161,9 @@ _IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
 def _parts(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """The fields of such nodes that hold others, in the order of the source."""
     return _IN_ORDER.get(kind) or tuple(f.name for f in fields(kind) if not _LAYOUT.fullmatch(f.name))
+
+
+_KINDS = kinds_below((cst.CSTNode,))
 
 
 class Located(cst.CSTTransformer):

@@ -4,7 +4,8 @@ What: `x[i] = v` and `x.data = v` write to the array's memory; an index that may
 apart when the port runs.
 Before: `y[m] = 0` and `y[i, 1:] = v`
 After: `y = jnp.where(m, 0, y)` and `y = y.at[i, 1:].set(v)`
-Safety: whatever sees the memory takes its new value (see writes to memory).
+Safety: whatever sees the memory takes its new value (see writes to memory); after `x.data = v`
+both share the memory of v.
 Limits: a boolean mask among other indices runs un-jitted only.
 """
 
