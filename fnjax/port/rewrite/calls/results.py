@@ -9,7 +9,7 @@ import libcst as cst
 from fnjax.port.analysis.walk import Walk, names
 from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
 from fnjax.port.torch import MISSING, Bound, Rendered
-from fnjax.port.torch.record import class_of
+from fnjax.port.torch.context import class_of
 from fnjax.port.torch.signature import NOT_PROMOTING
 
 
