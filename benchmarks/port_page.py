@@ -83,7 +83,7 @@ made on the host (`TensorDescriptor`) stand in the launch that is given them; on
 With `--verify`, where triton is installed, the original runs in Triton's interpreter; second derivatives are left out, as
 PyTorch's graph ends at a launch. `python benchmarks/port_triton.py` ports the Functions of liger-kernel 0.8.5: 30 of 38 are
 equal to the interpreter's to 1e-5 of the largest value, outputs and gradients, under jit; none is wrong. Of the others four
-choose their implementation in a registry while they run, and one each needs host descriptors, a size that a tensor holds,
+choose their implementation in a registry while they run, and one each writes to what a flag has made a view, needs a size that a tensor holds,
 gradients of a module's parameters, and a process group, without which its original did not run. Of the Functions of six
 packages that nobody had looked at none was ported whole at first: they make descriptors on the host, launch inside custom operators of
 other files, write through closures, or take longer to port than seven minutes.

@@ -37,12 +37,12 @@ from fnjax.triton._values import both, broadcast, cast, of_form, truth, where
 from fnjax.triton._waits import unchanged
 
 
-class _Retry(Exception):  # noqa: N818  a signal
-    """A turn gave other types than it was given."""
-
-
 class Loop:
-    """One loop while it is traced."""
+    """One loop while it is traced.
+
+    Attributes:
+        misfit: whether the last turn that was traced gave other types than it was given: what came of it is nothing.
+    """
 
     def __init__(self, frame, node, start, step):
         self.frame, self.node, self.start, self.step = frame, node, start, step
@@ -69,7 +69,8 @@ class Loop:
                 self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
         self.cuts: set = self.remembered.get("cuts", set())
-        self.fresh_values: dict[str, Any] = {}
+        self.fresh_values: dict[str, Any] = {}  # values of their kind: what a turn made stays in its trace
+        self.misfit = False
 
     def _untouched(self):
         """Names that turns do not set; what they set for themselves alone is nobody's to read."""
@@ -113,7 +114,7 @@ class Loop:
         return names
 
     def _turn(self, arrays, buffers, count, going):
-        """One turn: the arrays and buffers that it hands on. Raises _Retry where its types are other ones."""
+        """One turn: the arrays and buffers that it hands on; those that it was given, where it is a misfit."""
         state, frame = self.state, self.frame
         frame.names = self._names_of_turn(arrays, count)
         given = dict(frame.names)
@@ -136,8 +137,9 @@ class Loop:
                     raise NameError(f"{name} is set in one branch of a loop only")
                 continue
             if name not in self.specs:
-                self.fresh_values[name] = value
                 self.specs[name] = [Carried(leaf.dtype, leaf.shape, full_shape(leaf)) for leaf in leaves(value)]
+                kinds = iter([Tensor(None, spec.dtype, spec.shape) for spec in self.specs[name]])
+                self.fresh_values[name] = rebuilt(value, kinds)
                 retry = True
                 continue
             after = leaves(value)
@@ -151,8 +153,9 @@ class Loop:
                 retry |= found is False
                 if spec.step is None and found is not False:
                     out.append(jnp.broadcast_to(ranked(cast(new, spec.dtype).array(), len(spec.shape)), spec.data))
+        self.misfit = retry
         if retry:
-            raise _Retry
+            return arrays, buffers
         return self._alike(out), self._alike([state.buffers[i] for i in sorted(self.moved)])
 
     def _alike(self, arrays):
@@ -219,21 +222,19 @@ class Loop:
 
     def _tried(self, attempt):
         wanted, ready = self.state.wanted, self.state.ready
-        for _ in range(24):
+        for tries in range(24):
             self._restore()
             self.state.traced += 1
             self.state.wanted, self.state.ready = set(), ready | self._cut()
-            try:
-                result = attempt()
-                if self._lacks():
-                    continue
-            except _Retry:
-                self._lacks()
-                continue
+            try:  # what is found out by trying leaves nothing in the program, if it is found out at once
+                result = attempt() if tries or self.remembered else jax.eval_shape(attempt)
+                fits = not (self._lacks() or self.misfit) and (tries or self.remembered)
             finally:
                 self.state.traced -= 1
                 self.state.wanted, self.state.ready = wanted | self.cuts, ready
                 self._restore_after()
+            if not fits:
+                continue
             self.remembered["cuts"] = self.cuts
             self.remembered["specs"] = {n: s for n, s in self.specs.items() if n in self.names}
             self.remembered["moved"] = set(self.moved)
@@ -327,6 +328,9 @@ class Loop:
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 now = Tensor(alive, types.int1, ())
                 out, memory = self._turn(arrays, buffers, None, now)
+                if self.misfit:
+                    self._restore_after()
+                    return carry
                 self.frame.names = self._names_of_turn(out, None)
                 held = list(self.state.buffers)
                 with self.state.only(now if self.active is None else both(now, self.active)):
@@ -335,8 +339,9 @@ class Loop:
                 shape = np.broadcast_shapes(going["shape"], full_shape(again))
                 if not wrote <= self.moved or shape != going["shape"]:
                     self.moved |= wrote
-                    going["shape"] = shape
-                    raise _Retry
+                    going["shape"], self.misfit = shape, True
+                    self._restore_after()
+                    return carry
                 memory = self._alike([self.state.buffers[i] for i in sorted(self.moved)])
                 (again,) = self._alike([jnp.broadcast_to(again.array(), shape)])
                 if waiting is not None:

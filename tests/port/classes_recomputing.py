@@ -593,6 +593,42 @@ class FunctionsInTables(Function):
         return torch.autograd.grad(y, x, g)[0], None, None
 """,
     ),
+    "FunctionOnCtx": (  # one of a table, which an object and a partial stand in; nothing says what it gives
+        "array([0.0, 1.0, -1.0, 0.5, -2.0]), 0",
+        """
+from functools import partial
+
+class Scaled:
+    def __init__(self, s):
+        self.s = s
+
+    def __call__(self, x):
+        return (x * self.s).abs() + x.clamp(min=0)
+
+def bound(x, lo, hi):
+    return x.clamp(lo, hi) * 2
+
+TABLE = [partial(bound, lo=-1, hi=1), partial(bound, lo=0, hi=2)]
+OBJECTS = [Scaled(1.0), Scaled(2.0)]
+
+
+class FunctionOnCtx(Function):
+    @staticmethod
+    def forward(ctx, x, i):
+        ctx.fn = TABLE[i]
+        ctx.i = i
+        ctx.save_for_backward(x)
+        return ctx.fn(x) + OBJECTS[i](x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = ctx.fn(x) + OBJECTS[ctx.i](x)
+        return torch.autograd.grad(y, x, g)[0], None
+""",
+    ),
     "StarredLeaves": (
         "randn(3), randn(3), randn(3)",
         """

@@ -447,6 +447,33 @@ class NumbersApart(Function):
         return g, None
 """,
     ),
+    "ViewsOfViews": (  # of a call without arguments, of windows that lie apart, of memory that another gave
+        "randn(3, 4), randn(3, 4)",
+        """
+class ViewsOfViews(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        a, b = x * 1, y * 1
+        torch.ravel(a).unsqueeze(-1)[1:3].add_(1)
+        a.unfold(-1, 2, 2).mul_(2)
+        c = x * 2
+        c.data = b
+        b.add_(1)
+        ctx.save_for_backward(c)
+        return a * c
+
+    @staticmethod
+    def backward(ctx, g):
+        (c,) = ctx.saved_tensors
+        d = g * 1
+        d.ravel().reshape(-1)[0] = 2
+        left, _ = d.chunk(2, 1)
+        rows = d.squeeze()
+        if left.max() > d.max() - 100:  # d, which nothing reads behind it, is written to here
+            torch.mul(left, 2, out=left)
+        return rows * c, left.sum() * g
+""",
+    ),
     "OneEntryOfTwoAxes": (  # views of different axes, which meet, and slices that do not
         "randn(2, 3, 5)",
         """
@@ -479,6 +506,7 @@ class ImaginaryPart(Function):
         z.imag = x * 2
         z.real[0] = 5
         z.real = z.imag + z.real
+        z.imag, z.real = z.real * 2, z.imag + 1
         return z.abs()
 
     @staticmethod

@@ -651,6 +651,21 @@ FINDINGS = {
         "alias",
     ),
     "a write to the rows of an expanded tensor": ("z = x.sum(0).expand_as(x)\nz[x > 0] = 0", "alias"),
+    "a write to overlapping windows": ("z = x * 1\nz.unfold(0, 2, 1).mul_(2)\nw = z", "alias"),
+    "a write to windows that a function gets": (
+        "def f(a):\n    a[0] = 1\nz = x * 1\nf(z.unfold(0, 2, 1))\nw = z",
+        "alias",
+    ),
+    "a write in a loop over one tensor twice": ("z = x * 1\nfor t in (z, z):\n    t[0] /= 2\nw = z", "alias"),
+    "a write to what a condition on tensors chooses": (
+        "a = x.exp()\nb = x.sin()\nz = a if a.sum() > 0 else b\nz[0] = 2\nw = a",
+        "alias",
+    ),
+    "a write beside a view of an earlier round": (
+        "z = x * 1\nw = z[:1]\nfor t in z.split(1):\n    t[0] = 1\n    w = t\nv = w",
+        "alias",
+    ),
+    "other memory for a view": ("z = x * 1\nw = z[0]\nw.data = y[0] * 2\nv = z", "alias"),
     "a write to what one branch saved": ("z = x * 2\nif flag:\n    ctx.save_for_backward(z)\nz.mul_(2)", "alias"),
     "a mask in one branch alone": ("z = x\nif flag:\n    z = x[x > 0]\nw = z.sum()", "untraced"),
     "a write that * hides": ("def f(a, b):\n    a.mul_(b)\nf(*[x, 2])", "alias"),
@@ -1809,3 +1824,17 @@ def test_constants_of_the_class_around_are_kept():
     assert [(c.status, c.findings) for c in ported.classes] == [("ported", ())]
     assert names["Layer"].F.apply(2.0) == 12
     assert not hasattr(names["Layer"], "unused")
+
+
+def test_a_selection_that_is_returned_leaves_others_whole():
+    """Entries that a mask selects are taken out where they must be; those of another mask stay in their places."""
+    text = (
+        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
+        "        m = x > 0\n        k = y > 0\n        z = torch.zeros_like(y)\n"
+        "        t = y[k]\n        z[k] = t * 2\n        picked = x[m]\n        return picked, z\n"
+        "    @staticmethod\n    def backward(ctx, g, h):\n        return None, None\n"
+    )
+    ported = port_source(text)
+    assert [f.code for f in ported.findings] == ["untraced"]
+    assert "picked = x[m]\n" in ported.code
+    assert "z = jnp.where(k, t * 2, z)\n" in ported.code

@@ -332,6 +332,37 @@ def test_a_class_is_taken_out_alone(tmp_path):
         _ = part(package / "base.py").BAD.y
 
 
+KERNEL = """\
+import nowhere
+
+@nowhere.jit
+def kernel(x, y):
+    pass
+
+class Launched(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        kernel[(1,)](x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+"""
+
+
+@parity
+@needs_torch
+def test_a_library_that_is_missing_is_named(tmp_path):
+    """Where launches cannot run, the verdict says which library they take, and not that arguments were not found."""
+    port = "import fnjax\n\n\nclass Launched(fnjax.Function):\n    pass\n"
+    verdict = proved(KERNEL, "Launched", port, folder=tmp_path, seconds=3)
+    assert verdict.status == "not tried"
+    assert verdict.reason.startswith("what it needs is not installed: ImportError: kernel cannot be had")
+    assert "No module named 'nowhere'" in verdict.reason
+
+
 def test_a_file_beside_it_is_not_torch(tmp_path):
     """In a package `import torch` is PyTorch, whatever files the folder has, as in Python."""
     pytest.importorskip("torch")

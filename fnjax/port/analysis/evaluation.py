@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, effects_of
 from fnjax.port.analysis.registry import expression_rules, rules_for
-from fnjax.port.analysis.terms import Ahead, Sink, Term, Uncompressed, parse
+from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term, parse
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Around, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
@@ -44,6 +44,8 @@ class Evaluation(Variables):
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.effects = NOTHING  # of what was walked so far
         self.traces = Traces()
+        self.taken_out = routine.taken_out  # as it was when this walk began
+        self.masks: dict[str, Selection] = {}  # by the number of the mask
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """A finding at the node."""
@@ -60,10 +62,26 @@ class Evaluation(Variables):
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
 
+    def selects(self, number: str) -> bool:
+        """Whether all entries may stand for those that the mask of that number selects, as far as it is known."""
+        return number != "" and number not in self.taken_out and self.routine.role != "module"
+
     def need_entries(self, *values: Value) -> None:
-        """These have to be the entries that a mask selects: all entries cannot stand for them here."""
-        if any(value.mask for value in values):
-            raise Uncompressed
+        """All entries cannot stand here for those that a mask selects: the routine says so, and is walked again."""
+        for mask in {mask for value in values for mask in value.mask.split(LOST) if mask}:
+            if mask in self.taken_out:
+                message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
+                raise Stop(self.current, "mask", message)
+            self.routine.taken_out |= {mask}
+
+    def one_mask(self, values: Iterable[Value]) -> str:
+        """The mask whose entries these all are; where not all are the same mask's, the entries are needed."""
+        values = [*values]
+        masks = {v.mask for v in values if v.mask}
+        if len(masks) > 1 or (masks and any(v.is_tensor and not v.mask and v.rank != 0 for v in values)):
+            self.need_entries(*values)
+            return ""
+        return masks.pop() if masks else ""
 
     def differentiating(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
@@ -166,7 +184,7 @@ class Evaluation(Variables):
             found = literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
-        if term.value.mask == LOST:
+        if LOST in term.value.mask:
             self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
             term = replace(term, value=self._of_numpy(node, term.value))

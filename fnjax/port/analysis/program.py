@@ -350,7 +350,8 @@ class Program:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
             self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
-            if role == "helper" and last in self.handed_on:
+            object_ = owner is not None and not owner.is_function and self.differentiates
+            if role == "helper" and (object_ or last in self.handed_on):
                 made.is_called(differentiated=True, derived=True, perhaps=True)
         return self.routines[node]
 

@@ -80,10 +80,6 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
         self.node, self.kind, self.message = node, kind, message
 
 
-class Uncompressed(Exception):  # noqa: N818 - no error: the walk begins anew without full-size stand-ins
-    """Raised where entries that a mask selects cannot be stood for by all entries."""
-
-
 class Ahead(list[cst.BaseStatement]):
     """What goes in front of a statement, and how many names of each kind the porter has given there."""
 

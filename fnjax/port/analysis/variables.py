@@ -28,7 +28,6 @@ class Around:
     """What a translation depends on, beside the state and what the routine and the file say.
 
     Attributes:
-        compress: a read `x[mask]` may be stood for by all of x.
         differentiated: jax.vjp differentiates what is walked here.
         perhaps: that is not known, as it is a function that is passed on.
         grad_enabled: inside `with torch.enable_grad()`.
@@ -43,7 +42,6 @@ class Around:
         probing: it is only asked what loops test: they are walked for one round, and get no other form.
     """
 
-    compress: bool = True
     differentiated: bool = False
     perhaps: bool = False
     grad_enabled: bool = False

@@ -25,7 +25,6 @@ from fnjax.port.analysis.terms import (
     Statements,
     Stop,
     Term,
-    Uncompressed,
     answered,
     assign,
     line,
@@ -50,9 +49,9 @@ Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tell
 class Walk(Evaluation):
     """One walk through one routine."""
 
-    def __init__(self, program: Program, routine: Routine, state: State, compress: bool = True) -> None:
+    def __init__(self, program: Program, routine: Routine, state: State) -> None:
         known, perhaps = routine.differentiated, routine.passed
-        super().__init__(program, routine, state, Around(compress, known or perhaps, perhaps=perhaps and not known))
+        super().__init__(program, routine, state, Around(known or perhaps, perhaps=perhaps and not known))
         self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
@@ -64,7 +63,6 @@ class Walk(Evaluation):
         # what was known before a loop, and the state with which each of its rounds begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
-        self.masks: dict[str, Selection] = {}  # by the number of the mask
 
     def selection(self, value: Value) -> Selection | None:
         """The selected entries that a value stands for, if the variables of their mask have not changed since."""
@@ -146,8 +144,6 @@ class Walk(Evaluation):
             self.report(e.node, e.kind, e.message)
             self.forget(node)
             return self._left(node, e.message)
-        except Uncompressed:
-            return self._left(node, self._unmasked(node))
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
@@ -168,8 +164,6 @@ class Walk(Evaluation):
                 self.report(e.node, e.kind, e.message)
                 self.forget(small)
                 new, self.before = self._left(small, e.message), Ahead()
-            except Uncompressed:
-                new, self.before = self._left(small, self._unmasked(small)), Ahead()
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
@@ -210,15 +204,6 @@ class Walk(Evaluation):
         if trailing is not None and trailing.comment and isinstance(last, cst.SimpleStatementLine):
             made[-1] = last.with_changes(trailing_whitespace=trailing)
         return made
-
-    def _unmasked(self, node: cst.CSTNode) -> str:
-        """The finding for selected entries that neither all entries nor they themselves can stand for."""
-        if self.here.compress:
-            raise Uncompressed
-        message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
-        self.report(node, "mask", message)
-        self.forget(node)
-        return message
 
     def take(self, inner: Walk) -> None:
         """What the walk of a function or a class inside has found and needs."""
@@ -397,7 +382,6 @@ __all__ = [
     "Statements",
     "Stop",
     "Term",
-    "Uncompressed",
     "Walk",
     "answered",
     "assign",

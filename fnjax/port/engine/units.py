@@ -11,7 +11,7 @@ import libcst as cst
 
 from fnjax.port.analysis.guards import only_imports
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.analysis.terms import Sink, Stop, Uncompressed, Unit, line
+from fnjax.port.analysis.terms import Sink, Stop, Unit, line
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.engine.imported import only_compiles, run_on_import, without_left
 from fnjax.port.known.facts import UNKNOWN, Place, State, Value
@@ -32,7 +32,7 @@ def evaluate(program: Program, node: cst.BaseExpression) -> Value:
     walk = Walk(program, _module(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
         return walk.expr(node).value
-    except (Stop, Uncompressed):
+    except Stop:
         return UNKNOWN
 
 
@@ -174,23 +174,19 @@ def _unit(program: Program, statement: cst.CSTNode) -> Unit:
         return Unit(statement, [statement], Sink(), set())
     if only_compiles(program, statement) or only_imports(statement):
         return Unit(statement, [], Sink(), set())
+    if isinstance(statement, cst.FunctionDef):
+        routine = program.routine(statement, statement.name.value)
+        made, inner = definitions.port_routine(program, routine)
+        return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
     walk = _at_top(program, statement)
-    try:
-        if isinstance(statement, cst.FunctionDef):
-            routine = program.routine(statement, statement.name.value)
-            made, inner = definitions.port_routine(program, routine)
-            return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
-        result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
-    except Uncompressed:
-        walk = _at_top(program, statement, compress=False)
-        result = walk.statement(statement)  # type: ignore[arg-type] # as above
+    result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
     if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
         result = []  # at the top level nothing may raise
     return Unit(statement, result, walk.sink, walk.called)
 
 
-def _at_top(program: Program, statement: cst.CSTNode, compress: bool = True) -> Walk:
-    walk = Walk(program, _module(statement), _changing(program, statement), compress)
+def _at_top(program: Program, statement: cst.CSTNode) -> Walk:
+    walk = Walk(program, _module(statement), _changing(program, statement))
     walk.importing = True
     return walk
 

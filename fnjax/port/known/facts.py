@@ -14,7 +14,7 @@ LIST = "instance:list"  # the name of lists and ranges: as an index they are arr
 SIZE = "instance:torch.Size"
 DTYPE = "instance:torch.dtype"
 SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
-LOST = "?"  # the mask of what is all entries in one branch and a selection of them in the other
+LOST = "\0"  # between masks: what is all entries is selected by one of them on one way, by none or another elsewhere
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
@@ -119,8 +119,8 @@ class Value:
         place: where it lies, for tensors.
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
-        mask: this value stands for the entries that the mask of that number selects; the code holds all entries. `LOST`
-            where branches differ in that.
+        mask: this value stands for the entries that the mask of that number selects; the code holds all entries. Where
+            branches differ in that, several with `LOST` between them.
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
         mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
@@ -264,7 +264,7 @@ def join_values(a: Value, b: Value) -> Value:
         place=_join_places(a.place, b.place),
         number=a.number if a.number == b.number else "",
         like=a.like if a.like == b.like else "",
-        mask=a.mask if a.mask == b.mask else LOST,
+        mask=a.mask if a.mask == b.mask else LOST.join(sorted({*a.mask.split(LOST), *b.mask.split(LOST)})),
         exact=a.exact if a.exact == b.exact else "?",
         mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
         python=a.python or b.python,
@@ -297,7 +297,10 @@ def entry(container: Value, key: str) -> Value:
 def iterated(container: Value) -> Value:
     """What one finds when iterating."""
     if container.parts:
-        return each_of(container) or UNKNOWN
+        found = each_of(container) or UNKNOWN
+        if len(container.parts) > 1 and found.place:  # `(x, x)`: one round sees what another has written
+            return replace(found, place=found.place.doubtful)
+        return found
     if container.element is not None and not container.is_tensor:
         return container.element
     place = container.place and container.place.doubtful
@@ -399,6 +402,11 @@ def places(value: Value) -> list[Place]:
     if value.element:
         found += places(value.element)
     return found
+
+
+def touches(value: Value, storage: frozenset[str]) -> bool:
+    """Whether a value, or a part of it, may lie in some memory."""
+    return any(p.storage & storage for p in places(value))
 
 
 def renamed(value: Value, names: Mapping[str, str]) -> Value:

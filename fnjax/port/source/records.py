@@ -125,6 +125,7 @@ class Routine:
     hands = Told(False)
     differentiated = Told(False)  # called by code that jax.vjp differentiates
     concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
+    taken_out = Told[frozenset[str]](frozenset())  # the masks for whose entries all entries cannot stand everywhere
     passed = Told(False)  # passed on, or called by what is: whoever gets it may differentiate it
     derived = Told(False)  # called by code that JAX may differentiate, as a backward
 

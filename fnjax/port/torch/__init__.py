@@ -13,7 +13,7 @@ How the porter's engine uses it:
     ('jnp.sum(x, axis=1, keepdims=True)', [], ['jnp'])
 
 - The arguments are the original nodes, the tensor itself first for methods and attributes. `bind(args, context)` takes
-  a Context (record.py): a subclass of it says what the analysis knows of a node (`kind`, `dtype`, `rank`, `literal`),
+  a Context (context.py): a subclass of it says what the analysis knows of a node (`kind`, `dtype`, `rank`, `literal`),
   what JAX expression takes its place (`rewritten`), and a fresh random key (`key`). `context.rewritten` is called in
   `render`, once for each argument that stands in the result.
 - Attributes and constants are operations with `called` False: `torch.Tensor.shape` binds the tensor, `torch.float32`
@@ -45,9 +45,10 @@ import fnjax.port.torch.reductions
 import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
 from fnjax.port.support.text import support
 from fnjax.port.torch.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
+from fnjax.port.torch.context import Context
 from fnjax.port.torch.derivatives import departure
 from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
-from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
+from fnjax.port.torch.record import Absent, Bound, Operation, Overload, Problem, Rendered
 from fnjax.port.torch.registry import TABLE, find, names_of, qualified
 
 __all__ = [

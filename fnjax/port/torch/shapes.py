@@ -75,7 +75,7 @@ torch.atleast_2d | input | jnp.atleast_2d(input) | same view
 torch.atleast_2d | *tensors | jnp.atleast_2d(*tensors) | same view
 torch.atleast_3d | input | _atleast_3d(input) | same view
 torch.atleast_3d | *tensors | _atleast_3d(*tensors) | same view
-.unfold torch.unfold_copy | input, dimension, size, step | _windows(input, dimension, size, step) | same view
+.unfold torch.unfold_copy | input, dimension, size, step | _windows(input, dimension, size, step) | same repeat
 torch.pixel_shuffle F.pixel_shuffle | input, upscale_factor | _pixel_shuffle(input, upscale_factor) | same
 torch.pixel_unshuffle F.pixel_unshuffle | input, downscale_factor | _pixel_unshuffle(input, downscale_factor) | same
 torch.channel_shuffle F.channel_shuffle torch.native_channel_shuffle F.native_channel_shuffle | input, groups | _channel_shuffle(input, groups) | same

@@ -195,6 +195,8 @@ class Proof:
             furthest = self.trying.furthest
             last = f" (the furthest: {furthest.problem:.200})" if furthest else ""
             reason = f"no arguments were found in {self.trying.count} calls{last}; {REMEDY}"
+            if furthest and furthest.problem.startswith("ImportError"):
+                reason = f"what it needs is not installed: {furthest.problem:.200}"
         return Verdict(self.job.name, NOT_TRIED, reason)
 
     def _given(self) -> list[Tried] | Verdict:

@@ -31,6 +31,10 @@ class Missing:
         """Say that it is missing."""
         raise ImportError(self.__dict__["message"])
 
+    def __getitem__(self, grid: Any) -> Any:
+        """So does a kernel's launch."""
+        raise ImportError(self.__dict__["message"])
+
 
 class Part(types.ModuleType):
     """A file of which only what is asked for is executed.

@@ -24,7 +24,7 @@ from fnjax.port.torch import (
     fit,
     literal,
 )
-from fnjax.port.torch.record import class_of
+from fnjax.port.torch.context import class_of
 from fnjax.port.tree.located import nodes
 
 

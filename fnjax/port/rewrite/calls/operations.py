@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, widens
 from fnjax.port.rewrite.calls.arguments import as_dtype, large, opened, spelled_out
 from fnjax.port.rewrite.calls.randomness import fresh_key
 from fnjax.port.rewrite.calls.results import result_value
 from fnjax.port.rewrite.memory.indexing import compressed, same_shape
 from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
-from fnjax.port.rewrite.memory.sharing import bound_by, holding
+from fnjax.port.rewrite.memory.sharing import seeing
 from fnjax.port.rewrite.memory.writing import never_owned, write
 from fnjax.port.rewrite.values.operators import as_number, may_overflow, narrowed, of_64_bits
 from fnjax.port.torch import (
@@ -175,14 +175,14 @@ def operate(
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    if operation.first.selects and walk.here.compress:
+    if operation.first.selects:
         base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
-        if chosen.value.number and same_shape(base.value, chosen.value):
+        if walk.selects(chosen.value.number) and same_shape(base.value, chosen.value):
             return compressed(walk, node, base, chosen)
     if (found := looked_up(walk, node, bound)) is not None:
         return found
     # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
-    mask = _masked(walk, operation, list(terms.values()))
+    mask = walk.one_mask([t.value for t in terms.values()])
     if mask and not operation.each:
         return _reduced(walk, node, short, bound)
     without_poles(walk, short, list(bound.values.values()))
@@ -246,10 +246,9 @@ def operate(
     # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
     if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
         place = walk.expr(first).value.place
-        held = holding(walk, place).keys() - set(bound_by(walk, node)) if place else set()
-        if seen := [n for n in sorted(held) if walk.live(n, node)]:
+        if place and (seen := seeing(walk, node, place)):
             flag = code(bound.values["inplace"])
-            message = f"whether this writes to {seen[0]!r} is for {flag} to say: read the result instead"
+            message = f"whether this writes to {min(seen)!r} is for {flag} to say: read the result instead"
             raise Stop(node, "alias", message)
     if bound.overwrites:
         assert first is not None
@@ -369,24 +368,15 @@ def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
     )
 
 
-def _masked(walk: Walk, operation: Operation, terms: list[Term]) -> str:
-    masks = {t.value.mask for t in terms if t.value.mask}
-    if not masks:
-        return ""
-    if len(masks) > 1 or not (operation.each or operation.first.where):
-        raise Uncompressed
-    if any(t.value.is_tensor and not t.value.mask and t.value.rank != 0 for t in terms):
-        raise Uncompressed
-    return next(iter(masks))
-
-
 def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
     """A reduction of selected entries, or an operation along them."""
     given = [n for n in bound.values if n not in VANISH and bound.given(n)]
     term = walk.expr(bound.values[given[0]])
     selection = walk.selection(term.value)
-    if selection is None:
-        raise Uncompressed
+    taken_out = Value("tensor", term.value.dtype, place=walk.fresh(node))
+    if selection is None or not bound.operation.first.where:
+        walk.need_entries(term.value)
+        return Term(term.node, taken_out)
     mask = selection.condition
     dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
     along = selection.one_axis and any(dim == d for d in (0, -1))
@@ -397,7 +387,8 @@ def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> 
         return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
     of_each = bound.operation.first.along
     if (given[1:] and not along) or (of_each and not along) or bound.overload.result == "pair":
-        raise Uncompressed
+        walk.need_entries(term.value)
+        return Term(term.node, taken_out)
     walk.sink.imports |= {"jax", "jnp"}
     texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
     made = parse(bound.operation.first.where.format(**texts))

@@ -22,7 +22,7 @@ from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names
 from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, places
 from fnjax.port.rewrite.calls.python_calls import values_of
 from fnjax.port.rewrite.calls.randomness import fresh_key
-from fnjax.port.rewrite.memory.sharing import bound_by, holding, unpacked
+from fnjax.port.rewrite.memory.sharing import containers_of, holding, seeing
 from fnjax.port.rewrite.memory.writing import write, writes_to
 from fnjax.port.rewrite.values.binding import held_by
 from fnjax.port.source.naming import PUTTING
@@ -222,11 +222,9 @@ def _returned(
         if place is None:
             continue
         _not_twice(walk, node, routine, name, place, taken)
-        seen = [n for n in holding(walk, place) if walk.live(n, node) and n not in bound_by(walk, node)]
-        seen += [n for n, v in walk.state.variables.items() if v.place is None and _holds(walk, n, v, place)]
         if returns_it:
             return write(walk, node, term, made, replace(term.value, number=""))
-        if seen:
+        if seeing(walk, node, place) or containers_of(walk, node, place):
             routine.hands = routine.hands or routine.gives_value  # the next round
             raise Stop(
                 node,
@@ -260,12 +258,6 @@ def _switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.
     if flag.name.value in taken:
         return walk.expr(taken[flag.name.value].value).value.literal is False
     return flag.default is not None and literal(flag.default) is False
-
-
-def _holds(walk: Walk, name: str, value: Value, place: Place) -> bool:
-    """Whether a container that is still read holds what lies at a place."""
-    shared = any(p.storage & place.storage for p in places(value))
-    return shared and walk.live(name) and not unpacked(walk, name, value, place)
 
 
 def give_back(
@@ -361,8 +353,7 @@ def _written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
         place = walk.expr(arg.value).value.place if parameter.name.value in forward.writes else None
         if place is None:
             continue
-        read = [n for n in holding(walk, place) if walk.live(n, node) and n not in bound_by(walk, node)]
-        if read:
+        if read := seeing(walk, node, place):
             message = f"{code(node.func)} writes to {code(arg.value)!r}: read what it returns instead of {read[0]!r}"
             raise Stop(node, "alias", message)
 

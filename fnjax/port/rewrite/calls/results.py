@@ -7,9 +7,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, places
+from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
 from fnjax.port.torch import MISSING, Bound, Rendered
-from fnjax.port.torch.record import class_of
+from fnjax.port.torch.context import class_of
 from fnjax.port.torch.signature import NOT_PROMOTING
 
 
@@ -177,9 +177,10 @@ def _place(
     if rendered.unchanged:
         return place
     taken = _step(walk, node, bound)
-    return replace(
-        place, steps=(*place.steps, replace(taken, repeats=alias == "repeat", gaps=says.gaps or alias == "repeat"))
-    )
+    every, size = bound.literal("step"), bound.literal("size")
+    apart = isinstance(every, int) and isinstance(size, int) and every >= size
+    repeats = alias == "repeat" and not apart
+    return replace(place, steps=(*place.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
 def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
@@ -194,7 +195,7 @@ def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -
 
 def _held(walk: Walk, place: Place) -> bool:
     """Whether a variable, or what one holds, shares memory with a place."""
-    return any(p.storage & place.storage for v in walk.state.variables.values() for p in places(v))
+    return any(touches(v, place.storage) for v in walk.state.variables.values())
 
 
 def _step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:

@@ -54,11 +54,12 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
     walk.need_entries(test.value, body.value, orelse.value)
     value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
     walk.state.decide_anew(branch)
+    value = decided(value, [body.value, orelse.value], branch)
     if walk.traced(test.value):
         walk.sink.imports |= {"jax", "jnp"}
         texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
         if chosen_number(body.value, orelse.value, open_=True) and test.value.guard is None:
-            chosen = replace(chosen_value(body.value, orelse.value), place=walk.fresh(node))
+            chosen = replace(chosen_value(body.value, orelse.value), place=value.place or walk.fresh(node))
             return Term(parse("jnp.where({}, {}, {})".format(*texts)), chosen)
         if (
             body.value.is_tensor
@@ -70,11 +71,8 @@ def conditional(walk: Walk, node: cst.IfExp) -> Term:
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and scalar_for(one.value, other.value):
                     texts[i] = code(shaped(walk, one.node, other.node, {code(other.node): other.value}))
             texts[0] = predicate(test)
-            return Term(
-                parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), replace(value, place=walk.fresh(node))
-            )
+            return Term(parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), value)
         walk.report(node, "untraced", f"this conditional expression {ONLY}")
-    value = decided(value, [body.value, orelse.value], branch)
     acts = (n for n in nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
     if code(body.node) == code(orelse.node) and all(code(n).startswith("isinstance(") for n in acts):
         return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`

@@ -12,7 +12,6 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -21,7 +20,7 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse, placed
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import carried_loop
-from fnjax.port.rewrite.statements.views import Views, counted, views_of
+from fnjax.port.rewrite.statements.views import Views, counted, forget_round, views_of
 from fnjax.port.rewrite.values.binding import bind_target, element_of
 from fnjax.port.rewrite.values.conditions import blocked, parted
 from fnjax.port.source.naming import targets
@@ -65,12 +64,14 @@ def _drops(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
 
 def _over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
     """A loop that may write to the views that it iterates over."""
+
+    def enter() -> None:
+        forget_round(walk, views)
+        bind_target(walk, node.target, views.value, node)
+
     with walk.await_reads({views.counter}):
-        body = walk.loop(node, lambda: bind_target(walk, node.target, views.value, node), node.body).made
-    for name in targets(node.target):  # what the last round has seen
-        value = walk.state.variables.get(name)
-        if value is not None and value.place is not None:
-            walk.state.variables[name] = replace(value, place=value.place.doubtful)
+        body = walk.loop(node, enter, node.body).made
+    forget_round(walk, views)
     orelse = node.orelse and node.orelse.with_changes(body=walk.body(node.orelse.body))
     same = body is node.body and items.node is node.iter and orelse is node.orelse
     made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)

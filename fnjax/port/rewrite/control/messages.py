@@ -13,7 +13,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk
+from fnjax.port.analysis.walk import Statements, Stop, Walk
 from fnjax.port.rewrite.control.control import branch
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message
 from fnjax.port.source.naming import targets
@@ -29,7 +29,7 @@ def message(walk: Walk, node: cst.If) -> Statements | None:
         with walk.apart() as told:
             branch(walk, node)
         needless = any(f.severity == "error" for f in told.sink.findings)
-    except (Stop, Uncompressed):
+    except Stop:
         needless = True
     if not needless:
         return None

@@ -20,14 +20,14 @@ import libcst as cst
 from fnjax.port.analysis.program import Program, Routine, nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.starts import begin
-from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Statements, Stop, Uncompressed, Walk, leaves, line, lines_of
+from fnjax.port.analysis.walk import Statements, Stop, Walk, leaves, line, lines_of
 from fnjax.port.known.facts import LIST, Place, State, Value, places, renamed
 from fnjax.port.rewrite.devices.shares import own_copies
 from fnjax.port.rewrite.functions.buffers import Returning, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import decorated
 from fnjax.port.rewrite.functions.grad_mode import switches_off
 from fnjax.port.rewrite.functions.host_bodies import callback_body
+from fnjax.port.rewrite.functions.keys import drawn_beside, opening, with_key
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import code
 from fnjax.port.torch.machinery import ENABLING
@@ -35,15 +35,8 @@ from fnjax.port.torch.machinery import ENABLING
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
     """The translation of a function; what its body tells goes into the routine."""
-    try:
-        return _ported(program, routine, compress=True)
-    except Uncompressed:
-        return _ported(program, routine, compress=False)
-
-
-def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.FunctionDef, Walk]:
     node = routine.node
-    walk = Walk(program, routine, begin(program, routine), compress)
+    walk = Walk(program, routine, begin(program, routine))
     # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
     outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
     outer.sink = walk.sink
@@ -61,7 +54,7 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if routine.role == "forward":
         body = own_copies(walk, routine, body)
     walk.called |= outer.called
-    for value in walk.returns:
+    for value in walk.returns if routine.taken_out == walk.taken_out else ():  # else these are no entries yet
         routine.returns(value)
     answers = [v.literal for v in walk.returns if isinstance(v.literal, bool)]
     one = len(answers) == len(walk.returns) and len(set(answers)) == 1 and leaves(body)
@@ -127,15 +120,15 @@ def _ported(program: Program, routine: Routine, compress: bool) -> tuple[cst.Fun
     if walk.derived and any(outer.name_of(d).startswith("torch.jit.script") for d in decorators):
         for name in _made_numbers(routine):
             walk.sink.imports.add("jax")
-            made = _opening(made, f"{name} = jax.lax.stop_gradient({name})")
+            made = opening(made, f"{name} = jax.lax.stop_gradient({name})")
             changes["body"] = made.body
     named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in nodes(node))
     if changes and not named:
         spelled = made.visit(_Spelled(routine.context))
         assert isinstance(spelled, cst.FunctionDef)
         made = spelled
-    if routine.draws or (routine.role in METHODS and program.drawing(routine)) or _drawn_beside(program, routine):
-        made = _with_key(walk, program, routine, made)
+    if routine.draws or (routine.role in METHODS and program.drawing(routine)) or drawn_beside(program, routine):
+        made = with_key(walk, program, routine, made)
     return made, walk
 
 
@@ -304,105 +297,11 @@ def _parameter(walk: Walk, param: cst.Param) -> cst.Param:
     return param.with_changes(**changes) if changes else param
 
 
-def _drawn_beside(program: Program, routine: Routine) -> bool:
-    """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
-    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
-    return routine.role == "helper" and any(b.draws for b in bodies)
-
-
-def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
-    """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
-    operator = program.by_node.get(routine.node)
-    if operator is not None and "setup_context" in operator.methods:
-        walk.report(
-            routine.node.name,
-            "random",
-            "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
-        )
-    walk.sink.imports.add("jax")
-    optional = any(p.default for p in params.params)
-    last = cst.Param(cst.Name(program.key_name))
-    last = last.with_changes(
-        annotation=cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array")),
-        default=cst.Name("None") if optional else None,
-    )
-    old = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) if p is params.params[-1] else p for p in params.params]
-    return params.with_changes(params=[*old, last])
-
-
-def _with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
-    """The function with its new argument."""
-    key = program.key_name
-    # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
-    if routine.role in {"backward", "vjp", "jvp"}:
-        if routine.draws:
-            ctx = routine.parameters[routine.first - 1].name.value
-            return _opening(made, f"{key} = {ctx}.{key}")
-        return made
-    if routine.role == "vmap":
-        walk.report(
-            routine.node, "random", "a vmap method of a Function that draws random numbers has to split its key by hand"
-        )
-        return made
-    if routine.role == "setup_context":
-        backward = program.method(routine.owner, "backward") if routine.owner else None
-        if backward is not None and backward.draws:
-            walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
-        return made
-    params = made.params
-    if routine.role == "helper" and (_drawn_beside(program, routine) or routine.node in program.by_node):
-        return made.with_changes(params=_with_key_in_schema(walk, program, routine, params))
-    if routine.role == "helper":
-        comma = (
-            cst.ParamStar()
-            if not params.kwonly_params and not isinstance(params.star_arg, cst.Param)
-            else params.star_arg
-        )
-        new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=comma)
-        return made.with_changes(params=new)
-    if isinstance(params.star_arg, cst.Param):
-        walk.report(
-            routine.node, "random", "forward draws random numbers, and no key can follow *args: give it a key by hand"
-        )
-        return made
-    default = cst.Name("None") if any(p.default for p in params.params) else None
-    last = cst.Param(cst.Name(key), default=default, equal=EQUAL if default else cst.MaybeSentinel.DEFAULT)
-    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    old = list(params.params)
-    if old and isinstance(old[-1].comma, cst.Comma):
-        last = last.with_changes(comma=old[-1].comma)
-        old[-1] = old[-1].with_changes(comma=old[-2].comma if len(old) > 1 else space)
-    made = made.with_changes(params=params.with_changes(params=[*old, last]))
-    walk.note(
-        routine.node,
-        "random-key",
-        f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
-        "backward returns one more None",
-    )
-    backward = program.method(routine.owner, "backward") if routine.owner else None
-    if backward is not None and backward.draws and not routine.has_setup:
-        kept = f"{routine.parameters[routine.first - 1].name.value}.{key}"
-        split = (
-            f"jax.random.split({key})"
-            if default is None
-            else f"jax.random.split({key}) if {key} is not None else (None, None)"
-        )
-        made = _opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
-    return made
-
-
 def _made_numbers(routine: Routine) -> list[str]:
     """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
     floats = [p.name.value for p in routine.parameters if p.annotation and code(p.annotation.annotation) == "float"]
     given = [(n, routine.argument(n)) for n in reversed(floats)]
     return [n for n, value in given if value is not None and value.kind != "static"]
-
-
-def _opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
-    body = lines_of(node.body)
-    at = 1 if node.get_docstring() is not None else 0
-    block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])
-    return node.with_changes(body=block.with_changes(body=[*body[:at], line(text), *body[at:]]))
 
 
 def _viewed(returns: list[Value]) -> str:

@@ -5,7 +5,9 @@ becomes a function and its jax.vjp, also in each round of a loop.
 Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
 After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
 Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
-Limits: create_graph, graphs kept on ctx, and what an earlier stage has computed and differentiated are findings.
+Limits: create_graph, graphs kept on ctx, and what an earlier stage has computed and differentiated are findings. Where
+PyTorch has no second derivative, as there is no create_graph, the port has the part that goes through the gradients
+that backward is given: what the source detaches is constant.
 """
 
 from __future__ import annotations

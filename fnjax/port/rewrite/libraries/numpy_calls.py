@@ -23,6 +23,7 @@ from fnjax.port.rewrite.calls.python_calls import contained, values_of
 from fnjax.port.rewrite.calls.randomness import fresh_key
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code, fit, literal
+from fnjax.port.torch.context import class_of
 from fnjax.port.torch.expressions import Fill
 from fnjax.port.torch.numpy_functions import (
     CONSTANTS,
@@ -44,7 +45,6 @@ from fnjax.port.torch.numpy_functions import (
     SUMS,
     UFUNCS,
 )
-from fnjax.port.torch.record import class_of
 from fnjax.port.tree.located import nodes
 
 

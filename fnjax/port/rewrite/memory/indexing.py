@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.terms import Selection
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, each_of, entry
 from fnjax.port.rewrite.memory.indices import apart, elements, is_number, is_position
 from fnjax.port.source.naming import targets
@@ -59,6 +59,8 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
     base = walk.expr(node.value)
     number = walk.number(node.with_changes(value=cst.Name("_")))
     single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_number(new)))
+    if new is None and not walk.selects(number):
+        return None
     if not single and new is not None and new.mask != number:
         return None
     walk.sink.needs.add("_selected")
@@ -75,10 +77,10 @@ def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
 
 
-def whole_write(base: Value, mask: Value | None) -> None:
+def whole_write(walk: Walk, base: Value, mask: Value | None) -> None:
     """A write to entries that a mask has selected counts among these, unless its own mask was made of them."""
     if base.mask != (mask.mask if mask else ""):
-        raise Uncompressed
+        walk.need_entries(base, mask or UNKNOWN)
 
 
 def open_index(walk: Walk, node: cst.Subscript) -> Term | None:
@@ -112,8 +114,7 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
     for e in node.slice:
         if isinstance(e.slice, cst.Index):
             index = walk.expr(e.slice.value)
-            if index.value.mask:
-                raise Uncompressed
+            walk.need_entries(index.value)
             new = _index(walk, index)
             if new is index.node and _may_be_list(walk, node, e.slice.value):
                 walk.sink.needs.add("_index")
@@ -194,8 +195,7 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
         return Term(node, UNKNOWN)
     base = walk.expr(node.value)
     value = base.value
-    if value.mask:
-        raise Uncompressed
+    walk.need_entries(value)
     if value.kind in {"static", "object"}:
         found = [walk.expr(i).value for i in elements(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
@@ -205,16 +205,17 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
     if (parted := apart(walk, node)) is not node:
         return walk.expr(parted)
     alone = mask_of(walk, node)
-    mask = alone or (mask_among(walk, node) if walk.here.compress else None)
-    if mask is not None and mask.value.mask:
-        raise Uncompressed
+    mask = alone or mask_among(walk, node)
+    if mask is not None:
+        walk.need_entries(mask.value)
     if mask is not None and value.kind in {"tensor", "unknown"}:
         return compressed(walk, node, base, mask, among=alone is None)
     index = open_index(walk, node)
     # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
-    if walk.here.compress and index is not None and code(node.slice[0]) in walk.routine.written_at:
+    if index is not None and code(node.slice[0]) in walk.routine.written_at:
         number = index_number(walk, index)
-        return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
+        if walk.selects(number):
+            return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
     made = _changed(walk, node, base)
     indices = elements(node)
     values = [walk.expr(i).value if i is not None else None for i in indices]
@@ -334,7 +335,7 @@ def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, amo
         mask: the mask.
         among: whether the mask stands among other indices.
     """
-    if not walk.here.compress or not mask.value.number:
+    if not walk.selects(mask.value.number):
         walk.report(
             node,
             "untraced",

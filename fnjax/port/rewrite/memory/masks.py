@@ -18,17 +18,18 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.rewrite.memory.indexing import same_shape
 from fnjax.port.torch import Bound, Operation, code, find, fit
+from fnjax.port.torch.expressions import bare
 
 
 def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
     """The new value of all of `base` when the entries that `mask` selects take `new`."""
-    if new.value.mask:
-        if new.value.mask != mask.value.number:
-            raise Uncompressed
-    elif new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0):
+    if new.value.mask != mask.value.number:
+        walk.need_entries(new.value)
+    several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
+    if several and not new.value.mask:
         walk.sink.needs.add("_set")
         texts = [code(fit(t.node, 1)) for t in (base, mask, new)]
         return parse(f"_set({', '.join(texts)})")
@@ -60,7 +61,7 @@ def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressio
     if selection is None or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
         return
     walk.sink.imports.add("jnp")
-    made = parse(f"jnp.where({code(fit(selection.condition, 1))}, {code(fit(term.node, 1))}, {safe})")
+    made = parse(f"jnp.where({code(fit(selection.condition, 1))}, {code(fit(bare(term.node), 1))}, {safe})")
     walk.memo[id(node)] = node, Term(made, term.value)
 
 
@@ -80,13 +81,9 @@ def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
     given = ", ".join(code(fit(n, 1)) for n in (selection.mask, selection.base) if n is not None)
     for value, term in terms:
         if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
-            walk.memo[id(value)] = value, spread_value(walk, term, given, number)
-
-
-def spread_value(walk: Walk, term: Term, mask: str, number: str) -> Term:
-    """One of them."""
-    walk.sink.needs.add("_spread")
-    return Term(parse(f"_spread({code(fit(term.node, 1))}, {mask})"), replace(term.value, mask=number))
+            walk.sink.needs.add("_spread")
+            made = parse(f"_spread({code(fit(term.node, 1))}, {given})")
+            walk.memo[id(value)] = value, Term(made, replace(term.value, mask=number))
 
 
 def _may_promote(base: Term, new: Term) -> bool:

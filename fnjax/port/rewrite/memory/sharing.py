@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Walk
-from fnjax.port.known.facts import SAVED, Place, Value, places
+from fnjax.port.known.facts import SAVED, Place, Value, places, touches
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code
 from fnjax.port.tree.located import children, nodes
@@ -29,12 +29,18 @@ def holding(walk: Walk, place: Place) -> dict[str, Place]:
     }
 
 
-def bound_by(walk: Walk, node: cst.BaseExpression) -> list[str]:
+def bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
     """The variables that take a call's result."""
     small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     if not isinstance(small, cst.Assign) or small.value is not node:
         return []
     return [name for t in small.targets for name in targets(t.target)]
+
+
+def seeing(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+    """The variables that share memory with a place and are read behind a call, beside those that take its result."""
+    bound = bound_by(walk, node)
+    return [n for n in holding(walk, place) if n not in bound and walk.live(n, node)]
 
 
 def containers_of(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
@@ -43,7 +49,7 @@ def containers_of(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
         name
         for name, value in walk.state.variables.items()
         if value.place is None
-        and any(p.storage & place.storage for p in places(value))
+        and touches(value, place.storage)
         and (name == SAVED or walk.live(name, node))
         and not unpacked(walk, name, value, place)
         and not _spent(walk, name)
@@ -91,11 +97,7 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
             n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
         ]
     else:
-        others = {
-            f"{name}[{i}]"
-            for i, p in enumerate(value.parts or ())
-            if not any(q.storage & place.storage for q in places(p))
-        }
+        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not touches(p, place.storage)}
         entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
         apart = {id(n.value) for n in entries}
         reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]

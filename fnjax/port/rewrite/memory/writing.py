@@ -13,6 +13,7 @@ since.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -37,30 +38,12 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         The term that stands for the written tensor afterwards.
     """
     place = target.value.place
-    _not_expanded(node, target)
+    _not_repeated(node, place)
     if (entry := _written_entry(walk, node, target)) is not None:
         place, target = entry, replace(target, value=replace(target.value, place=entry))
     value = replace(value, place=place, number="")
     holders = holding(walk, place) if place else {}
-    if walk.surely_differentiated and code(target.node).startswith("jax.lax.stop_gradient("):
-        message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
-        raise Stop(node, "autograd", message)
-    if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
-        raise Stop(
-            node,
-            "alias",
-            f"this writes to {code(target.node)}, which outlives the call; let the function return the new array",
-        )
-    if place and any(s.startswith("outer ") for s in place.storage):
-        raise Stop(
-            node,
-            "alias",
-            f"this writes to {code(target.node)} of the enclosing function; let this one return the new array",
-        )
-    if place and place.certain and any(s.startswith("global ") for s in place.storage):
-        raise Stop(
-            node, "alias", f"this writes to the global {code(target.node)}; let the function return the new array"
-        )
+    _not_elsewhere(walk, node, target, place)
     if not holders or place is None:
         return _entry(walk, node, target, new, value)
     if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
@@ -91,13 +74,15 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
         own = owner
     holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
     inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
-    if place.choice:
+    if place.certain or place.choice:
         inner = [n for n in inner if n == own or holders[n].tells_of(place)]
     if not inner:
         raise Stop(
             node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
         )
-    first = own if own in inner else max(inner, key=lambda n: (len(holders[n].steps), n in names(target.node)))
+    named = names(target.node)
+    bound = [n for n in inner if n in named or walk.live(n, node)]  # the others perhaps on other ways alone
+    first = own if own in inner else max(bound or inner, key=lambda n: (len(holders[n].steps), n in named))
     held = holders[first]
     _certain(walk, node, place, holders, first)
     if any(s.assumed for p in [place, *holders.values()] for s in p.steps):
@@ -109,10 +94,24 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
     rest = place.steps[len(held.steps) :]
     _write_to(walk, node, first, written(walk, first, rest, new), replace(value, place=held) if not rest else None)
     spread(walk, node, first, holders)
-    made = parse(first)
-    for step in rest:
-        made = viewed(made, step)
-    return Term(made, value)
+    return Term(viewed(parse(first), rest), value)
+
+
+def _not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
+    """What others than this function have, and see written to, is a finding."""
+    text = code(target.node)
+    if walk.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
+        message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
+        raise Stop(node, "autograd", message)
+    remedy = ""
+    if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
+        remedy = f"{text}, which outlives the call; let the function return the new array"
+    elif place and any(s.startswith("outer ") for s in place.storage):
+        remedy = f"{text} of the enclosing function; let this one return the new array"
+    elif place and place.certain and any(s.startswith("global ") for s in place.storage):
+        remedy = f"the global {text}; let the function return the new array"
+    if remedy:
+        raise Stop(node, "alias", f"this writes to {remedy}")
 
 
 def _written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
@@ -179,27 +178,16 @@ def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
     return False
 
 
-_FILLING = frozenset({"masked_fill_", "fill_", "zero_", "index_fill_", "index_put_", "masked_scatter_"})
-
-
-def _not_expanded(node: cst.CSTNode, target: Term) -> None:
-    """Entries of an expanded tensor lie in the same memory; PyTorch lets them be set, and all of them change."""
-    steps = target.value.place.steps if target.value.place else ()
-    entry = isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Subscript)
-    sets = (
-        isinstance(node, cst.Assign)
-        or entry
-        or (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _FILLING)
-    )
-    if sets and any(s.repeats for s in steps):
-        message = "the rows of an expanded tensor share their memory, so this changes all of them: take .clone() first"
+def _not_repeated(node: cst.CSTNode, place: Place | None) -> None:
+    """Rows of an expanded tensor, and windows, may lie in the same memory: all that do take what one of them takes."""
+    if place and (place.certain or place.choice) and any(s.repeats for s in place.steps):
+        message = "rows of this view share their memory, so that a write to one changes others: take .clone() first"
         raise Stop(node, "alias", message)
 
 
 def _known_as(walk: Walk, node: cst.BaseExpression) -> str:
     """The name under which the walk knows a variable, or an attribute of ctx."""
-    text, context = code(node), walk.routine.context
-    return f"ctx{text.removeprefix(context)}" if text.startswith(f"{context}.") else text
+    return walk.key(node) or code(node)
 
 
 def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
@@ -315,8 +303,7 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
     """The new value of a variable of which a view takes new entries."""
     if not steps:
         return new
-    for step in steps:
-        _still_there(walk, step)
+    _still_there(walk, steps)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
         return parse(f"{code(new)}.reshape({name}.shape)")
     if (index := index_of(walk, steps, new)) is not None:
@@ -331,19 +318,16 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
         raise Stop(
             walk.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
-    view: cst.BaseExpression = cst.Name("a")
-    for step in steps:
-        view = viewed(view, step)
     walk.sink.needs.add("_write")
-    return parse(f"_write({name}, lambda a: {code(view)}, {code(fit(new, 1))})")
+    return parse(f"_write({name}, lambda a: {code(viewed(cst.Name('a'), steps))}, {code(fit(new, 1))})")
 
 
-def _still_there(walk: Walk, step: Step) -> None:
+def _still_there(walk: Walk, steps: Sequence[Step]) -> None:
     """A view whose index has another value by now cannot be taken again."""
     counters = {
         n for loop in walk.here.loops if isinstance(loop, cst.For) for n in targets(loop.target)
     } | walk.here.waiting
-    for name, version in step.reads:
+    for name, version in (read for step in steps for read in step.reads):
         value = walk.state.variables.get(name)
         changed = value is not None and value.kind == "static" and walk.state.version(name) != version
         if changed and name not in counters:
@@ -351,11 +335,13 @@ def _still_there(walk: Walk, step: Step) -> None:
             raise Stop(walk.current, "alias", message)
 
 
-def viewed(node: cst.BaseExpression, step: Step) -> cst.BaseExpression:
-    """The view that a step takes of an expression."""
-    made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
-    assert isinstance(made, cst.BaseExpression)
-    return made
+def viewed(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpression:
+    """The view that steps take of an expression."""
+    for step in steps:
+        made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
+        assert isinstance(made, cst.BaseExpression)
+        node = made
+    return node
 
 
 def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
@@ -383,14 +369,8 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
     for name, place in others.items():
         roots = [d for d in done if done[d].starts(place)]
         if not roots:
-            whole = next(
-                (
-                    n
-                    for n, p in holders.items()
-                    if p.starts(place) and p.starts(source) and walk.state.variables[n].kind != "static"
-                ),
-                None,
-            )
+            found = (n for n, p in holders.items() if p.starts(place) and p.starts(source))
+            whole = next((n for n in found if walk.state.variables[n].kind != "static"), None)
             if whole is None:
                 raise Stop(
                     node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
@@ -399,11 +379,9 @@ def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place])
             _write_to(walk, node, whole, written(walk, whole, rest, parse(first)), None)
             done[whole], roots = holders[whole], [whole]
         root = max(roots, key=lambda d: len(done[d].steps))
-        made = parse(root)
-        for step in place.steps[len(done[root].steps) :]:
-            _still_there(walk, step)
-            made = viewed(made, step)
-        _write_to(walk, node, name, _if_any(walk, name, made), None)
+        more = place.steps[len(done[root].steps) :]
+        _still_there(walk, more)
+        _write_to(walk, node, name, _if_any(walk, name, viewed(parse(root), more)), None)
     _saved_again(walk, node, holders)
 
 

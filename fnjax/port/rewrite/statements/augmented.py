@@ -15,22 +15,13 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
-from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, places, widens
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse, placed
+from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, touches, widens
 from fnjax.port.rewrite.calls.operations import kept_dtype
-from fnjax.port.rewrite.memory.indexing import (
-    index_number,
-    mask_among,
-    mask_of,
-    open_index,
-    same_shape,
-    subscript,
-    whole_write,
-)
+from fnjax.port.rewrite.memory.indexing import mask_of, open_index, subscript
 from fnjax.port.rewrite.memory.indices import apart, elements
-from fnjax.port.rewrite.memory.masks import masked_write, spread_value, without_poles
 from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.statements.entries import is_data, untraced_mask, updated
+from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import element_of, set_once
 from fnjax.port.rewrite.values.context import keep
 from fnjax.port.rewrite.values.operators import as_number, may_overflow, of_64_bits
@@ -105,8 +96,8 @@ def augmented(walk: Walk, node: cst.AugAssign) -> Statements | None:
             if key.startswith("ctx."):
                 keep(walk, key, value)
         return [cst.SimpleStatementLine([same])]
-    if term.value.mask and term.value.mask != held.value.mask:
-        raise Uncompressed
+    if term.value.mask != held.value.mask:
+        walk.need_entries(term.value)
     # Writing tells who else sees the memory. Where nobody does, `x += v` gives x a new array and may stay as it is.
     alone = len(walk.before)
     write(walk, node, held, new, replace(held.value, number=""))
@@ -137,49 +128,28 @@ def _shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
     if element.place is None or not element.place.local or not element.place.certain:
         return True
     storage = element.place.storage
-    others = (n for n, v in walk.state.variables.items() if any(p.storage & storage for p in places(v)))
+    others = (n for n, v in walk.state.variables.items() if touches(v, storage))
     return any(walk.live(n) for n in others if n != code(container))
 
 
 def _augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
-) -> Statements:
-    term = of_64_bits(walk, node, walk.expr(node.value), base)
+) -> Statements | None:
+    """`x[i] += v` is `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
     never_owned(node, base)
     if (parted := apart(walk, target)) is not target:
         return _augmented_entries(walk, node, parted, walk.expr(parted.value), operator, symbol)
-    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
-    whole_write(base.value, mask.value if mask else None)
-    entrywise = term.value.kind != "tensor" or term.value.rank == 0
-    if symbol == "/":
-        without_poles(walk, "div", (base.node, node.value))
-        term = walk.expr(node.value)
-    if mask is not None and walk.here.compress and not entrywise and not term.value.mask:
-        where = [mask.node] if same_shape(base.value, mask.value) else [mask.node, base.node]
-        term = spread_value(walk, term, ", ".join(code(fit(n, 1)) for n in where), mask.value.number)
-    if mask is not None and (entrywise if not term.value.mask else term.value.mask == mask.value.number):
-        full = Term(
-            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
-            replace(base.value if term.value.kind == "static" else term.value, mask=mask.value.number, kind="tensor"),
-        )
-        write(walk, node, base, masked_write(walk, node, base, mask, full), replace(base.value, number=""))
-        return []
-    if mask is not None and walk.here.compress:
-        raise Uncompressed
-    index = open_index(walk, target)
-    if index is not None and (term.value.mask or term.value.kind == "static"):
-        full = Term(
-            parse(f"{code(fit(base.node, 13))} {symbol} {code(fit(term.node, 13))}"),
-            Value("tensor", mask=term.value.mask or index_number(walk, index)),
-        )
-        write(walk, node, base, updated(walk, target, base, full), replace(base.value, number="", kind="tensor"))
-        return []
-    walk.need_entries(term.value)
     indices = [walk.expr(i).value if i is not None else STATIC for i in elements(target)]
+    plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices) and operator in _UPDATES
+    term = of_64_bits(walk, node, walk.expr(node.value), base)
+    several = term.value.kind != "static" and not term.value.mask
+    if not plain and not (several and open_index(walk, target) and mask_of(walk, target) is None):
+        sign = cst.ensure_type(parse(f"a {symbol} b"), cst.BinaryOperation).operator
+        made = cst.BinaryOperation(target, sign, fit(node.value, 13))
+        return write_into(walk, node, target, walk.expr(placed(walk, made, node)))
+    walk.need_entries(base.value, term.value)
     place = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
-    walk.expr(target) if mask is not None else untraced_mask(walk, target)  # each with its finding
-    plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices)
-    if plain and operator in _UPDATES:
+    if plain:
         new = parse(f"{code(place)}.{_UPDATES[operator]}({code(fit(term.node, 1))})")
     else:
         entry = subscript(walk, target, base.node)

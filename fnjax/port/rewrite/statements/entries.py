@@ -4,7 +4,8 @@ What: `x[i] = v` and `x.data = v` write to the array's memory; an index that may
 apart when the port runs.
 Before: `y[m] = 0` and `y[i, 1:] = v`
 After: `y = jnp.where(m, 0, y)` and `y = y.at[i, 1:].set(v)`
-Safety: whatever sees the memory takes its new value (see writes to memory).
+Safety: whatever sees the memory takes its new value (see writes to memory); after `x.data = v`
+both share the memory of v.
 Limits: a boolean mask among other indices runs un-jitted only.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import Place, Value, each_of, join_values
 from fnjax.port.rewrite.memory.indexing import (
     index_number,
@@ -113,7 +114,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     if (parted := apart(walk, target)) is not target:
         return write_into(walk, node, parted, term)
     mask = mask_of(walk, target) or mask_among(walk, target, term.value)
-    whole_write(base.value, mask.value if mask else None)
+    whole_write(walk, base.value, mask.value if mask else None)
     if mask is not None:
         new = masked_write(walk, node, base, mask, term)
     elif term.value.mask:
@@ -146,7 +147,8 @@ def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.Ba
     """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
     index = open_index(walk, target)
     if index is None or full.value.mask != index_number(walk, index):
-        raise Uncompressed
+        walk.need_entries(full.value)
+        return base.node
     walk.sink.needs.add("_update")
     texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
     return parse(f"_update({', '.join(texts)})")

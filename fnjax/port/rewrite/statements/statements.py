@@ -5,7 +5,7 @@ writes.
 Before: `a, y[0] = x.exp(), 1`
 After: `a, new_1 = jnp.exp(x), 1` and `y = y.at[0].set(new_1)`
 Safety: of several targets each sees what those before it wrote, as in PyTorch.
-Limits: entries of tensors in containers; attributes of tensors other than `.data`.
+Limits: entries of tensors in containers; attributes of tensors other than `.data`, `.real` and `.imag`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.terms import Ahead
-from fnjax.port.analysis.walk import Statements, Stop, Term, Uncompressed, Walk, assign, line, names, parse, placed
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, line, names, parse, placed
 from fnjax.port.known.facts import UNKNOWN, Value, widens
 from fnjax.port.rewrite.calls.arguments import only_meaning
 from fnjax.port.rewrite.calls.called import part_of
@@ -56,7 +56,6 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
             return made
     if _torch_attribute(walk, node.targets[0].target):
         return []
-    _noted_aliases(walk, node, term)
     if (
         term.value.kind == "object"
         and term.value.name.startswith("torch.")
@@ -130,7 +129,7 @@ def _writes(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether a target is an entry or the data of a tensor."""
     if isinstance(target, cst.Subscript):
         return walk.expr(target.value).value.kind not in {"static", "object"}
-    return is_data(walk, target)
+    return is_data(walk, target) or _is_part(walk, target)
 
 
 def _selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
@@ -247,11 +246,6 @@ def _with_key(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.Ass
     return target.with_changes(target=inner.with_changes(elements=elements))
 
 
-def _noted_aliases(walk: Walk, node: cst.Assign, term: Term) -> None:
-    if term.value.mask and walk.routine.role == "module":
-        raise Uncompressed
-
-
 def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     inner = target.target
     if isinstance(inner, cst.Subscript):
@@ -266,12 +260,17 @@ def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
 def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
     """`z.imag = v` as `z.imag.copy_(v)`."""
     target = node.targets[0].target
-    if len(node.targets) > 1 or not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
-        return None
-    if is_ctx(walk, target.value) or walk.expr(target.value).value.kind in {"static", "object"}:
+    if len(node.targets) > 1 or not _is_part(walk, target):
         return None
     call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
     return placed(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
+
+
+def _is_part(walk: Walk, target: cst.BaseExpression) -> bool:
+    """Whether this is the real or the imaginary part of an array."""
+    if not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
+        return False
+    return not is_ctx(walk, target.value) and walk.expr(target.value).value.kind not in {"static", "object"}
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})

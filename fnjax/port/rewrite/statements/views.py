@@ -15,7 +15,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import nodes
 from fnjax.port.analysis.walk import Walk, parse
-from fnjax.port.known.facts import HOLE, Place, Step, Value, places
+from fnjax.port.known.facts import HOLE, Place, Step, Value, touches
 from fnjax.port.rewrite.values.binding import element_of
 from fnjax.port.source.naming import targets
 from fnjax.port.torch import code
@@ -59,7 +59,7 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
         return None
     storage = frozenset(s for p in found for s in p.storage)
     inside = {n.value for n in nodes(node.body) if isinstance(n, cst.Name)}
-    others = {n for n, v in walk.state.variables.items() if any(p.storage & storage for p in places(v))}
+    others = {n for n, v in walk.state.variables.items() if touches(v, storage)}
     if (others - set(targets(node.target))) & inside:
         return None
     value = Value("static", parts=tuple(values)) if zipped else values[0]
@@ -78,7 +78,7 @@ def _view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:
     term = walk.expr(node)
     place = term.value.place
     one = element_of(walk, node, term.value)
-    if place is None or not one.is_tensor or not place.local or any(_overlapping(s) for s in place.steps):
+    if place is None or not one.is_tensor or not place.local or any(s.repeats for s in place.steps):
         return None
     if term.value.is_tensor and not place.certain:
         return None
@@ -91,9 +91,11 @@ def _view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:
 _VERSION = -1  # of the counter: nothing in the loop writes to it
 
 
-def _overlapping(step: Step) -> bool:
-    """Whether views of this one may have entries in common."""
-    return any(part in step.text for part in ("_windows", "broadcast", "_expand", "jnp.take"))
+def forget_round(walk: Walk, views: Views) -> None:
+    """What an earlier round has seen, the counter of this one does not say."""
+    for name, value in walk.state.variables.items():
+        if value.place and any((views.counter, _VERSION) in s.reads for s in value.place.steps):
+            walk.state.variables[name] = replace(value, place=value.place.doubtful)
 
 
 def counted(views: Views, made: cst.For) -> cst.For:

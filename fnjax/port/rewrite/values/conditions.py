@@ -265,10 +265,14 @@ def boolean(walk: Walk, node: cst.BooleanOperation) -> Term:
     terms = [walk.expr(found[0])]
     with walk.perhaps():
         terms += [walk.expr(n) for n in found[1:]]
+    operand_terms = list(zip(found, terms, strict=True))
     terms = _undecided(found, terms, isinstance(node.operator, cst.Or))
     if len(terms) == 1:
         return terms[0]
-    decided = terms[-1].answer is isinstance(node.operator, cst.Or) and not _acts(walk, node)
+    asking = [
+        n for n, term in operand_terms if any(term is t for t in terms[:-1])
+    ]  # a call that is answered does nothing
+    decided = terms[-1].answer is isinstance(node.operator, cst.Or) and not any(_acts(walk, n) for n in asking)
     terms = [*map(_question, terms[:-1]), terms[-1]]
     asked = [asks(t.value) for t in terms]
     arrays = [t for t, a in zip(terms, asked, strict=True) if a != "python"]

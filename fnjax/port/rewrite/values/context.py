@@ -160,7 +160,11 @@ def call(walk: Walk, node: cst.Call, key: str) -> Term | None:
         walk.state.variables[SAVED] = replace(saved, literal=code(made))
         walk.saves.append(made)
         return Term(made, Value("static", literal=None))
-    return Term(made, walk.state.variables.get(key, UNKNOWN))
+    value = walk.state.variables.get(key, UNKNOWN)
+    if value.kind == "static":  # a function that forward chose: what it gives is not known
+        given = [p for a in node.args if (p := walk.expr(a.value).value.place)]
+        value = replace(UNKNOWN, place=Place.among(*given)) if given else UNKNOWN
+    return Term(made, value)
 
 
 @expression(cst.Attribute)

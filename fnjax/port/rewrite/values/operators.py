@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Uncompressed, Walk, answered, names, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse, placed
 from fnjax.port.known.facts import (
     DTYPE,
     LIST,
@@ -43,9 +43,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
     # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
-    masks = {v.mask for v in values if v.mask}
-    if masks and (len(masks) > 1 or any(not v.mask and v.rank != 0 for v in values if v.is_tensor)):
-        raise Uncompressed
+    mask = walk.one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
         kind = "unknown" if any(v.kind == "object" for v in values) else "static"
@@ -74,7 +72,6 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     place = walk.fresh(node)
     kind = "tensor" if tensors else "unknown"
     exact = "" if dtype == "bool" else common_dtype(open_)
-    mask = masks.pop() if masks else ""
     mixed = not tensors and any(v.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
     made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
