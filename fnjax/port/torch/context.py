@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import MISSING, code, literal
+from fnjax.port.torch.expressions import MISSING, read_literal, unparse
 from fnjax.port.torch.new_arrays import NewArray
 
 _NAMES = {
@@ -18,7 +18,7 @@ _NAMES = {
 DTYPES = {name: kind for kind, names_ in _NAMES.items() for name in names_}
 
 
-def class_of(dtype: str) -> str:
+def find_dtype_class(dtype: str) -> str:
     """The class of a dtype: `float` for `float8_e5m2`."""
     return DTYPES.get(dtype.rstrip("_"), "float" if dtype.startswith("float") else "unknown")
 
@@ -26,54 +26,56 @@ def class_of(dtype: str) -> str:
 class Context:
     """What the engine knows of the expressions in a call. This one knows only what the expressions themselves say."""
 
-    def kind(self, node: cst.BaseExpression) -> str:
+    def find_kind(self, node: cst.BaseExpression) -> str:
         """`tensor`, `static` (a Python value) or `unknown`."""
-        return "unknown" if self.literal(node) is MISSING else "static"
+        return "unknown" if self.read_literal(node) is MISSING else "static"
 
-    def optional(self, node: cst.BaseExpression) -> bool:
+    def may_be_none(self, node: cst.BaseExpression) -> bool:
         """Whether what is taken for a tensor may be None."""
         return False
 
-    def dtype(self, node: cst.BaseExpression) -> str:
+    def find_dtype(self, node: cst.BaseExpression) -> str:
         """`float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
-        value = self.literal(node)
+        value = self.read_literal(node)
         kinds: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
         return next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
 
-    def rank(self, node: cst.BaseExpression) -> int | None:
+    def find_rank(self, node: cst.BaseExpression) -> int | None:
         """The number of dimensions of a tensor, where it is known."""
         return None
 
-    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    def have_same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
         """Whether two tensors surely have the same shape."""
         return False
 
-    def literal(self, node: cst.BaseExpression) -> object:
+    def read_literal(self, node: cst.BaseExpression) -> object:
         """The value of a literal, or of a name that surely stands for one; else MISSING."""
-        return literal(node)
+        return read_literal(node)
 
-    def role(self, node: cst.BaseExpression) -> str:
+    def find_role(self, node: cst.BaseExpression) -> str:
         """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
-        text = code(node)
-        if self.named_dtype(node) or text.endswith("dtype"):
+        text = unparse(node)
+        if self.find_named_dtype(node) or text.endswith("dtype"):
             return "dtype"
-        is_device = isinstance(self.literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
+        is_device = (
+            isinstance(self.read_literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
+        )
         return "device" if is_device else ""
 
-    def named_dtype(self, node: cst.BaseExpression) -> str:
+    def find_named_dtype(self, node: cst.BaseExpression) -> str:
         """The dtype of torch's that an expression names, `int64`, or nothing."""
-        space, _, last = code(node).rpartition(".")
+        space, _, last = unparse(node).rpartition(".")
         return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
-    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The JAX expression that takes the place of an argument."""
         return node
 
-    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
+    def find_new_array(self, node: cst.BaseExpression) -> NewArray | None:
         """The array that an argument makes, if it is a call that makes one."""
         return None
 
-    def key(self) -> cst.BaseExpression:
+    def make_key(self) -> cst.BaseExpression:
         """A fresh random key."""
         return cst.Name("key")
 

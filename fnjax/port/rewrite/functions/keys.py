@@ -14,16 +14,16 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Program, Routine
 from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Walk, line, lines_of
+from fnjax.port.analysis.walk import Walk, list_statements, parse_line
 
 
-def drawn_beside(program: Program, routine: Routine) -> bool:
+def draws_beside(program: Program, routine: Routine) -> bool:
     """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
     bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
     return routine.role == "helper" and any(b.draws for b in bodies)
 
 
-def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
+def _add_key_to_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
     """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
     operator = program.by_node.get(routine.node)
     if operator is not None and "setup_context" in operator.methods:
@@ -43,14 +43,14 @@ def _with_key_in_schema(walk: Walk, program: Program, routine: Routine, params: 
     return params.with_changes(params=[*old, last])
 
 
-def with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """The function with its new argument."""
     key = program.key_name
     # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
     if routine.role in {"backward", "vjp", "jvp"}:
         if routine.draws:
             ctx = routine.parameters[routine.first - 1].name.value
-            return opening(made, f"{key} = {ctx}.{key}")
+            return insert_at_top(made, f"{key} = {ctx}.{key}")
         return made
     if routine.role == "vmap":
         walk.report(
@@ -58,13 +58,13 @@ def with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionD
         )
         return made
     if routine.role == "setup_context":
-        backward = program.method(routine.owner, "backward") if routine.owner else None
+        backward = program.find_method(routine.owner, "backward") if routine.owner else None
         if backward is not None and backward.draws:
             walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
     params = made.params
-    if routine.role == "helper" and (drawn_beside(program, routine) or routine.node in program.by_node):
-        return made.with_changes(params=_with_key_in_schema(walk, program, routine, params))
+    if routine.role == "helper" and (draws_beside(program, routine) or routine.node in program.by_node):
+        return made.with_changes(params=_add_key_to_schema(walk, program, routine, params))
     if routine.role == "helper":
         comma = (
             cst.ParamStar()
@@ -92,7 +92,7 @@ def with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionD
         f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
         "backward returns one more None",
     )
-    backward = program.method(routine.owner, "backward") if routine.owner else None
+    backward = program.find_method(routine.owner, "backward") if routine.owner else None
     if backward is not None and backward.draws and not routine.has_setup:
         kept = f"{routine.parameters[routine.first - 1].name.value}.{key}"
         split = (
@@ -100,13 +100,13 @@ def with_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionD
             if default is None
             else f"jax.random.split({key}) if {key} is not None else (None, None)"
         )
-        made = opening(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
+        made = insert_at_top(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
     return made
 
 
-def opening(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
+def insert_at_top(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
     """A function that begins with this line, behind its docstring."""
-    body = lines_of(node.body)
+    body = list_statements(node.body)
     at = 1 if node.get_docstring() is not None else 0
     block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])
-    return node.with_changes(body=block.with_changes(body=[*body[:at], line(text), *body[at:]]))
+    return node.with_changes(body=block.with_changes(body=[*body[:at], parse_line(text), *body[at:]]))
