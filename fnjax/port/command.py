@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import io
 import json
 import os
@@ -71,7 +72,11 @@ def _run_port(options: argparse.Namespace) -> int:
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
-    found = port_files(texts, roots, options.classes, make_progress() if len(sources) > 1 else None)
+    gc.freeze()  # what is there stays; looking through it for what may go takes a tenth of the time
+    try:
+        found = port_files(texts, roots, options.classes, make_progress() if len(sources) > 1 else None)
+    finally:
+        gc.unfreeze()
     for source in readable:
         ported = found.get(source.name)
         if ported is None:  # of the files that others import from, one of which no class needs anything
@@ -164,14 +169,19 @@ class Text:
     problem: str = ""
 
 
+def _real(path: str | Path) -> Path:
+    """A path without links; `Path.resolve` raises for a link that leads to itself."""
+    return Path(os.path.realpath(path))
+
+
 def _iter_sources(names: list[str], output: str | None) -> Iterator[Text]:
     """What the names stand for; the output folder is no source, where it lies in one."""
     for name in dict.fromkeys(names):
         path = Path(name)
         if name != "-" and path.is_dir():
-            out = Path(output).resolve() if output is not None else path.resolve()
+            out = _real(output) if output is not None else _real(path)
             for inner in sorted(path.rglob("*.py")):
-                if not inner.is_dir() and (out == path.resolve() or not inner.resolve().is_relative_to(out)):
+                if not inner.is_dir() and (out == _real(path) or not _real(inner).is_relative_to(out)):
                     yield _read_source(str(inner), inner, False, name)
             continue
         found = (
@@ -209,7 +219,7 @@ def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
             raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
         targets = {name: _choose_target(options, name, many) for name in names}
     for name, target in targets.items():
-        if name != "<stdin>" and target.exists() and target.resolve() == Path(name).resolve():
+        if name != "<stdin>" and target.exists() and _real(target) == _real(name):
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
     for target in targets.values():
         both = [n for n, t in targets.items() if t == target]
@@ -217,8 +227,8 @@ def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
             raise UsageError(
                 f"{both[0]!r} and {both[1]!r} would both be written to {str(target)!r}; port them one by one"
             )
-    used = {Path(n).resolve() for n in names} | {t.resolve() for t in targets.values()}
-    if options.report and Path(options.report).resolve() in used:
+    used = {_real(n) for n in names} | {_real(t) for t in targets.values()}
+    if options.report and _real(options.report) in used:
         raise UsageError(f"--report {options.report!r} is a source or the output itself")
 
 
@@ -247,7 +257,7 @@ def _write_file(path: Path, text: str, encoding: str = "utf-8", folders: bool = 
     """Write a file at once, so that none is ever half written; what is no file, as a device, is written to as it is."""
     content = text.encode(encoding)
     try:
-        path = path.resolve()
+        path = _real(path)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return

@@ -467,7 +467,11 @@ class ViewsOfViews(Function):
         (c,) = ctx.saved_tensors
         d = g * 1
         d.ravel().reshape(-1)[0] = 2
-        return d * c, g
+        left, _ = d.chunk(2, 1)
+        rows = d.squeeze()
+        if left.max() > d.max() - 100:  # d, which nothing reads behind it, is written to here
+            torch.mul(left, 2, out=left)
+        return rows * c, left.sum() * g
 """,
     ),
     "OneEntryOfTwoAxes": (  # views of different axes, which meet, and slices that do not

@@ -657,6 +657,14 @@ FINDINGS = {
         "alias",
     ),
     "a write in a loop over one tensor twice": ("z = x * 1\nfor t in (z, z):\n    t[0] /= 2\nw = z", "alias"),
+    "a write to what a condition on tensors chooses": (
+        "a = x.exp()\nb = x.sin()\nz = a if a.sum() > 0 else b\nz[0] = 2\nw = a",
+        "alias",
+    ),
+    "a write beside a view of an earlier round": (
+        "z = x * 1\nw = z[:1]\nfor t in z.split(1):\n    t[0] = 1\n    w = t\nv = w",
+        "alias",
+    ),
     "other memory for a view": ("z = x * 1\nw = z[0]\nw.data = y[0] * 2\nv = z", "alias"),
     "a write to what one branch saved": ("z = x * 2\nif flag:\n    ctx.save_for_backward(z)\nz.mul_(2)", "alias"),
     "a mask in one branch alone": ("z = x\nif flag:\n    z = x[x > 0]\nw = z.sum()", "untraced"),

@@ -174,7 +174,16 @@ class Program:
 
     def list_derived(self, cls: Class) -> list[Class]:
         """The class and those of the file that derive from it."""
-        return [c for c in self.classes.values() if cls in self.families[c.name]]
+        return self.heirs[cls]
+
+    @functools.cached_property
+    def heirs(self) -> dict[Class, list[Class]]:
+        """Each class with those that derive from it, itself among them."""
+        found: dict[Class, list[Class]] = {}
+        for name, family in self.families.items():
+            for cls in family:
+                found.setdefault(cls, []).append(self.classes[name])
+        return found
 
     @functools.cached_property
     def families(self) -> dict[str, list[Class]]:
@@ -184,9 +193,8 @@ class Program:
     def list_related(self, owner: Class) -> list[Class]:
         """The class, those of the file that derive from it, and its bases."""
         if owner.name not in self.kin:
-            of = self.families
-            found = [c for c in self.classes.values() if owner in of[c.name] or c in of[owner.name]]
-            self.kin[owner.name] = found
+            found = {*self.list_derived(owner), *self.families[owner.name]}
+            self.kin[owner.name] = [c for c in self.classes.values() if c in found] if len(found) > 1 else [owner]
         return self.kin[owner.name]
 
     def find_method(self, cls: Class, name: str) -> Routine | None:

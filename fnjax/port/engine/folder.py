@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gc
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +39,7 @@ def port_files(
         files: their texts by name.
         roots: for each file the folder that the files' modules are named from.
         classes: the Function classes to port, by name; all by default.
-        progress: is told what is done.
+        progress: is told what is done; nothing at the end.
 
     Returns:
         The ports by name. A file without a Function class of which a class of another needs something has one, too.
@@ -48,10 +50,14 @@ def port_files(
     groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
     found: dict[str, Ported] = {}
     jobs = [(group, {name: files[name] for name in _list_names(group)}, classes) for group in groups]
-    for made in _port_each(jobs, sum(text.count("\n") for text in files.values())):
-        found.update(made)
-        if progress is not None:
-            progress(f"{len(found)} of {len(files)} files")
+    show, done = progress or (lambda text: None), 0
+    try:
+        for job, made in zip(jobs, _port_each(jobs, sum(text.count("\n") for text in files.values())), strict=True):
+            found.update(made)
+            done += len(job[1])
+            show(f"[{'#' * (20 * done // len(files)):20}] {done} of {len(files)} files")
+    finally:
+        show("")
     ported = ((name, found[name]) for name in files if name in found)
     kept = dict(ported)
     for root in {roots[name] for name in kept}:
@@ -73,8 +79,14 @@ def _port_each(jobs: Sequence[_Job], lines: int) -> Iterator[dict[str, Ported]]:
         yield from map(_port_group, jobs)
         return
     context = multiprocessing.get_context("spawn")  # JAX has threads, which do not survive a fork
-    with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(workers, context, _begin_worker) as pool:
         yield from pool.map(_port_group, jobs, chunksize=4)
+
+
+def _begin_worker() -> None:
+    """Ctrl-C, which all processes of a terminal hear, ends this one without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.freeze()  # the porter itself stays: nothing looks through it for what may go
 
 
 def _port_group(job: _Job) -> dict[str, Ported]:

@@ -20,7 +20,7 @@ Heard = tuple[Any, str, Any]  # who was asked (a class or a function), for what,
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Class:
     """A class of the file.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import libcst as cst
 
@@ -28,27 +29,24 @@ _BINARY: dict[type[cst.BaseBinaryOp], int] = {
     cst.Power: 14,
 }
 ATOM = 16  # what needs no parentheses anywhere
+_LEVELS: dict[type[cst.CSTNode], int | dict[Any, int]] = {
+    cst.BinaryOperation: _BINARY,
+    cst.UnaryOperation: {cst.Not: 5, cst.Minus: 13, cst.Plus: 13, cst.BitInvert: 13},
+    cst.BooleanOperation: {cst.Or: 3, cst.And: 4},
+    cst.Await: 15,
+    cst.Comparison: 6,
+    cst.IfExp: 2,
+    cst.Lambda: 1,
+    **dict.fromkeys((cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString), 0),
+}
 
 
 def find_level(node: cst.BaseExpression) -> int:
     """How tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
     if getattr(node, "lpar", ()):
         return ATOM
-    if isinstance(node, cst.BinaryOperation):
-        return _BINARY[type(node.operator)]
-    if isinstance(node, cst.UnaryOperation):
-        return 5 if isinstance(node.operator, cst.Not) else 13
-    if isinstance(node, cst.Comparison):
-        return 6
-    if isinstance(node, cst.BooleanOperation):
-        return 4 if isinstance(node.operator, cst.And) else 3
-    if isinstance(node, cst.IfExp):
-        return 2
-    if isinstance(node, cst.Await):
-        return 15
-    if isinstance(node, (cst.Lambda, cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString)):
-        return 0 if not isinstance(node, cst.Lambda) else 1
-    return ATOM
+    own = _LEVELS.get(type(node), ATOM)
+    return own if isinstance(own, int) else own[type(node.operator)]  # type: ignore[attr-defined] # these have one
 
 
 def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:

@@ -320,6 +320,9 @@ def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
     every = effects[0].gives | effects[1].gives
     flows = [find_flow(b) for b in blocks]
     first = frozenset().union(*(reads for reads, _ in flows))  # read before they are given values
+    named = {n.value for b in blocks for n in list_nodes(b) if isinstance(n, cst.Name)}
+    unnamed = (reads for b in bodies for reads in find_flow(cst.IndentedBlock(b))[0])
+    first |= {n for n in unnamed if n in every and n not in named}  # the memory of others that are written to
     own = {n for n in every - first if _is_only_read_in(walk, node, n)}
     both = effects[0].gives & effects[1].gives
     anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before

@@ -143,7 +143,10 @@ def _rank_member(node: cst.CSTNode) -> int:
 def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
     if isinstance(node, cst.FunctionDef):
-        inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
+        names = dict.fromkeys(
+            f"{cls.name}.{node.name.value}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)
+        )
+        inside = [program.classes[name] for name in names if name in program.classes]
         kept = container and node.name.value in _collect_read_members(program, cls)
         if container and not kept and not _makes_class(node, {c.node.name.value for c in inside if c.is_function}):
             return [_move_class(walk, cls, node, c) for c in inside if c.is_function]
