@@ -169,7 +169,7 @@ class Text:
     problem: str = ""
 
 
-def _real(path: str | Path) -> Path:
+def _resolve_path(path: str | Path) -> Path:
     """A path without links; `Path.resolve` raises for a link that leads to itself."""
     return Path(os.path.realpath(path))
 
@@ -179,9 +179,9 @@ def _iter_sources(names: list[str], output: str | None) -> Iterator[Text]:
     for name in dict.fromkeys(names):
         path = Path(name)
         if name != "-" and path.is_dir():
-            out = _real(output) if output is not None else _real(path)
+            out = _resolve_path(output) if output is not None else _resolve_path(path)
             for inner in sorted(path.rglob("*.py")):
-                if not inner.is_dir() and (out == _real(path) or not _real(inner).is_relative_to(out)):
+                if not inner.is_dir() and (out == _resolve_path(path) or not _resolve_path(inner).is_relative_to(out)):
                     yield _read_source(str(inner), inner, False, name)
             continue
         found = (
@@ -219,7 +219,7 @@ def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
             raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
         targets = {name: _choose_target(options, name, many) for name in names}
     for name, target in targets.items():
-        if name != "<stdin>" and target.exists() and _real(target) == _real(name):
+        if name != "<stdin>" and target.exists() and _resolve_path(target) == _resolve_path(name):
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
     for target in targets.values():
         both = [n for n, t in targets.items() if t == target]
@@ -227,8 +227,8 @@ def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
             raise UsageError(
                 f"{both[0]!r} and {both[1]!r} would both be written to {str(target)!r}; port them one by one"
             )
-    used = {_real(n) for n in names} | {_real(t) for t in targets.values()}
-    if options.report and _real(options.report) in used:
+    used = {_resolve_path(n) for n in names} | {_resolve_path(t) for t in targets.values()}
+    if options.report and _resolve_path(options.report) in used:
         raise UsageError(f"--report {options.report!r} is a source or the output itself")
 
 
@@ -257,7 +257,7 @@ def _write_file(path: Path, text: str, encoding: str = "utf-8", folders: bool = 
     """Write a file at once, so that none is ever half written; what is no file, as a device, is written to as it is."""
     content = text.encode(encoding)
     try:
-        path = _real(path)
+        path = _resolve_path(path)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
