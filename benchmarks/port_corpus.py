@@ -129,7 +129,7 @@ def keep(verdict: Verdict, path: pathlib.Path, options: argparse.Namespace) -> N
     """Add a verdict to the file of verdicts."""
     if options.verdicts:
         with options.verdicts.open("a") as file:
-            file.write(json.dumps({"file": str(path), **verdict.as_json()}) + "\n")
+            file.write(json.dumps({"file": str(path), **verdict.make_json()}) + "\n")
 
 
 def show(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fnjax.port.compare.devices import GROUP, MODES, Case, differences, run_devices, run_gloo
+from fnjax.port.compare.devices import GROUP, MODES, Case, measure_differences, run_devices, run_gloo
 
 FILES = ("tensor_parallel/mappings.py", "tensor_parallel/utils.py", "tensor_parallel/layers.py")
 FILES += (
@@ -46,7 +46,7 @@ def main(folder: str) -> int:
         theirs, ours = run_gloo(list(cases.values())), run_devices(list(cases.values()))
     good: dict[str, bool] = {}
     for name, his, mine in zip(cases, theirs, ours, strict=True):
-        found = differences(his, mine)
+        found = measure_differences(his, mine)
         words = []
         for mode in MODES:
             error = found[mode].get("error")

@@ -39,7 +39,7 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
 
     It is found in this process: the classes are known to end none, and starting one takes its time.
     """
-    from fnjax.port.verify.proving import Job, prove
+    from fnjax.port.verify.proving import Job, prove_class
 
     ran: set[int] = set()
 
@@ -53,7 +53,7 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
         job = Job(str(path), path.read_text(), name, str(file), seconds=seconds, shrinks=False, **more)
         sys.settrace(lambda frame, *_: step if frame.f_code.co_filename == str(file) else None)
         try:
-            return prove(job, lambda *_, **__: None), ran
+            return prove_class(job, lambda *_, **__: None), ran
         finally:
             sys.settrace(None)
 

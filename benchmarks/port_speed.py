@@ -111,7 +111,7 @@ def walks(text):
 
     counts, edits = collections.Counter(), []
 
-    def counted(self, node, walk=Walk._statement):
+    def counted(self, node, walk=Walk._apply_rules):
         counts[node] += 1
         return walk(self, node)
 

@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as e:
         print(f"fnjax: {e}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("fnjax: interrupted", file=sys.stderr)
+        return 130  # as a shell reports SIGINT
     except BrokenPipeError:  # who reads, as `head` does, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes there once more
         return 141  # as a shell reports SIGPIPE

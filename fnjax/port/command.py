@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import io
 import json
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fnjax._cli.call import UsageError
 from fnjax.port.verify import Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
-from fnjax.port.verify_command import DIFFERENT, add_search, progress, read_cases, say
+from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, say_verdict
 
 if TYPE_CHECKING:
     from fnjax.port.result import Ported
@@ -53,25 +54,29 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--args", metavar="ARGS", help="arguments for --verify to begin with: 'randn(3, 8), 2'")
     add_search(parser)
-    parser.set_defaults(run=_port)
+    parser.set_defaults(run=_run_port)
 
 
-def _port(options: argparse.Namespace) -> int:
+def _run_port(options: argparse.Namespace) -> int:
     try:
         from fnjax.port.engine.folder import port_files
     except ImportError as e:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
-    sources = list(_sources(options.source, options.output))
-    _writable(options, sources)
+    sources = list(_iter_sources(options.source, options.output))
+    _check_outputs(options, sources)
     if not options.verify and (options.args is not None or options.cases is not None):
         raise UsageError("--args and --cases are for --verify")
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
-    found = port_files(texts, roots, options.classes, progress() if len(sources) > 1 else None)
+    gc.freeze()  # what is there stays; looking through it for what may go takes a tenth of the time
+    try:
+        found = port_files(texts, roots, options.classes, make_progress() if len(sources) > 1 else None)
+    finally:
+        gc.unfreeze()
     for source in readable:
         ported = found.get(source.name)
         if ported is None:  # of the files that others import from, one of which no class needs anything
@@ -90,42 +95,44 @@ def _port(options: argparse.Namespace) -> int:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "
             print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
-        _emit(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
-    verdicts = _verify_beside(options, results, len(sources) > 1) if options.verify else {}
+        _emit_port(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
+    verdicts = _verify_in_folder(options, results, len(sources) > 1) if options.verify else {}
     if options.report:
-        _write(Path(options.report), json.dumps(_report(results, verdicts), indent=2) + "\n", folders=False)
+        _write_file(Path(options.report), json.dumps(_make_report(results, verdicts), indent=2) + "\n", folders=False)
     if any(v.status == DIFFERS for v in verdicts.values()):
         return DIFFERENT
     return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
 
 
-def _verify_beside(
+def _verify_in_folder(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool
 ) -> dict[tuple[str, str], Verdict]:
     """Both sides of each class, run where the ports can import each other; what became of each, by file and class."""
     if len(results) == 1:
-        return _verify(options, results, many, {})
+        return _verify_all(options, results, many, {})
     with tempfile.TemporaryDirectory() as folder:
         modules = {}
         for source, ported in results:
             inner = Path("fnjax_ports", os.path.relpath(source.name, source.root))
             modules[source.name] = ".".join(inner.with_suffix("").parts).removesuffix(".__init__")
-            _write(Path(folder) / inner, ported.code, source.encoding)
+            _write_file(Path(folder) / inner, ported.code, source.encoding)
         sys.path.append(folder)
         try:
-            return _verify(options, results, many, modules)
+            return _verify_all(options, results, many, modules)
         finally:
             sys.path.remove(folder)
 
 
-def _verify(
+def _verify_all(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, modules: Mapping[str, str]
 ) -> dict[tuple[str, str], Verdict]:
     names = [c.name for _, ported in results for c in ported.classes]
     cases = read_cases(options, names, options.args or "")
     found = {}
     for source, ported in results:
-        place = f"{source.name} {_target(options, source.name, many) if options.output is not None else 'PORTED'}"
+        place = (
+            f"{source.name} {_choose_target(options, source.name, many) if options.output is not None else 'PORTED'}"
+        )
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
             if c.status == "ported" or (c.status == "partial" and left <= {"untraced"}):
@@ -138,11 +145,11 @@ def _verify(
                     seconds=options.seconds,
                     cases=cases.get(c.name),
                     modes=("eager",) if left else ("eager", "jit"),
-                    progress=progress(),
+                    progress=make_progress(),
                 )
             else:
                 verdict = Verdict(c.name, NOT_TRIED, "it is not ported whole")
-            say(verdict, place)
+            say_verdict(verdict, place)
             found[source.name, c.name] = verdict
     return found
 
@@ -162,23 +169,32 @@ class Text:
     problem: str = ""
 
 
-def _sources(names: list[str], output: str | None) -> Iterator[Text]:
+def _real(path: str | Path) -> Path:
+    """A path without links; `Path.resolve` raises for a link that leads to itself."""
+    return Path(os.path.realpath(path))
+
+
+def _iter_sources(names: list[str], output: str | None) -> Iterator[Text]:
     """What the names stand for; the output folder is no source, where it lies in one."""
     for name in dict.fromkeys(names):
         path = Path(name)
         if name != "-" and path.is_dir():
-            out = Path(output).resolve() if output is not None else path.resolve()
+            out = _real(output) if output is not None else _real(path)
             for inner in sorted(path.rglob("*.py")):
-                if not inner.is_dir() and (out == path.resolve() or not inner.resolve().is_relative_to(out)):
-                    yield _read(str(inner), inner, False, name)
+                if not inner.is_dir() and (out == _real(path) or not _real(inner).is_relative_to(out)):
+                    yield _read_source(str(inner), inner, False, name)
             continue
-        found = _read("<stdin>", None, True, ".") if name == "-" else _read(name, path, True, str(path.parent))
+        found = (
+            _read_source("<stdin>", None, True, ".")
+            if name == "-"
+            else _read_source(name, path, True, str(path.parent))
+        )
         if found.problem:
             raise UsageError(found.problem)
         yield found
 
 
-def _read(name: str, path: Path | None, explicit: bool, root: str) -> Text:
+def _read_source(name: str, path: Path | None, explicit: bool, root: str) -> Text:
     """A file, or standard input, as Python reads it: in the encoding that it declares. Its line ends stay."""
     try:
         content = sys.stdin.buffer.read() if path is None else path.read_bytes()
@@ -191,7 +207,7 @@ def _read(name: str, path: Path | None, explicit: bool, root: str) -> Text:
     return Text(name, explicit, root, problem=f"cannot read {name!r}: {why}")
 
 
-def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
+def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
     """Refuse an output, or a report, that is one of the inputs."""
     many = len(sources) > 1 or any(Path(s).is_dir() for s in options.source)
     names = [s.name for s in sources]
@@ -201,9 +217,9 @@ def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
             Path(options.output).is_file() or (options.output.endswith(".py") and not Path(options.output).is_dir())
         ):
             raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
-        targets = {name: _target(options, name, many) for name in names}
+        targets = {name: _choose_target(options, name, many) for name in names}
     for name, target in targets.items():
-        if name != "<stdin>" and target.exists() and target.resolve() == Path(name).resolve():
+        if name != "<stdin>" and target.exists() and _real(target) == _real(name):
             raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
     for target in targets.values():
         both = [n for n, t in targets.items() if t == target]
@@ -211,12 +227,12 @@ def _writable(options: argparse.Namespace, sources: list[Text]) -> None:
             raise UsageError(
                 f"{both[0]!r} and {both[1]!r} would both be written to {str(target)!r}; port them one by one"
             )
-    used = {Path(n).resolve() for n in names} | {t.resolve() for t in targets.values()}
-    if options.report and Path(options.report).resolve() in used:
+    used = {_real(n) for n in names} | {_real(t) for t in targets.values()}
+    if options.report and _real(options.report) in used:
         raise UsageError(f"--report {options.report!r} is a source or the output itself")
 
 
-def _target(options: argparse.Namespace, name: str, many: bool) -> Path:
+def _choose_target(options: argparse.Namespace, name: str, many: bool) -> Path:
     out = Path(options.output)
     if not many and not out.is_dir() and not str(options.output).endswith(os.sep):
         return out
@@ -224,24 +240,24 @@ def _target(options: argparse.Namespace, name: str, many: bool) -> Path:
     return out / (Path(name).relative_to(roots[0]) if roots else Path(name).name)
 
 
-def _emit(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> None:
+def _emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> None:
     shown = ported.code
     if options.diff:
         before, after = source.text.splitlines(True), ported.code.splitlines(True)
         shown = "".join(difflib.unified_diff(before, after, source.name, f"{source.name} (JAX)"))
     if options.output is not None:
-        _write(_target(options, source.name, many), shown, source.encoding)
+        _write_file(_choose_target(options, source.name, many), shown, source.encoding)
     else:  # as bytes: no line end is translated, and a file that declares an encoding keeps to it
         sys.stdout.flush()
         sys.stdout.buffer.write(shown.encode(source.encoding))
         sys.stdout.buffer.flush()
 
 
-def _write(path: Path, text: str, encoding: str = "utf-8", folders: bool = True) -> None:
+def _write_file(path: Path, text: str, encoding: str = "utf-8", folders: bool = True) -> None:
     """Write a file at once, so that none is ever half written; what is no file, as a device, is written to as it is."""
     content = text.encode(encoding)
     try:
-        path = path.resolve()
+        path = _real(path)
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
@@ -262,14 +278,14 @@ def _write(path: Path, text: str, encoding: str = "utf-8", folders: bool = True)
         raise UsageError(f"cannot write {str(path)!r}: {e.strerror}") from e
 
 
-def _report(results: list[tuple[Text, Ported]], verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Any]:
+def _make_report(results: list[tuple[Text, Ported]], verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Any]:
     keys = ("line", "col", "code", "severity", "message")
     many = len(results) > 1
     return {
         "classes": [
             ({"file": source.name} if many else {})
             | {"name": c.name, "status": c.status, "findings": [{k: getattr(f, k) for k in keys} for f in c.findings]}
-            | ({"verified": verdicts[source.name, c.name].as_json()} if verdicts else {})
+            | ({"verified": verdicts[source.name, c.name].make_json()} if verdicts else {})
             for source, ported in results
             for c in ported.classes
         ]

@@ -13,9 +13,9 @@ from typing import Any
 import fnjax
 from fnjax._cli.call import UsageError, arguments, load
 from fnjax.port.verify import verify
-from fnjax.port.verify.names import operator_names
+from fnjax.port.verify.names import list_operator_names
 from fnjax.port.verify.record import DIFFERS, PROVED
-from fnjax.port.verify_command import DIFFERENT, add_search, progress, read_cases, say
+from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, say_verdict
 
 DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
@@ -64,35 +64,35 @@ def add(commands: Any) -> None:
         help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, "
         "each with arguments of its own; 'group' in --args is the process group, and the mesh axis",
     )
-    parser.set_defaults(run=_compare)
+    parser.set_defaults(run=_run_compare)
 
 
-def _compare(options: argparse.Namespace) -> int:
+def _run_compare(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise UsageError("compare needs PyTorch, which is not installed")
     if options.args is None and not options.kwargs:
         if options.devices is not None:
             raise UsageError("--devices needs --args")
-        return _search(options)
+        return _compare_searched(options)
     if options.cases or options.report:
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
     import torch
 
-    from fnjax.port.compare.comparing import compare, key_of, with_buffers
+    from fnjax.port.compare.comparing import add_buffers, compare, find_key
     from fnjax.port.verify.calls import NAMES
 
-    ports = {} if "::" in options.name else _classes(options.ported, fnjax.Function)
+    ports = {} if "::" in options.name else _find_classes(options.ported, fnjax.Function)
     turned = False
     if ports:
-        originals = _classes(options.original, torch.autograd.Function)
-        turned = bool(_classes(options.original, fnjax.Function))
+        originals = _find_classes(options.original, torch.autograd.Function)
+        turned = bool(_find_classes(options.original, fnjax.Function))
     else:
-        originals = _operators(options.original, original=True)
-        ports = _operators(options.ported, original=False)
+        originals = _find_operators(options.original, original=True)
+        ports = _find_operators(options.ported, original=False)
     if options.devices is not None:
-        names = [options.name] if options.name else _common(list(originals), list(ports), turned, options)
-        return _on_devices(options, _only(names))
-    name = options.name or _only(_common(list(originals), list(ports), turned, options))
+        names = [options.name] if options.name else _list_common(list(originals), list(ports), turned, options)
+        return _compare_on_devices(options, _choose_only(names))
+    name = options.name or _choose_only(_list_common(list(originals), list(ports), turned, options))
     for place, classes in ((options.original, originals), (options.ported, ports)):
         if name not in classes:
             raise UsageError(f"there is no Function class {name!r} in {place}")
@@ -103,7 +103,7 @@ def _compare(options: argparse.Namespace) -> int:
         raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
     try:
         found = compare(
-            with_buffers(originals[name], ports[name]),
+            add_buffers(originals[name], ports[name]),
             ports[name].apply,
             args,
             kwargs,
@@ -112,7 +112,7 @@ def _compare(options: argparse.Namespace) -> int:
             rtol=options.rtol,
             atol=options.atol,
             seed=options.seed,
-            key=key_of(originals[name], ports[name]),
+            key=find_key(originals[name], ports[name]),
             second=not options.no_second,
         )
     except Exception as e:
@@ -124,22 +124,22 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if found.equal else 1
 
 
-def _on_devices(options: argparse.Namespace, name: str) -> int:
+def _compare_on_devices(options: argparse.Namespace, name: str) -> int:
     """Compare a Function on several devices."""
-    from fnjax.port.compare.devices import GROUP, Case, differences, run_devices, run_gloo
-    from fnjax.port.compare.values import cast
+    from fnjax.port.compare.devices import GROUP, Case, measure_differences, run_devices, run_gloo
+    from fnjax.port.compare.values import cast_arrays
     from fnjax.port.verify.calls import NAMES
 
     if options.devices < 2:
         raise UsageError("--devices takes 2 or more")
     known = NAMES | {"group": GROUP}
     made = [arguments(options.args or "", options.kwargs, options.seed + i, known) for i in range(options.devices)]
-    (_, kwargs), args = made[0], [cast(list(a), options.dtype) for a, _ in made]
+    (_, kwargs), args = made[0], [cast_arrays(list(a), options.dtype) for a, _ in made]
     chosen = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
-    sides = [(f"module.{name}.apply", _loading(place)) for place in (options.original, options.ported)]
+    sides = [(f"module.{name}.apply", _write_loading_text(place)) for place in (options.original, options.ported)]
     case = Case(sides[0], sides[1], args, kwargs, chosen)
     try:
-        (found,) = map(differences, run_gloo([case]), run_devices([case]))
+        (found,) = map(measure_differences, run_gloo([case]), run_devices([case]))
     except RuntimeError as e:
         raise UsageError(str(e)) from e
     tolerance = options.rtol if options.rtol is not None else 1e-5 if options.dtype == "float32" else 1e-9
@@ -154,7 +154,7 @@ def _on_devices(options: argparse.Namespace, name: str) -> int:
     return 0 if equal else 1
 
 
-def _loading(place: str) -> str:
+def _write_loading_text(place: str) -> str:
     """A text that imports a file or a module, and gives what it has of AXIS_NAME the axis of the comparison."""
     if not place.endswith(".py"):
         made = f"import importlib\nmodule = importlib.import_module({place!r})\n"
@@ -170,17 +170,17 @@ def _loading(place: str) -> str:
     return f"{made}{set_}    known.AXIS_NAME = 'devices'\n"
 
 
-def _search(options: argparse.Namespace) -> int:
+def _compare_searched(options: argparse.Namespace) -> int:
     """Compare every class, or the one that is named, on arguments that are searched for."""
     if options.argnums is not None:
         raise UsageError("--argnums needs --args: the search tries all patterns")
-    original, ported = (_file(place) for place in (options.original, options.ported))
+    original, ported = (_find_file(place) for place in (options.original, options.ported))
     texts = [path.read_text("utf-8") for path in (original, ported)]
-    theirs, ours = (list(_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True))
+    theirs, ours = (list(_iter_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True))
     for place, classes in ((options.original, theirs), (options.ported, ours)):
         if options.name and options.name not in classes:
             raise UsageError(f"there is no Function class {options.name!r} in {place}")
-    names = [options.name] if options.name else _common(theirs, ours, "fnjax.Function" in texts[0], options)
+    names = [options.name] if options.name else _list_common(theirs, ours, "fnjax.Function" in texts[0], options)
     cases = read_cases(options, names, "")
     verdicts = []
     for name in names:
@@ -195,13 +195,13 @@ def _search(options: argparse.Namespace) -> int:
             cases=cases.get(name),
             second=not options.no_second,
             options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
-            progress=progress(),
+            progress=make_progress(),
         )
-        say(verdict, f"{options.original} {options.ported}")
+        say_verdict(verdict, f"{options.original} {options.ported}")
         verdicts.append(verdict)
     if options.report:
         try:
-            Path(options.report).write_text(json.dumps({"classes": [v.as_json() for v in verdicts]}, indent=2) + "\n")
+            Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")
         except OSError as e:
             raise UsageError(f"cannot write {options.report!r}: {e.strerror}") from e
     if any(v.status == DIFFERS for v in verdicts):
@@ -209,7 +209,7 @@ def _search(options: argparse.Namespace) -> int:
     return int(any(v.status != PROVED for v in verdicts))
 
 
-def _file(place: str) -> Path:
+def _find_file(place: str) -> Path:
     """The file, or that of the module."""
     path = Path(place)
     if not place.endswith(".py"):
@@ -223,7 +223,7 @@ def _file(place: str) -> Path:
     return path
 
 
-def _functions(text: str, place: Path) -> Iterator[str]:
+def _iter_functions(text: str, place: Path) -> Iterator[str]:
     """The classes of a file that have a forward, of their own or by a base in the file, and its custom operators.
 
     Nothing is executed.
@@ -239,25 +239,25 @@ def _functions(text: str, place: Path) -> Iterator[str]:
             if node.bases and (own or any(ast.unparse(b) in having for b in node.bases)):
                 having.add(node.name)
                 yield node.name
-    yield from operator_names(tree)
+    yield from list_operator_names(tree)
 
 
-def _operators(place: str, original: bool) -> dict[str, Any]:
+def _find_operators(place: str, original: bool) -> dict[str, Any]:
     """The custom operators of a file or module, by qualified name."""
-    from fnjax.port.verify.operators import original_operator, ported_operator
+    from fnjax.port.verify.operators import make_original_operator, make_ported_operator
 
-    path = _file(place)
+    path = _find_file(place)
     text = path.read_text("utf-8")
-    names = operator_names(ast.parse(text))
+    names = list_operator_names(ast.parse(text))
     try:
         if not original:
             load(place)
-        return {n: original_operator(path, text, n) if original else ported_operator(n) for n in names}
+        return {n: make_original_operator(path, text, n) if original else make_ported_operator(n) for n in names}
     except Exception as e:
         raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
 
 
-def _common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:
+def _list_common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:
     found = [name for name in theirs if name in ours]
     if not found:
         why = "; the original comes first, then the port" if turned else ""
@@ -265,7 +265,7 @@ def _common(theirs: list[str], ours: list[str], turned: bool, options: argparse.
     return found
 
 
-def _classes(place: str, base: type) -> dict[str, Any]:
+def _find_classes(place: str, base: type) -> dict[str, Any]:
     """The Function classes that a file or module defines, by name."""
     try:
         module = load(place)
@@ -275,7 +275,7 @@ def _classes(place: str, base: type) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v.__module__ == module.__name__}
 
 
-def _only(names: list[str]) -> str:
+def _choose_only(names: list[str]) -> str:
     if len(names) > 1:
         raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
     return names[0]

@@ -46,7 +46,7 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
     if args:
         if len(names) > 1:
             raise UsageError(f"--args is for one class: choose one of {', '.join(names)} with --class, or use --cases")
-        _parse(f"f({args})", f"--args {args!r}")
+        _parse_cases(f"f({args})", f"--args {args!r}")
         found = {name: [args] for name in names}
     if options.cases is None:
         return found
@@ -54,7 +54,7 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
         text = Path(options.cases).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"cannot read {options.cases!r}: {e}") from e
-    for statement in _parse(text, repr(options.cases)).body:
+    for statement in _parse_cases(text, repr(options.cases)).body:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call):
             raise UsageError(f"line {statement.lineno} of {options.cases} is no call such as Swish.apply(randn(3, 4))")
@@ -68,14 +68,14 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
     return found
 
 
-def _parse(text: str, what: str) -> ast.Module:
+def _parse_cases(text: str, what: str) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as e:
         raise UsageError(f"cannot read {what}: {e.msg} (line {e.lineno})") from e
 
 
-def progress() -> Callable[[str], None] | None:
+def make_progress() -> Callable[[str], None] | None:
     """What shows the progress in one line of a terminal; None where standard error is none."""
     if not sys.stderr.isatty():
         return None
@@ -87,7 +87,7 @@ def progress() -> Callable[[str], None] | None:
     return show
 
 
-def say(verdict: Verdict, place: str) -> None:
+def say_verdict(verdict: Verdict, place: str) -> None:
     """Say what became of a class, in place of its progress."""
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(clear + verdict.describe(place), file=sys.stderr)

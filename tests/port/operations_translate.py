@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import libcst as cst
 import numpy as np
 
-from fnjax.port.source.naming import canonical
-from fnjax.port.torch import Absent, Context, Operation, Problem, code, find, support
-from fnjax.port.torch.distributions import HOME, arguments, parameters
+from fnjax.port.source.naming import find_canonical_name
+from fnjax.port.torch import Absent, Context, Operation, Problem, find_operation, support, unparse
+from fnjax.port.torch.distributions import HOME, bind_parameters, name_arguments
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}
@@ -23,10 +23,10 @@ class Names(Context):
     def __init__(self, tensors):
         self.tensors = tensors
 
-    def kind(self, node):
+    def find_kind(self, node):
         if isinstance(node, cst.Name) and node.value in self.tensors:
             return "tensor"
-        return super().kind(node)
+        return super().find_kind(node)
 
 
 def dotted(node):
@@ -35,7 +35,7 @@ def dotted(node):
         return MODULES.get(node.value)
     if isinstance(node, cst.Attribute):
         before = dotted(node.value)
-        return before and canonical(f"{before}.{node.attr.value}")
+        return before and find_canonical_name(f"{before}.{node.attr.value}")
     return None
 
 
@@ -52,11 +52,11 @@ class Port(cst.CSTTransformer):
         self.functions.add(node.func)
 
     def render(self, name, args, called):
-        operation = find(name)
+        operation = find_operation(name)
         if operation is None or isinstance(operation, Absent):
             raise Untranslated(f"{name}: {operation}")
         assert operation.called == called, name
-        bound = operation.bind(args, self.context)
+        bound = operation.bind_arguments(args, self.context)
         if isinstance(bound, Problem):
             raise Untranslated(bound.message)
         rendered = bound.render()
@@ -72,10 +72,10 @@ class Port(cst.CSTTransformer):
         name = dotted(original_node.value.func) if isinstance(original_node.value, cst.Call) else None
         if not name or not name.startswith(HOME):
             return None
-        given = parameters(name.removeprefix(HOME), updated_node.value.args)
+        given = bind_parameters(name.removeprefix(HOME), updated_node.value.args)
         passed = [cst.Arg(v, keyword=cst.Name(n)) for n, v in given.items()]
         method = original_node.attr.value
-        return self.render(f"{name}.{method}", [*passed, *arguments(method, args or ())], args is not None)
+        return self.render(f"{name}.{method}", [*passed, *name_arguments(method, args or ())], args is not None)
 
     def leave_Call(self, original_node, updated_node):
         name = dotted(original_node.func)
@@ -86,12 +86,12 @@ class Port(cst.CSTTransformer):
             if made is not None:
                 return made
         if name:
-            if isinstance(found := find(name), Operation):
-                self.fields[code(original_node.func)] = next((o.fields for o in found.overloads if o.fields), ())
+            if isinstance(found := find_operation(name), Operation):
+                self.fields[unparse(original_node.func)] = next((o.fields for o in found.overloads if o.fields), ())
             return self.render(name, updated_node.args, True)
         if isinstance(original_node.func, cst.Attribute):
             name = f"torch.Tensor.{original_node.func.attr.value}"
-            if isinstance(find(name), (Operation, Absent)):
+            if isinstance(find_operation(name), (Operation, Absent)):
                 return self.render(name, [cst.Arg(updated_node.func.value), *updated_node.args], True)
         return updated_node
 
@@ -102,11 +102,11 @@ class Port(cst.CSTTransformer):
         if made is not None:
             return made
         name = dotted(original_node)
-        called = code(original_node.value.func) if isinstance(original_node.value, cst.Call) else ""
+        called = unparse(original_node.value.func) if isinstance(original_node.value, cst.Call) else ""
         if original_node.attr.value in (field := self.fields.get(called, ())):
             index = cst.Index(cst.Integer(str(field.index(original_node.attr.value))))
             return cst.Subscript(updated_node.value, [cst.SubscriptElement(index)])
-        before = code(original_node.value)
+        before = unparse(original_node.value)
         if before.endswith(".dtype") or before.startswith(("torch.finfo", "torch.iinfo")):
             name = f"torch.{'dtype' if before.endswith('.dtype') else before[6:11]}.{original_node.attr.value}"
             return self.render(name, [cst.Arg(updated_node.value)], False)
@@ -114,10 +114,10 @@ class Port(cst.CSTTransformer):
             name = f"torch.device.{original_node.attr.value}"
             return self.render(name, [cst.Arg(updated_node.value)], False)
         if name:
-            found = find(name)
+            found = find_operation(name)
             return self.render(name, [], False) if isinstance(found, Operation) and not found.called else updated_node
         name = f"torch.Tensor.{original_node.attr.value}"
-        found = find(name)
+        found = find_operation(name)
         if isinstance(found, Operation) and not found.called:
             return self.render(name, [cst.Arg(updated_node.value)], False)
         return updated_node
@@ -128,7 +128,7 @@ class Translated:
 
     def __init__(self, text, tensors):
         port = Port(tensors)
-        self.text = code(cst.parse_expression(text).visit(port))
+        self.text = unparse(cst.parse_expression(text).visit(port))
         self.used, self.traced = port.used, port.traced
         texts, _ = support(port.needs)
         self.names = {"jax": jax, "jnp": jnp, "np": np, "key": jax.random.key(0)}
@@ -149,18 +149,18 @@ def respelled(text):
     if not isinstance(call, cst.Call) or not call.args or call.args[0].keyword or call.args[0].star:
         return
     name = dotted(call.func)
-    found = find(name) if name else None
+    found = find_operation(name) if name else None
     if not isinstance(found, Operation):
         return
-    first = code(call.args[0].value)
-    rest = [code(a.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for a in call.args[1:]]
+    first = unparse(call.args[0].value)
+    rest = [unparse(a.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for a in call.args[1:]]
     for other in dict.fromkeys((*found.names, *(f"{n}_" for n in found.names))):
-        same = find(other)
+        same = find_operation(other)
         if other != name and isinstance(same, Operation) and same.called and same.overloads[0] in found.overloads:
             method = other.startswith("torch.Tensor.")
             head = f"({first}).{other.rpartition('.')[2]}" if method else other.replace("torch.nn.functional", "F")
             yield f"{head}({', '.join(rest if method else [first, *rest])})"
-    bound = found.bind(call.args, Names(INPUTS))
+    bound = found.bind_arguments(call.args, Names(INPUTS))
     if not any(p.variadic for p in bound.overload.parameters) and any("=" not in a for a in rest):
-        named = [f"{k}={code(v)}" for k, v in bound.values.items()][1:]
-        yield f"{code(call.func)}({', '.join([first, *named])})"
+        named = [f"{k}={unparse(v)}" for k, v in bound.values.items()][1:]
+        yield f"{unparse(call.func)}({', '.join([first, *named])})"

@@ -30,9 +30,9 @@ def answers(monkeypatch):
 
     rules = [dataclasses.replace(r, rule=listening(r.rule)) for r in registry.CALLS]
     monkeypatch.setattr(registry, "CALLS", rules)
-    registry.rules_for.cache_clear()
+    registry.find_rules.cache_clear()
     yield found
-    registry.rules_for.cache_clear()
+    registry.find_rules.cache_clear()
 
 
 def test_few_rules_are_asked_for_a_call(answers):
@@ -47,25 +47,25 @@ def test_few_rules_are_asked_for_a_call(answers):
 @pytest.mark.parametrize(
     ("callee", "wanted"),
     {
-        "builtins.int": ["memory.constants", "calls.python_calls", "calls.others"],  # by name, by module, any
-        "torch.nonzero": ["memory.constants", "calls.called", "calls.others"],
-        "torch.distributions.Normal": ["libraries.distributions", "calls.called", "calls.others"],
+        "builtins.int": ["memory.constants", "calls.python_calls", "calls.unknown_calls"],  # by name, by module, any
+        "torch.nonzero": ["memory.constants", "calls.torch_names", "calls.unknown_calls"],
+        "torch.distributions.Normal": ["libraries.distributions", "calls.torch_names", "calls.unknown_calls"],
         "*.item": ["values.numbers"],  # by its name; then those of any method
-        "ctx.save_for_backward": ["values.context", "calls.others"],
-        registry.ENTRY: ["calls.triton_launches", "calls.others"],
-        "other.thing": ["calls.others"],
+        "ctx.save_for_backward": ["values.context", "calls.unknown_calls"],
+        registry.ENTRY: ["calls.triton_launches", "calls.unknown_calls"],
+        "other.thing": ["calls.unknown_calls"],
     }.items(),
 )
 def test_the_rule_that_says_most_is_asked_first(callee, wanted):
     """The order of the rules for a call follows from what they say that they handle."""
-    rules = registry.rules_for(callee, frozenset())
+    rules = registry.find_rules(callee, frozenset())
     assert [r.__module__.removeprefix("fnjax.port.rewrite.") for r in rules][: len(wanted)] == wanted
-    assert rules[-1].__module__.endswith("calls.others")
+    assert rules[-1].__module__.endswith("calls.unknown_calls")
 
 
 def test_a_rule_for_kernels_is_asked_in_files_with_kernels():
     """`x.stride(0)` has a rule of its own only where there are kernels."""
-    with_kernels, without = (registry.rules_for("*.stride", f) for f in (frozenset({"kernels"}), frozenset()))
+    with_kernels, without = (registry.find_rules("*.stride", f) for f in (frozenset({"kernels"}), frozenset()))
     assert set(with_kernels) - set(without) == {with_kernels[0]}
     assert with_kernels[0].__module__.endswith("triton_launches")
 
@@ -73,7 +73,7 @@ def test_a_rule_for_kernels_is_asked_in_files_with_kernels():
 @pytest.fixture
 def shuffled(monkeypatch):
     """Enter the rules in another order."""
-    caches = registry.rules_for, registry.expression_rules, registry.statement_rules
+    caches = registry.find_rules, registry.find_expression_rules, registry.find_statement_rules
 
     def shuffle(seed):
         draw = random.Random(seed)

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.compare.devices import MODES, differences, run_devices, run_gloo
+from fnjax.port.compare.devices import MODES, measure_differences, run_devices, run_gloo
 from tests.port.collectives.cases import CALLS, HERE, cases
 from tests.port.collectives.make_goldens import read
 
@@ -39,7 +39,7 @@ def test_all_are_ported_whole():
 @pytest.mark.parametrize("name", CALLS)
 def test_numbers_are_those_of_four_processes(name, mode, ours):
     """Outputs and gradients are gloo's on each device, whatever JAX checks and whichever inputs devices share."""
-    found = differences(read()[name], ours[name])[mode]
+    found = measure_differences(read()[name], ours[name])[mode]
     assert found
     assert all(isinstance(d, float) and d <= 1e-6 for d in found.values()), found
 
@@ -51,7 +51,7 @@ def test_a_wrong_port_is_found(port, tmp_path):
     broken.write_text(text.replace("collectives.vary(x, group or AXIS_NAME)", "x"))
     wanted = {n: c for n, c in cases(str(broken)).items() if n == "Copy"}
     (result,) = run_devices(list(wanted.values()))
-    found = differences(read()["Copy"], result)
+    found = measure_differences(read()["Copy"], result)
     assert max(found["unchecked"].values()) <= 1e-6
     assert found["shared"]["gradient 0"] > 0.1
 

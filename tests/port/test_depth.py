@@ -3,7 +3,7 @@
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.tree.depth import too_deep
+from fnjax.port.tree.depth import is_too_deep
 
 FILE = """\
 import torch
@@ -49,6 +49,6 @@ def test_what_is_too_deep_is_said_in_one_line(name, depth):
 @pytest.mark.parametrize("name", [name for name in DEEP if name != "open"])
 def test_what_python_reads_is_read(name):
     """A few of each are no problem, nor are many that do not stand in each other."""
-    assert not too_deep(FILE.format(DEEP[name](60)))
+    assert not is_too_deep(FILE.format(DEEP[name](60)))
     assert not port_source(FILE.format(DEEP[name](10))).problem
-    assert not too_deep("\n".join(["y = 'a', f'{x}', (1 and 2) < 3"] * 2000))
+    assert not is_too_deep("\n".join(["y = 'a', f'{x}', (1 and 2) < 3"] * 2000))

@@ -8,7 +8,7 @@ import pytest
 
 from fnjax.__main__ import main
 from fnjax.port.engine.folder import port_files
-from fnjax.port.source.linking import link
+from fnjax.port.source.linking import link_files
 
 FILES = {
     "__init__.py": "from .helpers.common import scale_\n",
@@ -131,14 +131,14 @@ def test_a_line_stays_a_line():
         "a.py": "from b import (\n    f,\n    unknown,\n)\nimport torch as t\n\nclass A(t.Function): x = f(t)\n",
         "b.py": "import numpy as t\n\n\ndef f(x):\n    return t.ones(x)\n",
     }
-    (linked,) = link(files, dict.fromkeys(files, "."))
+    (linked,) = link_files(files, dict.fromkeys(files, "."))
     lines = linked.text.split("\n")
     for name, text in files.items():
-        assert len(text.split("\n")) == len([n for n in range(1, len(lines)) if linked.place(n)[0] == name])
+        assert len(text.split("\n")) == len([n for n in range(1, len(lines)) if linked.find_place(n)[0] == name])
     assert lines[0] == "from b import unknown"
     assert lines[6] == "class A(t__a.Function): x = f(t__a)"
-    assert linked.place(7) == ("a.py", 7)
-    assert linked.respelled("a.py", "t__a, t__b") == "t, t__b"
+    assert linked.find_place(7) == ("a.py", 7)
+    assert linked.restore_names("a.py", "t__a, t__b") == "t, t__b"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import libcst as cst
 import numpy as np
 import pytest
 
-from fnjax.port.torch import TABLE, Absent, Operation, Problem, code, find
+from fnjax.port.torch import TABLE, Absent, Operation, Problem, find_operation, unparse
 from tests.port.operations_cases import CASES
 from tests.port.operations_inputs import EDGES, INPUTS
 from tests.port.operations_translate import Names, Translated, dotted, respelled
@@ -232,13 +232,13 @@ def test_the_table_knows_all_of_torch():
         for attribute in dir(module):
             value = getattr(module, attribute)
             counts = module is torch.Tensor or (callable(value) and not isinstance(value, (type, types.ModuleType)))
-            if counts and not attribute.startswith("_") and not find(f"{name}.{attribute}"):
+            if counts and not attribute.startswith("_") and not find_operation(f"{name}.{attribute}"):
                 unknown.append(f"{name}.{attribute}")
-            entry = find(f"{name}.{attribute}")
+            entry = find_operation(f"{name}.{attribute}")
             if isinstance(entry, Operation) and not isinstance(value, type):
                 assert entry.called == callable(value), f"{name}.{attribute}"
     assert unknown == []
-    assert find("torch.Tensor.my_own_method") is None
+    assert find_operation("torch.Tensor.my_own_method") is None
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_the_table_knows_all_of_torch():
 )
 def test_absent_operations_say_what_to_do(name, text):
     """What JAX has not comes with the reason and a remedy."""
-    found = find(name)
+    found = find_operation(name)
     assert isinstance(found, Absent)
     assert text in f"{found.reason}; {found.remedy}"
 
@@ -278,16 +278,16 @@ def test_reads_as_a_person_would_write_it(text, rendered):
     call = cst.parse_expression(text)
     name = dotted(call.func)
     args = call.args if name else [cst.Arg(call.func.value), *call.args]
-    bound = find(name or f"torch.Tensor.{call.func.attr.value}").bind(args, Names({"x", "y", "v"}))
-    assert code(bound.render(0).expression) == rendered
+    bound = find_operation(name or f"torch.Tensor.{call.func.attr.value}").bind_arguments(args, Names({"x", "y", "v"}))
+    assert unparse(bound.render(0).expression) == rendered
 
 
 def test_one_part_of_a_pair():
     """Where one field alone is wanted, its own code stands there."""
-    bound = find("torch.max").bind(cst.parse_expression("f(x, 1)").args, Names({"x"}))
+    bound = find_operation("torch.max").bind_arguments(cst.parse_expression("f(x, 1)").args, Names({"x"}))
     assert bound.overload.fields == ("values", "indices")
-    assert code(bound.render(part="indices").expression) == "jnp.argmax(x, axis=1)"
-    assert code(bound.render().expression) == "_max(x, axis=1)"
+    assert unparse(bound.render(part="indices").expression) == "jnp.argmax(x, axis=1)"
+    assert unparse(bound.render().expression) == "_max(x, axis=1)"
     assert bound.render().needs == {"_max"}
 
 
@@ -308,7 +308,7 @@ def test_one_part_of_a_pair():
 )
 def test_calls_that_cannot_be_translated(name, call, message):
     """A call that does not fit, or whose translation would be a guess, is a Problem that says why."""
-    bound = find(name).bind(cst.parse_expression(call).args, Names({"x"}))
+    bound = find_operation(name).bind_arguments(cst.parse_expression(call).args, Names({"x"}))
     found = bound if isinstance(bound, Problem) else bound.render()
-    assert isinstance(found, Problem), code(found.expression)
+    assert isinstance(found, Problem), unparse(found.expression)
     assert message in found.message

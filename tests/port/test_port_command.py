@@ -84,6 +84,41 @@ def test_no_report_over_an_input(more, whole, capsys):
     assert whole.read_text() == WHOLE
 
 
+def test_links_that_lead_nowhere(whole, tmp_path, capsys):
+    """In a folder, a link to itself, one to nothing and one to the folder are no reason to stop."""
+    (tmp_path / "itself.py").symlink_to("itself.py")
+    (tmp_path / "nothing.py").symlink_to("missing.py")
+    (tmp_path / "folder").symlink_to(".")
+    assert main(["port", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    err = capsys.readouterr().err.splitlines()
+    assert [line.partition("cannot read ")[2].partition(": ")[0] for line in err] == [
+        repr(str(tmp_path / name)) for name in ("itself.py", "nothing.py")
+    ]
+    assert [p.name for p in (tmp_path / "out").rglob("*")] == ["whole.py"]
+
+
+def test_progress_leaves_its_line(whole, tmp_path, capsys, monkeypatch):
+    """On a terminal files are counted in one line, which is empty again before anything else is said."""
+    (tmp_path / "partial.py").write_text(PARTIAL)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["port", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    shown, _, said = capsys.readouterr().err.rpartition("\r\x1b[K")
+    assert "[####################] 2 of 2 files" in shown
+    assert said.startswith(f"{tmp_path / 'partial.py'}:7:")
+
+
+def test_interrupted(whole, tmp_path, capsys, monkeypatch):
+    """Ctrl-C ends the command with a word and the shell's status; nothing is written."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fnjax.port.engine.folder.port_files", interrupt)
+    assert main(["port", str(whole), "-o", str(tmp_path / "out.py")]) == 130
+    assert capsys.readouterr().err == "fnjax: interrupted\n"
+    assert not (tmp_path / "out.py").exists()
+
+
 @pytest.mark.parametrize("options", [["", "-o", "out.py"], ["{}", "-o", ""], ["{}", "--report", "none/such.json"]])
 def test_names_that_are_none(options, whole, tmp_path, capsys, monkeypatch):
     """Empty names and folders that are not there are refused, and nothing is written."""

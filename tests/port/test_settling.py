@@ -111,15 +111,15 @@ def test_nesting_does_not_multiply_the_walks(name, monkeypatch):
 def walked(text, monkeypatch):
     """The class of a file, ported, and how often each of its lines was walked."""
     counts = collections.Counter()
-    simple = walk.Walk.simple
+    simple = walk.Walk.port_line
 
     def counted(self, node, origin):
         counts[node] += 1  # which nodes that the porter makes share their places
         return simple(self, node, origin)
 
-    monkeypatch.setattr(walk.Walk, "simple", counted)
+    monkeypatch.setattr(walk.Walk, "port_line", counted)
     (cls,) = port_source(text).classes
-    monkeypatch.setattr(walk.Walk, "simple", simple)
+    monkeypatch.setattr(walk.Walk, "port_line", simple)
     return cls, [*counts.values()]
 
 
@@ -180,13 +180,13 @@ def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
 def test_a_helper_is_known_before_its_caller(monkeypatch):
     """A chain of helpers is walked once, the innermost first: who calls it need not be walked again."""
     counts = collections.Counter()
-    statement = walk.Walk.statement
+    statement = walk.Walk.port_statement
 
     def counted(self, node):
-        counts[self.program.source.position(node)] += 1
+        counts[self.program.source.locate(node)] += 1
         return statement(self, node)
 
-    monkeypatch.setattr(walk.Walk, "statement", counted)
+    monkeypatch.setattr(walk.Walk, "port_statement", counted)
     helpers = "".join(f"def f{i}(x):\n    return f{i + 1}(x) * 2\n\n\n" for i in range(6))
     port_source(of(["if f0(x) > 1:", "    x = x * 2"], "x", f"{helpers}def f6(x):\n    return x.sum()\n\n\n"))
     assert set(counts.values()) == {1}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import fnjax.port
-from fnjax.port.torch import TABLE, Operation, Overload, find, names_of
+from fnjax.port.torch import TABLE, Operation, Overload, find_operation, list_dtype_names
 from fnjax.port.torch.layers import LAYERS, LOSSES
 from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 from fnjax.port.torch.python_functions import MATH, STATIC_BUILTINS
@@ -30,8 +30,8 @@ def test_columns_are_said_and_read(column):
 
 def test_dtypes_are_told_by_the_table():
     """Torch's names of a dtype, and jnp's name of it, which exists."""
-    assert names_of("int64") == {"torch.int64", "torch.long"}
-    assert names_of("bool_", "float16") == {"torch.bool", "torch.float16", "torch.half"}
+    assert list_dtype_names("int64") == {"torch.int64", "torch.long"}
+    assert list_dtype_names("bool_", "float16") == {"torch.bool", "torch.float16", "torch.half"}
     known = {first.dtype for first in FIRST} - {""}
     assert len(known) > 15
     assert [name for name in known if not hasattr(jnp, name)] == []
@@ -40,7 +40,7 @@ def test_dtypes_are_told_by_the_table():
 @pytest.mark.parametrize("function", sorted({*LAYERS.values(), *LOSSES.values()}))
 def test_layers_call_functions_of_the_table(function):
     """What a layer calls is an operation of torch.nn.functional."""
-    assert isinstance(find(f"torch.nn.functional.{function}"), Operation)
+    assert isinstance(find_operation(f"torch.nn.functional.{function}"), Operation)
 
 
 @pytest.mark.parametrize("name", MATH)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.port_mutants import mutants
 from fnjax.__main__ import main
 from fnjax.port import port_source
-from fnjax.port.verify.hints import hints
+from fnjax.port.verify.hints import read_hints
 from fnjax.port.verify.record import Verdict
 from fnjax.port.verify.verifying import verify
 
@@ -135,7 +135,7 @@ def proved(text, name, port=None, **options):
     import torch
 
     from fnjax.port.verify import taking
-    from fnjax.port.verify.proving import Job, prove
+    from fnjax.port.verify.proving import Job, prove_class
 
     folder = options.pop("folder")
     original, ported = folder / f"{name}_torch.py", folder / f"{name}_jax.py"
@@ -146,7 +146,7 @@ def proved(text, name, port=None, **options):
     torch.set_num_threads(1)
     try:
         job = Job(str(original), HEAD + text, name, str(ported), **{"seconds": 60, "enough": 25, **options})
-        return prove(job, lambda *_, **__: None)
+        return prove_class(job, lambda *_, **__: None)
     finally:
         torch.set_num_threads(threads)
 
@@ -323,13 +323,13 @@ def test_a_class_is_taken_out_alone(tmp_path):
         + "class Half(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         + "        return x * HALF * base.TABLE['k']\n"
     )
-    from fnjax.port.verify.taking import Missing, part
+    from fnjax.port.verify.taking import Missing, open_part
 
-    taken = part(file)
+    taken = open_part(file)
     assert taken.Half.forward(None, 3.0) == 3.0
     assert isinstance(taken.n, Missing)
     with pytest.raises(ImportError, match="nowhere"):
-        _ = part(package / "base.py").BAD.y
+        _ = open_part(package / "base.py").BAD.y
 
 
 KERNEL = """\
@@ -366,13 +366,13 @@ def test_a_library_that_is_missing_is_named(tmp_path):
 def test_a_file_beside_it_is_not_torch(tmp_path):
     """In a package `import torch` is PyTorch, whatever files the folder has, as in Python."""
     pytest.importorskip("torch")
-    from fnjax.port.verify.taking import part
+    from fnjax.port.verify.taking import open_part
 
     (tmp_path / "__init__.py").touch()
     (tmp_path / "torch.py").write_text("raise SystemExit('taken for PyTorch')\n")
     file = tmp_path / "use.py"
     file.write_text("from torch.autograd import Function\nclass C(Function):\n    pass\n")
-    assert part(file).C.__mro__[1].__module__ == "torch.autograd.function"
+    assert open_part(file).C.__mro__[1].__module__ == "torch.autograd.function"
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_a_file_beside_it_is_not_torch(tmp_path):
 def test_what_the_source_tells(text, wanted):
     """What forward and backward do with a parameter says what it is."""
     name = text.split("(")[0].removeprefix("class ")
-    found = {h.name: h for h in hints(ast.parse(text), name)}
+    found = {h.name: h for h in read_hints(ast.parse(text), name)}
     for parameter, facts in wanted.items():
         assert facts <= found[parameter].facts, found[parameter]
     if name == "Branch":

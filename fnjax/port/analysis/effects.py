@@ -12,10 +12,10 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.terms import otherwise
-from fnjax.port.source.naming import targets
-from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.terms import list_else_blocks
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch.expressions import find_names
+from fnjax.port.tree.located import list_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Effects:
     returns: bool = False
     jumps: bool = False
 
-    def then(self, other: Effects) -> Effects:
+    def add_effects(self, other: Effects) -> Effects:
         """These, and then others."""
         return Effects(
             self.gives | other.gives,
@@ -66,33 +66,33 @@ NOTHING = Effects()
 _ACTS = Effects(acts=True)
 
 
-def one_of(ways: Iterable[tuple[Effects, bool]]) -> Effects:
+def join_effects(ways: Iterable[tuple[Effects, bool]]) -> Effects:
     """What one of several ways does; each with whether it leaves, so that nothing behind it is reached from there."""
     found = list(ways)
     together = NOTHING
     for effects, _ in found:
-        together = together.then(effects.perhaps)
+        together = together.add_effects(effects.perhaps)
     staying = [effects.surely for effects, leaves in found if not leaves]
     surely = staying[0].intersection(*staying[1:]) if staying else frozenset[str]()
-    return together.then(Effects(surely=surely))
+    return together.add_effects(Effects(surely=surely))
 
 
-def effects_of(made: Iterable[cst.CSTNode]) -> Effects:
+def find_effects(made: Iterable[cst.CSTNode]) -> Effects:
     """What statements do beside what their blocks do, which is noted where these are walked."""
     found = NOTHING
     for statement in made:
         for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]:
-            found = found.then(_of_one(part))
+            found = found.add_effects(_find_effects_of_one(part))
     return found
 
 
-def _of_one(node: Any) -> Effects:
+def _find_effects_of_one(node: Any) -> Effects:
     if isinstance(node, (cst.For, cst.While)) and node.orelse is None:
-        return Effects(frozenset(targets(node.target) if isinstance(node, cst.For) else ()))
+        return Effects(frozenset(iter_targets(node.target) if isinstance(node, cst.For) else ()))
     if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)) and node.value is not None:
         places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
-        bound = frozenset(name for place in places for name in targets(place))
-        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for place in places for n in nodes(place))
+        bound = frozenset(name for place in places for name in iter_targets(place))
+        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for place in places for n in list_nodes(place))
         return Effects(bound, bound, acts=entries)
     if isinstance(node, (cst.Break, cst.Continue, cst.Return)):
         return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
@@ -100,27 +100,27 @@ def _of_one(node: Any) -> Effects:
     return NOTHING if said or isinstance(node, (cst.Pass, cst.FunctionDef, cst.If)) else _ACTS
 
 
-def flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
+def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
     """The names that a block of the source reads before it gives them a value, and those that it surely gives one."""
     read = frozenset[str]()
     for row in block.body:
         for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
-            asked, bound, blocks = _parts(node)
-            ways = [flow(inner, given | bound) for inner in blocks]
+            asked, bound, blocks = _split_statement(node)
+            ways = [find_flow(inner, given | bound) for inner in blocks]
             read = read.union(asked - given, *(first for first, _ in ways))
             given = given.union(bound, frozenset.intersection(*(known for _, known in ways)) if ways else ())
     return read, given
 
 
-def _parts(node: Any) -> tuple[set[str], set[str], list[cst.BaseSuite]]:
+def _split_statement(node: Any) -> tuple[set[str], set[str], list[cst.BaseSuite]]:
     """The names that a statement reads at first, those that it binds, and its blocks, of which one runs."""
     if isinstance(node, cst.With):
-        return {n for item in node.items for n in names(item)}, set(), [node.body]
+        return {n for item in node.items for n in find_names(item)}, set(), [node.body]
     if isinstance(node, cst.If):
-        return names(node.test), set(), [node.body, *(otherwise(node) or [cst.IndentedBlock([])])]
+        return find_names(node.test), set(), [node.body, *(list_else_blocks(node) or [cst.IndentedBlock([])])]
     if isinstance(node, cst.For):
-        return names(node.iter), set(targets(node.target)), [node.body]
+        return find_names(node.iter), set(iter_targets(node.target)), [node.body]
     if isinstance(node, cst.Assign):
-        bound = {n for t in node.targets for n in targets(t.target)}
-        return names(node.value) | {n for t in node.targets for n in names(t.target)} - bound, bound, []
-    return names(node), set(), []
+        bound = {n for t in node.targets for n in iter_targets(t.target)}
+        return find_names(node.value) | {n for t in node.targets for n in find_names(t.target)} - bound, bound, []
+    return find_names(node), set(), []

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, effects_of
-from fnjax.port.analysis.registry import expression_rules, rules_for
+from fnjax.port.analysis.effects import NOTHING, find_effects
+from fnjax.port.analysis.registry import find_expression_rules, find_rules
 from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term, parse
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
-from fnjax.port.analysis.variables import Around, Variables
+from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
 from fnjax.port.result import Finding
-from fnjax.port.source.records import decorators
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import Fill
-from fnjax.port.tree.located import children
+from fnjax.port.source.records import list_decorators
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch.expressions import TemplateFiller
+from fnjax.port.tree.located import list_children
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
 
 _CALLBACK = "this asks for numbers: under jit the body of the operator runs as a callback, with the shapes registered"
-_FIT = Fill({}, frozenset())
+_FIT = TemplateFiller({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 
 
 class Evaluation(Variables):
     """The expressions of a routine, and what their walk leaves."""
 
-    def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
+    def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         super().__init__(program, routine, state, here)
         self.sink = Sink()
         self.before = Ahead()  # what goes in front of the statement that is being walked
@@ -51,10 +51,10 @@ class Evaluation(Variables):
         """A finding at the node."""
         if kind == "untraced" and self.routine.concrete:
             kind, message, severity = "callback", _CALLBACK, "note"
-        finding = Finding(*self.program.source.position(node), kind, message, severity)
+        finding = Finding(*self.program.source.locate(node), kind, message, severity)
         self.sink.report(finding)
 
-    def traced(self, value: Value) -> bool:
+    def is_traced(self, value: Value) -> bool:
         """Whether a value may be an array under jit whose entries are not known."""
         return value.traced and not self.routine.concrete
 
@@ -62,7 +62,7 @@ class Evaluation(Variables):
         """A finding that leaves the class ported."""
         self.report(node, kind, message, "note")
 
-    def selects(self, number: str) -> bool:
+    def may_stand_for_selected(self, number: str) -> bool:
         """Whether all entries may stand for those that the mask of that number selects, as far as it is known."""
         return number != "" and number not in self.taken_out and self.routine.role != "module"
 
@@ -74,7 +74,7 @@ class Evaluation(Variables):
                 raise Stop(self.current, "mask", message)
             self.routine.taken_out |= {mask}
 
-    def one_mask(self, values: Iterable[Value]) -> str:
+    def find_one_mask(self, values: Iterable[Value]) -> str:
         """The mask whose entries these all are; where not all are the same mask's, the entries are needed."""
         values = [*values]
         masks = {v.mask for v in values if v.mask}
@@ -83,9 +83,9 @@ class Evaluation(Variables):
             return ""
         return masks.pop() if masks else ""
 
-    def differentiating(self) -> contextlib.AbstractContextManager[None]:
+    def enter_differentiated(self) -> contextlib.AbstractContextManager[None]:
         """What is walked here will be differentiated by jax.vjp."""
-        return self.inside(differentiated=True, perhaps=False)
+        return self.enter(differentiated=True, perhaps=False)
 
     @property
     def surely_differentiated(self) -> bool:
@@ -96,18 +96,18 @@ class Evaluation(Variables):
     def derived(self) -> bool:
         """Whether JAX may differentiate what is walked here: backward, for second derivatives."""
         backward = self.routine.role in {"backward", "vjp", "jvp"}
-        once = any("once_differentiable" in d for d in decorators(self.routine.node))
+        once = any("once_differentiable" in d for d in list_decorators(self.routine.node))
         return self.here.differentiated or self.routine.derived or (backward and not once)
 
-    def constant(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def stop_gradient(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """What has no history in PyTorch, as `x.item()`: where JAX differentiates, no gradient goes through it."""
         if not self.here.differentiated:
             return node
         self.sink.imports.add("jax")
-        return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
+        return parse(f"jax.lax.stop_gradient({unparse(bracket(node, 1))})")
 
     @contextlib.contextmanager
-    def scope(self) -> Iterator[dict[str, Value]]:
+    def open_scope(self) -> Iterator[dict[str, Value]]:
         """The variables of what is walked here, of which nothing is known behind it."""
         outer, self.state = self.state, self.state.copy()
         try:
@@ -116,7 +116,7 @@ class Evaluation(Variables):
             self.state = outer
 
     @contextlib.contextmanager
-    def apart(self, start: State | None = None) -> Iterator[Region]:
+    def walk_apart(self, start: State | None = None) -> Iterator[Region]:
         """What is walked here leaves no trace: what it has found is in the region that one gets, to be adopted or not.
 
         Args:
@@ -135,103 +135,105 @@ class Evaluation(Variables):
             self.current, self.state, self.memo, self.sink, self.before = around
             self.returns, self.saves, self.unset, self.effects = found
 
-    def adopt(self, region: Region) -> Any:
+    def adopt_region(self, region: Region) -> Any:
         """Go on behind what was walked apart, with all that it has found; its translation."""
-        self.go_on(region.end.copy())
-        self.add(region)
+        self.go_on_with(region.end.copy())
+        self.add_region(region)
         return region.made
 
-    def add(self, region: Region) -> None:
+    def add_region(self, region: Region) -> None:
         """All that was found apart, but for the variables."""
-        self.sink.add(region.sink)
+        self.sink.add_sink(region.sink)
         self.before += region.before
         self.returns += region.returns
         self.saves += region.saves
         self.unset |= region.unset
-        self.effects = self.effects.then(region.effects)
+        self.effects = self.effects.add_effects(region.effects)
 
-    def go_on(self, state: State) -> None:
+    def go_on_with(self, state: State) -> None:
         """Go on with other variables."""
         self.state = state
         self.memo.clear()
 
-    def once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
+    def walk_once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
         """What a walk through statements makes; where one has begun with the same knowledge, what that has made."""
-        around, start = self.around(), self.state.copy()
-        region = self.traces.find(key, around, start)
+        around, start = self.list_dependencies(), self.state.copy()
+        region = self.traces.find_trace(key, around, start)
         if region is None:
-            with self.apart() as region:
+            with self.walk_apart() as region:
                 region.made = walked()
-                self.effects = self.effects.then(effects_of(region.made[0] if region.made else ()))
-            self.traces.add(key, Trace(around, start, region))
-        made: Made = self.adopt(region)
+                self.effects = self.effects.add_effects(find_effects(region.made[0] if region.made else ()))
+            self.traces.add_trace(key, Trace(around, start, region))
+        made: Made = self.adopt_region(region)
         return made and ([*made[0]], made[1])
 
-    def around(self) -> tuple[object, ...]:
+    def list_dependencies(self) -> tuple[object, ...]:
         """What a translation depends on, beside the state and what the routine and the file say."""
         return self.here, self.large, self.sink.keys, self.routine.draws_often, self.routine.gives
 
-    def expr(self, node: cst.BaseExpression) -> Term:
+    def port(self, node: cst.BaseExpression) -> Term:
         """The translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told, files = (self.callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
-        for rule in rules_for(*told, files) if told else expression_rules(type(node), files):
+        told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
+        for rule in find_rules(*told, files) if told else find_expression_rules(type(node), files):
             term: Term | None = rule(self, node, *told)
             if term is not None:
                 break
         else:
-            found = literal(node)
+            found = read_literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
-            term = Term(self.rebuilt(node), known if found is not MISSING else UNKNOWN)
+            term = Term(self.port_parts(node), known if found is not MISSING else UNKNOWN)
         if LOST in term.value.mask:
             self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:
-            term = replace(term, value=self._of_numpy(node, term.value))
+            term = replace(term, value=self._mark_numpy(node, term.value))
         self.memo[id(node)] = (node, term)
         return term
 
-    def _of_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
+    def _mark_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
         """An operator's result is an array of NumPy if its operands are; a scalar of NumPy is a copy."""
         if isinstance(node, cst.Subscript):
-            numpy, place = self.expr(node.value).value.numpy, value.place
+            numpy, place = self.port(node.value).value.numpy, value.place
             if numpy and value.rank is None and place is not None:
                 place = place.doubtful
-            return replace(value, numpy=numpy, place=self.fresh(node) if numpy and value.rank == 0 else place)
-        operands = [self.expr(n).value for n in reversed(children(node)) if isinstance(n, cst.BaseExpression)]
+            return replace(value, numpy=numpy, place=self.make_place(node) if numpy and value.rank == 0 else place)
+        operands = [self.port(n).value for n in reversed(list_children(node)) if isinstance(n, cst.BaseExpression)]
         if isinstance(node, cst.Comparison):
-            operands += [self.expr(c.comparator).value for c in node.comparisons]
+            operands += [self.port(c.comparator).value for c in node.comparisons]
         flags = {o.numpy for o in operands if o.is_tensor}
         return replace(value, numpy=flags.pop() if len(flags) == 1 else False)
 
-    def rebuilt(self, node: Any) -> Any:
+    def port_parts(self, node: Any) -> Any:
         """The node with its expressions translated."""
         changes: dict[str, Any] = {}
         for f in dataclasses.fields(node):
             value = getattr(node, f.name)
             if f.name in {"attr", "keyword", "lpar", "rpar", "operator", "annotation"}:
                 continue
-            new = self._rebuilt_part(value)
+            new = self._port_part(value)
             if new is not value:
                 changes[f.name] = new
-        return self.fitted(node.with_changes(**changes)) if changes else node
+        return self.bracket_parts(node.with_changes(**changes)) if changes else node
 
-    def _rebuilt_part(self, value: Any) -> Any:
+    def _port_part(self, value: Any) -> Any:
         if isinstance(value, cst.BaseExpression):
-            return self.expr(value).node
+            return self.port(value).node
         if isinstance(value, cst.CSTNode):
             return (
-                self.rebuilt(value) if not isinstance(value, (cst.BaseParenthesizableWhitespace, cst.Comma)) else value
+                self.port_parts(value)
+                if not isinstance(value, (cst.BaseParenthesizableWhitespace, cst.Comma))
+                else value
             )
         if isinstance(value, (tuple, list)):
-            parts = [self._rebuilt_part(v) for v in value]
+            parts = [self._port_part(v) for v in value]
             return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
         return value
 
     @staticmethod
-    def fitted(node: Any) -> Any:
+    def bracket_parts(node: Any) -> Any:
         """The node with parentheses around what needs them."""
         if isinstance(node, cst.Call):
-            return node.with_changes(func=fit(node.func))
+            return node.with_changes(func=bracket(node.func))
         leave = getattr(_FIT, f"leave_{type(node).__name__}", None)
         return leave(node, node) if leave and not isinstance(node, (cst.Name, cst.NamedExpr, cst.Param)) else node

@@ -7,10 +7,10 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
-from fnjax.port.analysis.terms import lines_of
-from fnjax.port.source.naming import imported
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.terms import list_statements
+from fnjax.port.source.naming import iter_imported
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 # What such functions may call: nothing that computes.
 _CALLED = re.compile(
@@ -22,19 +22,19 @@ _CALLED = re.compile(
 
 def is_guard_decorator(program: Program, name: str) -> bool:
     """Whether a function of the file wraps another, and only copies its arguments or holds a device around it."""
-    function = _function(program, name)
+    function = _find_function(program, name)
     if function is None or not function.params.params:
         return False
-    inner = [s for s in lines_of(function.body) if isinstance(s, cst.FunctionDef)]
-    last = lines_of(function.body)[-1]
+    inner = [s for s in list_statements(function.body) if isinstance(s, cst.FunctionDef)]
+    last = list_statements(function.body)[-1]
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
     if len(inner) != 1 or not isinstance(small, cst.Return) or small.value is None:
         return False
-    if code(small.value) != inner[0].name.value:
+    if unparse(small.value) != inner[0].name.value:
         return False
     wrapped = function.params.params[0].name.value
-    calls = _calls(function.body)
-    own = {n.name.value for n in nodes(function.body, cst.FunctionDef)}
+    calls = _collect_callees(function.body)
+    own = {n.name.value for n in list_nodes(function.body, cst.FunctionDef)}
     guards = [c for c in calls if "contiguous" in c or "device" in c or is_guard_context(program, c)]
     rest = (c for c in calls if c != wrapped and c not in own and not is_guard_context(program, c))
     return wrapped in calls and bool(guards) and all(map(_CALLED.fullmatch, rest))
@@ -42,52 +42,52 @@ def is_guard_decorator(program: Program, name: str) -> bool:
 
 def is_guard_context(program: Program, name: str) -> bool:
     """Whether a function of the file gives a context that only holds a device."""
-    function = _function(program, name)
+    function = _find_function(program, name)
     if function is None:
         return False
-    calls = _calls(function.body)
-    found = nodes(function.body, cst.Yield, cst.Return)
-    made = any(code(d.decorator).endswith("contextmanager") for d in function.decorators)
+    calls = _collect_callees(function.body)
+    found = list_nodes(function.body, cst.Yield, cst.Return)
+    made = any(unparse(d.decorator).endswith("contextmanager") for d in function.decorators)
     plain = all(isinstance(n, cst.Yield) and n.value is None for n in found)
     given = all(isinstance(n, cst.Return) and isinstance(n.value, cst.Call) for n in found) and not made
     about = any("device" in c for c in calls)
     return bool(found) and about and ((made and plain) or given) and all(map(_CALLED.fullmatch, calls))
 
 
-def of_amp(program: Program, name: str) -> str:
+def find_amp_decorator(program: Program, name: str) -> str:
     """The decorator of torch.amp that a function of the file has given a name: `fwd, bwd = decorators_of(version)`."""
     for statement in program.source.providers.get(name, ()):
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
         if not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call):
             continue
-        function, target = _function(program, code(small.value.func)), small.targets[0].target
+        function, target = _find_function(program, unparse(small.value.func)), small.targets[0].target
         if function is None:
             continue
         place = -1
         if isinstance(target, cst.Tuple):
-            place = [code(e.value) for e in target.elements].index(name)
-        given = [n.value for n in nodes(function.body, cst.Return) if n.value is not None]
+            place = [unparse(e.value) for e in target.elements].index(name)
+        given = [n.value for n in list_nodes(function.body, cst.Return) if n.value is not None]
         parts = [v.elements[place].value if place >= 0 and isinstance(v, cst.Tuple) else v for v in given]
-        ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", code(p))}
-        if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", code(p)) for p in parts):
+        ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", unparse(p))}
+        if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", unparse(p)) for p in parts):
             return f"torch.amp.{ends.pop()}"
     return ""
 
 
-def only_imports(statement: cst.CSTNode) -> bool:
+def only_imports_triton(statement: cst.CSTNode) -> bool:
     """Whether an `if` or a `try` does nothing but import names of Triton, from one module of it or another."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
-    small = [n for n in nodes(statement, cst.BaseSmallStatement) if not isinstance(n, cst.Pass)]
+    small = [n for n in list_nodes(statement, cst.BaseSmallStatement) if not isinstance(n, cst.Pass)]
     imports = [n for n in small if isinstance(n, (cst.Import, cst.ImportFrom))]
-    full = [f for n in imports for _, f in imported(n)]
+    full = [f for n in imports for _, f in iter_imported(n)]
     return bool(full) and len(small) == len(imports) and all(f.startswith("fnjax.triton") for f in full)
 
 
-def _function(program: Program, name: str) -> cst.FunctionDef | None:
-    found = program.source.last(name)
+def _find_function(program: Program, name: str) -> cst.FunctionDef | None:
+    found = program.source.find_definition(name)
     return found.function if found is not None else None
 
 
-def _calls(body: cst.CSTNode) -> set[str]:
-    return {code(n.func) for n in nodes(body, cst.Call)}
+def _collect_callees(body: cst.CSTNode) -> set[str]:
+    return {unparse(n.func) for n in list_nodes(body, cst.Call)}

@@ -10,7 +10,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Program
 from fnjax.port.source.naming import MAKING
-from fnjax.port.torch import code
+from fnjax.port.torch import unparse
 from fnjax.triton._source import Source
 
 
@@ -19,7 +19,7 @@ class Kernel(Source):
 
     def __init__(self, program: Program, node: cst.FunctionDef) -> None:
         self.program, self.name, self.file = program, node.name.value, program.source.filename
-        function = ast.parse(code(node.with_changes(decorators=[], leading_lines=[]))).body[0]
+        function = ast.parse(unparse(node.with_changes(decorators=[], leading_lines=[]))).body[0]
         assert isinstance(function, ast.FunctionDef)
         self.node = function
         given = function.args
@@ -31,7 +31,7 @@ class Kernel(Source):
         """What a name of the file means: a kernel, a module of the language; nothing else is needed."""
         if name in self.program.kernels:
             return types.SimpleNamespace(source=self.program.kernels[name])
-        found = self.program.source.last(name)
+        found = self.program.source.find_definition(name)
         if found is not None and found.imported.startswith("fnjax.triton"):
             return types.ModuleType(found.imported)
         raise NameError(name)
@@ -42,27 +42,27 @@ def collect_kernels(program: Program) -> None:
     for name, definitions in program.source.definitions.items():
         for definition in definitions:
             function = definition.function
-            if function is not None and any(_makes(program, d.decorator) for d in function.decorators):
+            if function is not None and any(_makes_kernel(program, d.decorator) for d in function.decorators):
                 program.kernels[name] = Kernel(program, function)
                 program.kernel_nodes.add(function)
     for name, definitions in program.source.definitions.items():
-        inner = _wrapped(program, definitions[-1].value)
-        found = program.source.last(inner) if inner else None
+        inner = _find_wrapped_function(program, definitions[-1].value)
+        found = program.source.find_definition(inner) if inner else None
         if found is not None and found.function is not None and name not in program.kernels:
             program.kernels[name] = Kernel(program, found.function)
             program.kernel_nodes.update(n for n in (found.function, definitions[-1].value) if n is not None)
 
 
-def _makes(program: Program, node: cst.BaseExpression) -> bool:
+def _makes_kernel(program: Program, node: cst.BaseExpression) -> bool:
     """Whether a decorator makes a kernel: `@triton.jit`, `@triton.autotune(configs=..., key=[...])`."""
     while isinstance(node, cst.Call):
         node = node.func
-    return program.resolve(node) in MAKING
+    return program.resolve_name(node) in MAKING
 
 
-def _wrapped(program: Program, node: cst.BaseExpression | None) -> str:
+def _find_wrapped_function(program: Program, node: cst.BaseExpression | None) -> str:
     """The function of the file in `triton.jit(f)`, `triton.heuristics({...})(f)` and the like."""
-    while isinstance(node, cst.Call) and _makes(program, node.func):
+    while isinstance(node, cst.Call) and _makes_kernel(program, node.func):
         plain = [a.value for a in node.args if a.keyword is None]
         if len(plain) == 1 and isinstance(plain[0], cst.Name):
             return plain[0].value

@@ -11,9 +11,9 @@ import libcst as cst
 from fnjax._op.grammar import Written, read_parameters
 from fnjax.port.analysis.program import Program
 from fnjax.port.source.records import Class
-from fnjax.port.torch import MISSING, code, literal
-from fnjax.port.torch.expressions import text_of
-from fnjax.port.tree.located import children, nodes
+from fnjax.port.torch import MISSING, read_literal, unparse
+from fnjax.port.torch.expressions import read_text
+from fnjax.port.tree.located import list_children, list_nodes
 
 # The platforms of torch's that JAX has no word for, or whose kernels do what the body does.
 FOREIGN = frozenset(
@@ -67,7 +67,7 @@ class Registration:
         implicit = self.key.startswith(("CompositeImplicit", "Autograd")) or (not self.key and bool(self.library))
         return self.method == "impl" and implicit
 
-    def line(self, function: str) -> str:
+    def write_call(self, function: str) -> str:
         """The same as a call of a Library's method."""
         namespace, _, own = self.qualname.partition("::")
         library = self.library or f"fnjax.Library({namespace!r}, 'FRAGMENT')"
@@ -75,26 +75,26 @@ class Registration:
         return f"{library}.impl({own!r}, {function}{key})"
 
 
-def collect(program: Program) -> None:
+def collect_operators(program: Program) -> None:
     """Enter the operators of a file among its classes, under their qualified names, with the functions of each.
 
     The body of an operator is its forward, and what is registered as its derivative its backward and setup_context, so
     that what is known of a Function class is known of an operator as well.
     """
-    statements = [(top, s) for top in program.source.tree.body for s in _statements(top)]
+    statements = [(top, s) for top in program.source.tree.body for s in _iter_statements(top)]
     places = {s: top for top, s in statements if isinstance(s, cst.FunctionDef)}
     functions = {f.name.value: f for f in places}
     for _, statement in statements:
-        for name, call in _assigned(statement):
-            if program.resolve(call.func) == "torch.library.Library" and call.args:
-                program.libraries[name] = _text(program, call.args[0].value)
+        for name, call in _iter_assigned_calls(statement):
+            if program.resolve_name(call.func) == "torch.library.Library" and call.args:
+                program.libraries[name] = _read_text(program, call.args[0].value)
     for top, statement in statements:
-        for name, call, body in _definitions(program, statement, functions):
-            qualname = _text(program, call.args[0].value) if call.args else ""
+        for name, call, body in _iter_definitions(program, statement, functions):
+            qualname = _read_text(program, call.args[0].value) if call.args else ""
             if "::" in qualname and body is not None:
                 program.operators[name] = qualname
-                _enter(program, qualname, top, body, places[body], _mutated(call))
-    said = [r for top, s in statements for r in _registrations(program, top, s, functions)]
+                _add_operator(program, qualname, top, body, places[body], _collect_mutated(call))
+    said = [r for top, s in statements for r in _iter_registrations(program, top, s, functions)]
     for r in (r for r in said if r.method == "define"):
         program.defined.setdefault(r.qualname, []).append(r.top)
         if r.decorates and r.given is not None:
@@ -103,7 +103,7 @@ def collect(program: Program) -> None:
     for r in sorted(bodies, key=lambda r: r.key in FOREIGN):  # what can be ported is the body before what cannot
         _give_body(program, r, places)
     for r in (r for r in said if r.method not in {"define", "impl"}):
-        _register(program, r, places)
+        _register_function(program, r, places)
     for r in said:  # what is said of one operator changes nothing for the others
         providers = program.source.providers.get(r.library, [])
         known = r.qualname in program.classes and isinstance(r.top, cst.SimpleStatementLine)
@@ -111,16 +111,16 @@ def collect(program: Program) -> None:
             providers.remove(r.top)
 
 
-def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _iter_statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """A statement of the top level, or those in the blocks of an `if`, a `try` and so on."""
     if isinstance(node, _BLOCKS):
         for child in node.children:
-            yield from _statements(child)
+            yield from _iter_statements(child)
     elif isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.FunctionDef)):
         yield node
 
 
-def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
+def _iter_assigned_calls(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
     for small in statement.body if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ():
         if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             yield "", small.value  # `custom_op("mylib::f", f, mutates_args=())`, which is looked up by name
@@ -130,59 +130,59 @@ def _assigned(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
             yield small.targets[0].target.value, small.value
 
 
-def _text(program: Program, node: cst.BaseExpression) -> str:
+def _read_text(program: Program, node: cst.BaseExpression) -> str:
     """The text that an expression is, without what is not known of it."""
 
     def value(part: cst.BaseExpression) -> object:
-        found = _held(program, part) if isinstance(part, cst.Name) else MISSING
+        found = _find_held_value(program, part) if isinstance(part, cst.Name) else MISSING
         return program.evaluate(part).literal if found is MISSING and not isinstance(part, cst.Call) else found
 
-    return text_of(node, value, hole="") or ""
+    return read_text(node, value, hole="") or ""
 
 
-def _held(program: Program, node: cst.Name) -> object:
+def _find_held_value(program: Program, node: cst.Name) -> object:
     """What a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
-    here = program.source.position(node)
+    here = program.source.locate(node)
     values = [d.value for d in program.source.definitions.get(node.value, ())]
-    before = [v for v in values if v is not None and program.source.position(v) < here]
-    return literal(before[-1]) if before and None not in values else MISSING
+    before = [v for v in values if v is not None and program.source.locate(v) < here]
+    return read_literal(before[-1]) if before and None not in values else MISSING
 
 
-def _definitions(
+def _iter_definitions(
     program: Program, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
 ) -> Iterator[tuple[str, cst.Call, cst.FunctionDef | None]]:
     """What a statement makes an operator: the name of the file, the call of custom_op, the body."""
     if isinstance(statement, cst.FunctionDef):
         for decorator in statement.decorators:
             node = decorator.decorator
-            if isinstance(node, cst.Call) and program.resolve(node.func) in DEFINING:
+            if isinstance(node, cst.Call) and program.resolve_name(node.func) in DEFINING:
                 yield statement.name.value, node, statement
-    for name, call in _assigned(statement):
-        if program.resolve(call.func) in DEFINING:
-            yield name, call, functions.get(code(call.args[1].value)) if len(call.args) > 1 else None
-        elif isinstance(call.func, cst.Call) and program.resolve(call.func.func) in DEFINING and call.args:
-            yield name, call.func, functions.get(code(call.args[0].value))
+    for name, call in _iter_assigned_calls(statement):
+        if program.resolve_name(call.func) in DEFINING:
+            yield name, call, functions.get(unparse(call.args[1].value)) if len(call.args) > 1 else None
+        elif isinstance(call.func, cst.Call) and program.resolve_name(call.func.func) in DEFINING and call.args:
+            yield name, call.func, functions.get(unparse(call.args[0].value))
 
 
-def _registrations(
+def _iter_registrations(
     program: Program, top: cst.CSTNode, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
 ) -> Iterator[Registration]:
     """What a statement registers: by its decorators, or as a line that calls."""
     if isinstance(statement, cst.FunctionDef):
         for decorator in statement.decorators:
             node = decorator.decorator
-            found = registration(program, node if isinstance(node, cst.Call) else cst.Call(node))
+            found = read_registration(program, node if isinstance(node, cst.Call) else cst.Call(node))
             if found is not None:
                 yield replace(found, given=statement, node=node, top=top, decorates=True)
-    for name, call in _assigned(statement):
+    for name, call in _iter_assigned_calls(statement):
         curried = isinstance(call.func, cst.Call)  # `torch.library.impl(lib, "f", "CPU")(f)`
-        found = registration(program, call.func if isinstance(call.func, cst.Call) else call)
+        found = read_registration(program, call.func if isinstance(call.func, cst.Call) else call)
         if found is not None and (not name or found.method == "define"):
-            given = (functions.get(code(a.value)) for a in (call.args if curried else found.rest))
+            given = (functions.get(unparse(a.value)) for a in (call.args if curried else found.rest))
             yield replace(found, given=next((f for f in given if f is not None), None), node=call, top=top)
 
 
-def registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
+def read_registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
     """What a call says of an operator, in the forms of torch.library's functions, a Library's and an operator's.
 
     Args:
@@ -191,43 +191,47 @@ def registration(program: Program, call: cst.Call, name: str = "") -> Registrati
         name: what is called, where that is known better.
     """
     args, func, library = list(call.args), call.func, ""
-    name = name or program.resolve(func)
+    name = name or program.resolve_name(func)
     if name.startswith("torch.library.") and args:
         method = name.removeprefix("torch.library.")
-        if code(args[0].value) in program.libraries:
-            library = code(args.pop(0).value)
-        qualname = _named(program, args[0].value, library) if args else ""
+        if unparse(args[0].value) in program.libraries:
+            library = unparse(args.pop(0).value)
+        qualname = _read_qualified_name(program, args[0].value, library) if args else ""
         rest = args[1:]
     elif isinstance(func, cst.Attribute) and isinstance(func.value, cst.Name):
         owner, method = func.value.value, func.attr.value
         library = owner if owner in program.libraries else ""
-        qualname = _named(program, args[0].value, library) if library and args else program.operators.get(owner, "")
+        qualname = (
+            _read_qualified_name(program, args[0].value, library)
+            if library and args
+            else program.operators.get(owner, "")
+        )
         rest = args[1:] if library else args
     else:
         return None
     if method not in _SAYING or not qualname:
         return None
     rest = [a for a in rest if not (a.keyword and a.keyword.value == "lib")]
-    key = _key(rest)
+    key = _read_dispatch_key(rest)
     method = "register_fake" if key == "Meta" else _SAYING[method]
     return Registration(qualname, method, key if method == "impl" else "", tuple(rest), library)
 
 
-def _named(program: Program, node: cst.BaseExpression, library: str) -> str:
+def _read_qualified_name(program: Program, node: cst.BaseExpression, library: str) -> str:
     """The qualified name of an operator, from its text, its schema, or an expression that it is."""
-    text = _text(program, node).partition("(")[0].strip()
+    text = _read_text(program, node).partition("(")[0].strip()
     if library and "::" not in text:
         return f"{program.libraries[library]}::{text}"
     if not text and isinstance(node, (cst.Name, cst.Attribute)):
-        parts = program.resolve(node).split(".")
+        parts = program.resolve_name(node).split(".")
         looked_up = "::".join(parts[2:4]) if parts[:2] == ["torch", "ops"] else ""
-        return program.operators.get(code(node), looked_up)
+        return program.operators.get(unparse(node), looked_up)
     return text if "::" in text else ""
 
 
-def _key(rest: list[cst.Arg]) -> str:
+def _read_dispatch_key(rest: list[cst.Arg]) -> str:
     for arg in rest:
-        found = literal(arg.value)
+        found = read_literal(arg.value)
         names = [found] if isinstance(found, str) else found if isinstance(found, (tuple, list)) else []
         keys = [k for k in names if isinstance(k, str)]
         if keys:
@@ -235,30 +239,30 @@ def _key(rest: list[cst.Arg]) -> str:
     return ""
 
 
-def _mutated(call: cst.CSTNode) -> set[str]:
+def _collect_mutated(call: cst.CSTNode) -> set[str]:
     """The arguments that an operator mutates, as custom_op or infer_schema is told, or a schema says."""
     found: set[str] = set()
-    for node in nodes(call):
+    for node in list_nodes(call):
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
             try:
-                said = ast.literal_eval(code(node.value))
+                said = ast.literal_eval(unparse(node.value))
             except (ValueError, SyntaxError):
                 said = ()
             found |= {said} if isinstance(said, str) else set(said)
-    return found | {p.name for p in _parameters(call) if p.mutated}
+    return found | {p.name for p in _iter_schema_parameters(call) if p.mutated}
 
 
-def _parameters(node: cst.CSTNode) -> Iterator[Written]:
+def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[Written]:
     """The parameters of the schemas that are written in a call, as far as their text is known."""
-    text = text_of(node, hole="_") if isinstance(node, cst.BaseExpression) else None
+    text = read_text(node, hole="_") if isinstance(node, cst.BaseExpression) else None
     if text is not None and text.strip("_"):
         yield from read_parameters(text)
     else:
-        for child in reversed(children(node)):
-            yield from _parameters(child)
+        for child in reversed(list_children(node)):
+            yield from _iter_schema_parameters(child)
 
 
-def _enter(
+def _add_operator(
     program: Program, qualname: str, top: cst.CSTNode, body: cst.FunctionDef, place: cst.CSTNode, mutated: set[str]
 ) -> Class:
     made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, top, is_function=True)  # type: ignore[arg-type] # a function stands in for the class
@@ -266,7 +270,7 @@ def _enter(
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
-    program.routine(body, body.name.value)
+    program.make_routine(body, body.name.value)
     return made
 
 
@@ -274,9 +278,9 @@ def _define_by_decorator(program: Program, r: Registration, places: Mapping[cst.
     """`@torch.library.define(lib, "f(Tensor x) -> Tensor")` over the body: two lines behind it."""
     assert r.given is not None
     own = r.qualname.partition("::")[2]
-    _enter(program, r.qualname, r.top, r.given, places[r.given], _mutated(r.node))
+    _add_operator(program, r.qualname, r.top, r.given, places[r.given], _collect_mutated(r.node))
     program.defined.pop(r.qualname)
-    schema = code(next(a.value for a in r.node.args[1:]))  # type: ignore[attr-defined] # a call
+    schema = unparse(next(a.value for a in r.node.args[1:]))  # type: ignore[attr-defined] # a call
     program.following[r.given] = [f"{r.library}.define({schema})", f"{r.library}.impl({own!r}, {r.given.name.value})"]
     program.lifted.add(r.node)
 
@@ -291,17 +295,17 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
             program.lifted.add(r.node)
             program.elsewhere.add(r.qualname)
             return
-        mutated = {n for d in program.defined.get(r.qualname, ()) for n in _mutated(d)}
-        lists = [n for d in program.defined.get(r.qualname, ()) for n in _lists_of_axes(d)]
-        body = r.given or _standing_for(program, r)
-        owner = _enter(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
+        mutated = {n for d in program.defined.get(r.qualname, ()) for n in _collect_mutated(d)}
+        lists = [n for d in program.defined.get(r.qualname, ()) for n in _list_axes_arguments(d)]
+        body = r.given or _make_stand_in(program, r)
+        owner = _add_operator(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
         owner.beside += program.defined.pop(r.qualname, [])
         said = {p.name.value for p in body.params.params if p.annotation is not None}
         for name in (n for n in lists if n not in said):
             message = f"an empty {name} is all dimensions in PyTorch, none in JAX: say `{name}: list[int]` in the body"
             owner.left_out.append((r.top, message, "note"))
         if not known:
-            _miss_definition(program, owner, r)
+            _report_missing_definition(program, owner, r)
         elif mutated and r.given is None:
             message = (
                 f"{r.qualname} mutates {', '.join(sorted(mutated))}: let a function of the file return its new value"
@@ -316,31 +320,31 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         program.lifted.add(r.node)
         return
     owner.beside.append(r.top)
-    _stand_by(program, owner, r)
+    _add_functional_form(program, owner, r)
     if first and r.key in FOREIGN | {"CPU"}:
         program.for_all.add(r.node)
     if r.decorates and r.is_differentiated and r.given is not None:
-        program.following.setdefault(r.given, []).append(r.line(r.given.name.value))
+        program.following.setdefault(r.given, []).append(r.write_call(r.given.name.value))
         program.lifted.add(r.node)
 
 
-def _lists_of_axes(definition: cst.CSTNode) -> list[str]:
+def _list_axes_arguments(definition: cst.CSTNode) -> list[str]:
     """The arguments of a schema that are lists of dimensions."""
-    whole = (p.name for p in _parameters(definition) if p.listed and p.base in {"int", "SymInt"})
+    whole = (p.name for p in _iter_schema_parameters(definition) if p.listed and p.base in {"int", "SymInt"})
     return [name for name in whole if name.startswith(("dim", "ax"))]
 
 
-def _standing_for(program: Program, r: Registration) -> cst.FunctionDef:
+def _make_stand_in(program: Program, r: Registration) -> cst.FunctionDef:
     """What stands for a body that is no function of the file: a lambda, or one of another file."""
     made = cst.FunctionDef(cst.Name(r.qualname.partition("::")[2]), cst.Parameters(), cst.IndentedBlock([]))
-    program.source.positions[made] = program.source.position(r.node)
+    program.source.positions[made] = program.source.locate(r.node)
     program.ported[r.qualname] = made  # type: ignore[assignment] # the line that registers it is
     return made
 
 
-def _miss_definition(program: Program, owner: Class, r: Registration) -> None:
+def _report_missing_definition(program: Program, owner: Class, r: Registration) -> None:
     owner.is_defined = False
-    name = code(r.given.name) if r.given is not None else "body"
+    name = unparse(r.given.name) if r.given is not None else "body"
     message = (
         f"the file does not define {r.qualname}, so that what it registers for it is left out: define it by its body, "
         f'fnjax.custom_op("{r.qualname}", {name}, mutates_args=()), or import what defines it, and register again'
@@ -348,14 +352,14 @@ def _miss_definition(program: Program, owner: Class, r: Registration) -> None:
     owner.left_out.append((r.top, message, "error"))
 
 
-def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
+def _register_function(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
     """What is known of an operator beside its body."""
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
         program.elsewhere.add(r.qualname)
         return
-    if r.method == "register_fake" and r.given is not None and _makes_sizes(r.given):
+    if r.method == "register_fake" and r.given is not None and _makes_symbolic_size(r.given):
         message = (
             f"the shapes that are registered for {owner.name} have sizes that only its values tell, and are dropped"
         )
@@ -368,22 +372,22 @@ def _register(program: Program, r: Registration, places: Mapping[cst.FunctionDef
         return
     owner.shaped |= r.method == "register_fake"
     if r.method == "register_fake":
-        _stand_by(program, owner, r)
+        _add_functional_form(program, owner, r)
     elif r.given is not None:
-        program.routine(r.given, r.given.name.value)
+        program.make_routine(r.given, r.given.name.value)
 
 
-def _makes_sizes(function: cst.FunctionDef) -> bool:
+def _makes_symbolic_size(function: cst.FunctionDef) -> bool:
     """Whether it asks PyTorch for a new symbolic size."""
-    calls = (code(n.func) for n in nodes(function, cst.Call))
+    calls = (unparse(n.func) for n in list_nodes(function, cst.Call))
     return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 
-def _stand_by(program: Program, owner: Class, r: Registration) -> None:
+def _add_functional_form(program: Program, owner: Class, r: Registration) -> None:
     """A function that returns what the body does, the new values of what is mutated with it."""
     if r.given is None:
         return
-    program.routine(r.given, r.given.name.value)
+    program.make_routine(r.given, r.given.name.value)
     if names := program.mutating.get(owner.methods["forward"]):
         program.mutating[r.given] = names
 
@@ -396,8 +400,8 @@ def _register_derivative(
     by_name = {a.keyword.value: a.value for a in r.rest if a.keyword is not None}
     backward = by_name.get("backward") or (plain[0] if plain else None)
     for role, value in (("backward", backward), ("setup_context", by_name.get("setup_context"))):
-        node = functions.get(code(value)) if value is not None else None
+        node = functions.get(unparse(value)) if value is not None else None
         if node is not None:
             owner.methods[role] = node
             owner.beside.append(places[node])
-            program.routine(node, f"{owner.name}.{role}", owner)
+            program.make_routine(node, f"{owner.name}.{role}", owner)

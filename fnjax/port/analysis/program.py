@@ -12,12 +12,12 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value, join_values
-from fnjax.port.source.annotations import Annotation
-from fnjax.port.source.evidence import Evidence, gradients
-from fnjax.port.source.naming import Definition, Source, canonical, imported, targets
-from fnjax.port.source.records import METHODS, Class, Heard, Routine, decorators
-from fnjax.port.torch import MISSING, Operation, code, find
-from fnjax.port.tree.located import nodes
+from fnjax.port.source.annotations import AnnotationPorter
+from fnjax.port.source.evidence import Evidence, iter_gradients
+from fnjax.port.source.naming import Definition, Source, find_canonical_name, iter_imported, iter_targets
+from fnjax.port.source.records import METHODS, Class, Heard, Routine, list_decorators
+from fnjax.port.torch import MISSING, Operation, find_operation, unparse
+from fnjax.port.tree.located import list_nodes
 
 GROUP = "instance:torch.distributed.ProcessGroup"
 _GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)(__\w+)?$", re.IGNORECASE)
@@ -60,23 +60,23 @@ class Program:
         self.key_name = "key"
         self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
-        self.evidence = Evidence(self.resolve)
+        self.evidence = Evidence(self.resolve_name)
         self._resolving: set[str] = set()
-        declared = nodes(source.tree, cst.Global)
+        declared = list_nodes(source.tree, cst.Global)
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
         for statement in source.tree.body:
-            self._collect(statement, statement, "", [])
+            self._collect_classes(statement, statement, "", [])
 
     # -------------------------------------------------------------------------------------------- classes
 
-    def _collect(
+    def _collect_classes(
         self, node: cst.CSTNode, top: cst.CSTNode, prefix: str, scopes: list[dict[str, list[Definition]]]
     ) -> None:
         """Find the classes in a statement."""
         if isinstance(node, cst.ClassDef):
             name = prefix + node.name.value
             methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
-            bases = tuple(self._base(a.value, scopes, methods) for a in node.bases if a.keyword is None)
+            bases = tuple(self._name_base(a.value, scopes, methods) for a in node.bases if a.keyword is None)
             cls = Class(name, node, bases, methods, top)
             cls.is_function = any(self._is_function(b) for b in bases)
             self.classes[name] = self.by_node[node] = cls
@@ -84,30 +84,30 @@ class Program:
                 scope.setdefault(node.name.value, []).append(Definition(cls=node))
             inside: dict[str, list[Definition]] = {}
             for statement in node.body.body:
-                self._collect(statement, top, name + ".", [*scopes, inside])
+                self._collect_classes(statement, top, name + ".", [*scopes, inside])
         elif isinstance(node, cst.FunctionDef):
             local: dict[str, list[Definition]] = {}
-            for inner in nodes(node.body, cst.Import, cst.ImportFrom):
-                for bound, full in imported(inner):
+            for inner in list_nodes(node.body, cst.Import, cst.ImportFrom):
+                for bound, full in iter_imported(inner):
                     local.setdefault(bound, []).append(Definition(imported=full))
             for statement in getattr(node.body, "body", ()):
-                self._collect(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
+                self._collect_classes(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
         elif isinstance(
             node, (cst.If, cst.Try, cst.Else, cst.With, cst.For, cst.While, cst.ExceptHandler, cst.IndentedBlock)
         ):
             for child in node.children:
-                self._collect(child, top, prefix, scopes)
+                self._collect_classes(child, top, prefix, scopes)
 
-    def _base(
+    def _name_base(
         self, node: cst.BaseExpression, scopes: list[dict[str, list[Definition]]], methods: dict[str, cst.FunctionDef]
     ) -> str:
         """The qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
-        full = self.resolve(node, scopes)
+        full = self.resolve_name(node, scopes)
         known = full.startswith("file:") or self._is_function(full)
-        if known or "forward" not in methods or code(node).split(".")[-1] != "Function":
+        if known or "forward" not in methods or unparse(node).split(".")[-1] != "Function":
             return full
         forward = methods["forward"]
-        static = any(code(d.decorator) == "staticmethod" for d in forward.decorators)
+        static = any(unparse(d.decorator) == "staticmethod" for d in forward.decorators)
         named = [p.name.value for p in forward.params.params[:1]]
         return "torch.autograd.Function" if static and named == ["ctx"] else full
 
@@ -117,7 +117,7 @@ class Program:
         cls = self.classes.get(base.removeprefix("file:"))
         return cls is not None and base not in seen and any(self._is_function(b, (*seen, base)) for b in cls.bases)
 
-    def resolve(self, node: cst.BaseExpression, scopes: Sequence[dict[str, list[Definition]]] = ()) -> str:
+    def resolve_name(self, node: cst.BaseExpression, scopes: Sequence[dict[str, list[Definition]]] = ()) -> str:
         """The qualified name of a dotted expression, by the definitions alone."""
         if isinstance(node, cst.Name):
             for scope in reversed(scopes):
@@ -126,7 +126,7 @@ class Program:
                     return definition.imported or (
                         f"file:{self.by_node[definition.cls].name}" if definition.cls else ""
                     )
-            found = self.source.last(node.value)
+            found = self.source.find_definition(node.value)
             if found is None:
                 return node.value if hasattr(builtins, node.value) else ""
             if found.cls or found.function:
@@ -138,15 +138,15 @@ class Program:
                 return ""
             self._resolving.add(key)
             try:
-                return self.resolve(found.value)
+                return self.resolve_name(found.value)
             finally:
                 self._resolving.discard(key)
         if isinstance(node, cst.Attribute):
-            base = self.resolve(node.value, scopes)
-            return self.attribute(base, node.attr.value) if base else ""
+            base = self.resolve_name(node.value, scopes)
+            return self.name_attribute(base, node.attr.value) if base else ""
         return ""
 
-    def meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    def list_meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
         """All that a name of the top level may stand for, whichever branch of the file has run."""
         found: set[str] = set()
         for definition in self.source.definitions.get(name, ()):
@@ -155,12 +155,12 @@ class Program:
             elif definition.function or definition.cls:
                 found.add(f"file:{name}")
             elif isinstance(definition.value, cst.Name) and definition.value.value not in seen:
-                found |= self.meanings(definition.value.value, seen | {name})
+                found |= self.list_meanings(definition.value.value, seen | {name})
             elif definition.value is not None:
-                found.add(self.resolve(definition.value) or "?")
+                found.add(self.resolve_name(definition.value) or "?")
         return found
 
-    def ancestors(self, cls: Class) -> Iterator[Class]:
+    def iter_ancestors(self, cls: Class) -> Iterator[Class]:
         """The class and its bases in the file, in the order of lookup."""
         seen = []
         waiting = [cls]
@@ -172,53 +172,61 @@ class Program:
             yield first
             waiting += [c for b in first.bases if (c := self.classes.get(b.removeprefix("file:")))]
 
-    def derived(self, cls: Class) -> list[Class]:
+    def list_derived(self, cls: Class) -> list[Class]:
         """The class and those of the file that derive from it."""
-        return [c for c in self.classes.values() if cls in self.families[c.name]]
+        return self.heirs[cls]
+
+    @functools.cached_property
+    def heirs(self) -> dict[Class, list[Class]]:
+        """Each class with those that derive from it, itself among them."""
+        found: dict[Class, list[Class]] = {}
+        for name, family in self.families.items():
+            for cls in family:
+                found.setdefault(cls, []).append(self.classes[name])
+        return found
 
     @functools.cached_property
     def families(self) -> dict[str, list[Class]]:
         """Each class with its bases in the file."""
-        return {name: list(self.ancestors(cls)) for name, cls in self.classes.items()}
+        return {name: list(self.iter_ancestors(cls)) for name, cls in self.classes.items()}
 
-    def related(self, owner: Class) -> list[Class]:
+    def list_related(self, owner: Class) -> list[Class]:
         """The class, those of the file that derive from it, and its bases."""
         if owner.name not in self.kin:
-            of = self.families
-            found = [c for c in self.classes.values() if owner in of[c.name] or c in of[owner.name]]
-            self.kin[owner.name] = found
+            found = {*self.list_derived(owner), *self.families[owner.name]}
+            self.kin[owner.name] = [c for c in self.classes.values() if c in found] if len(found) > 1 else [owner]
         return self.kin[owner.name]
 
-    def method(self, cls: Class, name: str) -> Routine | None:
+    def find_method(self, cls: Class, name: str) -> Routine | None:
         """A method of a class or of its bases in the file."""
-        for c in self.ancestors(cls):
+        for c in self.iter_ancestors(cls):
             if name in c.methods:
-                return self.routine(c.methods[name], f"{c.name}.{name}", c)
+                return self.make_routine(c.methods[name], f"{c.name}.{name}", c)
         return None
 
-    def defined_below(self, base: str, name: str) -> list[Routine]:
+    def find_methods_below(self, base: str, name: str) -> list[Routine]:
         """The methods of this name that classes derived from one of the file define."""
         owner = self.classes.get(base.removeprefix("file:"))
-        derived = self.derived(owner) if owner is not None else []
-        return [self.routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
+        derived = self.list_derived(owner) if owner is not None else []
+        return [self.make_routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
 
-    def differentiated(self, routine: Routine, always: bool = False) -> set[int]:
+    def find_differentiated_inputs(self, routine: Routine, always: bool = False) -> set[int]:
         """The inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
         if routine.role != "forward" or routine.owner is None:
             return set()
-        backward = self.method(routine.owner, "backward")
-        return set(gradients(backward.node, always)) if backward else set()
+        backward = self.find_method(routine.owner, "backward")
+        return set(iter_gradients(backward.node, always)) if backward else set()
 
     # -------------------------------------------------------------------------------------------- names
 
-    def lookup(self, name: str) -> Value:
+    def look_up(self, name: str) -> Value:
         """What a name of the top level, or a builtin, stands for."""
         if name in self.values:
             value, answers = self.values[name]
             self.heard += answers
             return value
         begun = len(self.heard)
-        found = self.source.last(name)
+        found = self.source.find_definition(name)
         if found is None:
             return Value("static", name=f"builtins.{name}") if hasattr(builtins, name) else Value(name=f"?{name}")
         if found.function or found.cls:
@@ -229,11 +237,11 @@ class Program:
             self._resolving.add(name)
             value = self.evaluate(found.value)
             value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
-            if not value.name and value.literal is MISSING and (resolved := self.resolve(found.value)):
+            if not value.name and value.literal is MISSING and (resolved := self.resolve_name(found.value)):
                 value = replace(value, name=resolved)
             if len(self.source.definitions[name]) > 1 or name in self.rebound:
                 value = replace(value, literal=MISSING, number="")
-                if len(self.meanings(name)) > 1 and isinstance(find(value.name), Operation):
+                if len(self.list_meanings(name)) > 1 and isinstance(find_operation(value.name), Operation):
                     value = replace(value, name="")  # one of several functions
             if name in self.source.changed and value.kind == "static":
                 value = replace(
@@ -250,28 +258,28 @@ class Program:
         """The statement of the top level that is being walked."""
         return self.walking[-1] if self.walking else self.source.tree
 
-    def attribute(self, base: str, attr: str) -> str:
+    def name_attribute(self, base: str, attr: str) -> str:
         """The qualified name of an attribute of something with a qualified name; empty for an unknown one."""
         if base.startswith("file:"):
             cls = self.classes.get(base.removeprefix("file:"))
             if cls is None:
                 return ""
-            for c in self.ancestors(cls):
+            for c in self.iter_ancestors(cls):
                 if attr in c.methods or f"{c.name}.{attr}" in self.classes:
                     return f"file:{c.name}.{attr}"
             return f"function:{attr}" if cls.is_function and attr == "apply" else ""
         if base.startswith(("builtins.", "?", "instance:")):
             return ""
-        return canonical(f"{base}.{attr}")
+        return find_canonical_name(f"{base}.{attr}")
 
-    def bound_in(self, node: cst.CSTNode) -> set[str]:
+    def list_bound(self, node: cst.CSTNode) -> set[str]:
         """The variables that a statement binds."""
-        return self.rebound_in(node, cst.AugAssign, cst.CompFor)
+        return self.list_rebound(node, cst.AugAssign, cst.CompFor)
 
-    def rebound_in(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
+    def list_rebound(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
         """The variables to which a statement gives other objects, `x += y` left out."""
         kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
-        return {name for n in nodes(node, *kinds) for name in targets(n.target)}
+        return {name for n in list_nodes(node, *kinds) for name in iter_targets(n.target)}
 
     @functools.cached_property
     def text(self) -> str:
@@ -306,13 +314,13 @@ class Program:
         """The functions that such a file keeps in tables or passes on: nobody knows which of them it differentiates."""
         if not self.differentiates:
             return frozenset()
-        tree = list(nodes(self.source.tree))
+        tree = list(list_nodes(self.source.tree))
         passed = {id(n.func) for n in tree if isinstance(n, cst.Call)} | {
             id(n.name) for n in tree if isinstance(n, (cst.FunctionDef, cst.ClassDef))
         }
         passed |= {id(n.decorator) for n in tree if isinstance(n, cst.Decorator)}
         whole = (n for n in tree if isinstance(n, (cst.Name, cst.Attribute)) and id(n) not in passed)
-        return frozenset(code(n).rpartition(".")[2] for n in whole)
+        return frozenset(unparse(n).rpartition(".")[2] for n in whole)
 
     @property
     def speaks_of(self) -> frozenset[str]:
@@ -324,19 +332,23 @@ class Program:
         """The names of variables and attributes that are process groups: by what they are called, or are given for."""
         if not self.collective:
             return frozenset()
-        found = {n.value for n in nodes(self.source.tree, cst.Name) if _GROUP_NAME.search(n.value)}
-        for n in nodes(self.source.tree):
+        found = {n.value for n in list_nodes(self.source.tree, cst.Name) if _GROUP_NAME.search(n.value)}
+        for n in list_nodes(self.source.tree):
             if isinstance(n, cst.Arg) and n.keyword is not None and n.keyword.value in {"group", "process_group"}:
                 last = n.value.attr if isinstance(n.value, cst.Attribute) else n.value
                 found |= {last.value} if isinstance(last, cst.Name) and last.value != "None" else set()
-            elif isinstance(n, cst.Param) and n.annotation and "ProcessGroup" in code(n.annotation.annotation):
+            elif isinstance(n, cst.Param) and n.annotation and "ProcessGroup" in unparse(n.annotation.annotation):
                 found.add(n.name.value)
-        known = {n for n in found if (d := self.source.last(n)) is not None and (d.function or d.cls or d.imported)}
+        known = {
+            n
+            for n in found
+            if (d := self.source.find_definition(n)) is not None and (d.function or d.cls or d.imported)
+        }
         return frozenset(found - known)
 
     # ------------------------------------------------------------------------------------------- routines
 
-    def routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
+    def make_routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
         """What is known of a function of the file."""
         if node not in self.routines:
             last = name.rpartition(".")[2]
@@ -344,10 +356,10 @@ class Program:
             self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
             object_ = owner is not None and not owner.is_function and self.differentiates
             if role == "helper" and (object_ or last in self.handed_on):
-                made.is_called(differentiated=True, derived=True, perhaps=True)
+                made.add_call(differentiated=True, derived=True, perhaps=True)
         return self.routines[node]
 
-    def called(self, name: str) -> Routine | None:
+    def find_routine(self, name: str) -> Routine | None:
         """The function of the file with this qualified name."""
         short = name.removeprefix("file:")
         if short in self.inner:
@@ -355,29 +367,29 @@ class Program:
         owner, _, last = short.rpartition(".")
         if owner:
             cls = self.classes.get(owner)
-            return self.method(cls, last) if cls and last in cls.methods else None
-        found = self.source.last(short)
-        return self.routine(found.function, short) if found and found.function else None
+            return self.find_method(cls, last) if cls and last in cls.methods else None
+        found = self.source.find_definition(short)
+        return self.make_routine(found.function, short) if found and found.function else None
 
-    def drawing(self, routine: Routine) -> bool:
+    def draws_random_numbers(self, routine: Routine) -> bool:
         """Whether the class of a method draws random numbers, so that forward takes a key."""
         if routine.owner is None:
             return False
-        family = self.derived(routine.owner)
-        found = [self.method(c, name) for c in family for name in ("forward", "backward", "vjp", "setup_context")]
+        family = self.list_derived(routine.owner)
+        found = [self.find_method(c, name) for c in family for name in ("forward", "backward", "vjp", "setup_context")]
         return any(r is not None and r.draws for r in found)
 
-    def input_saved(self, owner: Class | None, place: Place | None) -> int | None:
+    def find_saved_input(self, owner: Class | None, place: Place | None) -> int | None:
         """Which input of forward a saved tensor is."""
         if owner is None or place is None or place.steps or len(place.storage) != 1:
             return None
-        forward = self.method(owner, "forward")
+        forward = self.find_method(owner, "forward")
         if forward is None:
             return None
         names = [p.name.value for p in forward.parameters[forward.first :]]
         key = next(iter(place.storage)).removeprefix("kept:")
         base, _, index = key.rpartition(".")
-        facts = self.context_facts(owner)
+        facts = self.collect_context_facts(owner)
         value = facts.get(key)
         if base in facts and index.isdigit() and facts[base].parts:
             value = facts[base].parts[int(index)]  # type: ignore[index] # not None here
@@ -385,23 +397,23 @@ class Program:
         name = origin.removeprefix("arg:").removeprefix("input:")
         return names.index(name) if name in names else None
 
-    def annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
+    def port_annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
         """An annotation without torch's types; None where nothing is left of it."""
         try:
-            made = node.visit(Annotation(self, walk))
+            made = node.visit(AnnotationPorter(self, walk))
         except LookupError:
             return None
         return made if isinstance(made, cst.BaseExpression) else None
 
-    def context_facts(self, owner: Class) -> dict[str, Value]:
+    def collect_context_facts(self, owner: Class) -> dict[str, Value]:
         """What forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
-        for cls in self.related(owner):
-            facts = cls.now("")
+        for cls in self.list_related(owner):
+            facts = cls.find_current_answer("")
             self.heard.append((cls, "", facts))
             for key, value in facts.items():
                 found[key] = join_values(found[key], value) if key in found else value
         return found
 
 
-__all__ = ["STATIC", "Class", "Program", "Routine", "decorators", "nodes"]
+__all__ = ["STATIC", "Class", "Program", "Routine", "list_decorators", "list_nodes"]

@@ -69,7 +69,7 @@ class CallRule:
     only: str
     general: bool
 
-    def closeness(self, callee: str) -> float:
+    def rate_closeness(self, callee: str) -> float:
         """How much it says of a callee: most by its name; less than nothing where it does not handle it."""
         if callee in self.handles:
             return float("inf")
@@ -81,7 +81,7 @@ class CallRule:
 CALLS: list[CallRule] = []
 
 
-def enter_rules() -> None:
+def import_rules() -> None:
     """Import the files of the rooms: each enters its rules."""
     for found in pkgutil.walk_packages(importlib.import_module(ROOMS).__path__, f"{ROOMS}."):
         importlib.import_module(found.name)
@@ -89,12 +89,12 @@ def enter_rules() -> None:
 
 def expression(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
     """Enter a rule for expressions of these types (see NodeRule)."""
-    return _into(EXPRESSIONS, types, only, general)
+    return _enter_into(EXPRESSIONS, types, only, general)
 
 
 def statement(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
     """Enter a rule for statements of these types (see NodeRule)."""
-    return _into(STATEMENTS, types, only, general)
+    return _enter_into(STATEMENTS, types, only, general)
 
 
 def call_of(*handles: str, like: str = "", only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
@@ -108,30 +108,30 @@ def call_of(*handles: str, like: str = "", only: str = "", general: bool = False
 
 
 @lru_cache(1 << 14)
-def rules_for(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
+def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
     """The rules that are asked for calls of a callee, in files of a kind."""
-    known = [(-r.closeness(callee), r.general, not r.only, r.rule) for r in CALLS if not r.only or r.only in files]
+    known = [(-r.rate_closeness(callee), r.general, not r.only, r.rule) for r in CALLS if not r.only or r.only in files]
     return tuple(rule for close, *_, rule in sorted(known, key=lambda k: k[:3]) if close <= 0)
 
 
 @lru_cache(1 << 10)
-def expression_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+def find_expression_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
     """The rules that are asked for expressions of a type, in files of a kind."""
-    return _asked(EXPRESSIONS.get(kind, []), files)
+    return _sort_rules(EXPRESSIONS.get(kind, []), files)
 
 
 @lru_cache(1 << 10)
-def statement_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+def find_statement_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
     """The rules that are asked for statements of a type, in files of a kind."""
-    return _asked(STATEMENTS.get(kind, []), files)
+    return _sort_rules(STATEMENTS.get(kind, []), files)
 
 
-def _asked(rules: list[NodeRule], files: frozenset[str]) -> tuple[Rule, ...]:
+def _sort_rules(rules: list[NodeRule], files: frozenset[str]) -> tuple[Rule, ...]:
     known = [r for r in rules if not r.only or r.only in files]
     return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))
 
 
-def _into(
+def _enter_into(
     table: dict[type[cst.CSTNode], list[NodeRule]], types: tuple[type[cst.CSTNode], ...], only: str, general: bool
 ) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:

@@ -8,18 +8,21 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
-from fnjax.port.known.facts import TENSOR, UNKNOWN, Place, State, Value, places
-from fnjax.port.source.evidence import left_out, parameter
+from fnjax.port.known.facts import TENSOR, UNKNOWN, Place, State, Value, list_places
+from fnjax.port.source.evidence import describe_parameter, may_be_left_out
 from fnjax.port.source.records import Routine
 
 
-def begin(program: Program, routine: Routine) -> State:
+def make_start_state(program: Program, routine: Routine) -> State:
     """The variables with which a walk through a routine begins."""
     state = routine.closure.copy() if routine.closure else State()
-    resolve = program.resolve
+    resolve = program.resolve_name
     params = routine.parameters
     star = routine.node.params.star_arg
-    graded, always = program.differentiated(routine), program.differentiated(routine, always=True)
+    graded, always = (
+        program.find_differentiated_inputs(routine),
+        program.find_differentiated_inputs(routine, always=True),
+    )
     for i, param in enumerate(params):
         name = param.name.value
         if i == 0 and name == "self" and routine.role == "helper" and routine.owner is not None:
@@ -29,18 +32,18 @@ def begin(program: Program, routine: Routine) -> State:
             if value.name == "cls" and routine.owner:
                 value = Value("object", name=f"file:{routine.owner.name}")
         elif routine.role in {"backward", "vjp"}:
-            value = _gradient(program, routine, i - routine.first)
+            value = _describe_gradient(program, routine, i - routine.first)
             if param is star:
                 place = Place(frozenset({f"arg:{name}"}), certain=False)
                 value = Value("static", element=replace(TENSOR, place=place))
         else:
             has_one = i - routine.first in graded and param.default is None
-            value = parameter(param, routine.node, program.evidence, has_one)
+            value = describe_parameter(param, routine.node, program.evidence, has_one)
             if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in program.classes:
                 value = Value("object")
             # Call sites are those of this file, and others may follow: they are believed where the function's own use
             # of the parameter says nothing, or where they pass an array that it uses as a number.
-            said = routine.argument(name)
+            said = routine.find_argument(name)
             if said is not None and (
                 value.kind == "unknown"
                 or (
@@ -62,7 +65,7 @@ def begin(program: Program, routine: Routine) -> State:
                 )
             if said is None or routine.role == "forward":
                 has_gradient = i - routine.first in always
-                value = replace(value, left_out=left_out(param, routine.node, program.evidence, has_gradient))
+                value = replace(value, left_out=may_be_left_out(param, routine.node, program.evidence, has_gradient))
             else:
                 value = replace(value, left_out=said.left_out)
             if param is star or param is routine.node.params.star_kwarg:
@@ -71,9 +74,9 @@ def begin(program: Program, routine: Routine) -> State:
         if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
             value = Value("static", name=GROUP)
         if routine.role == "setup_context" and i >= routine.first:
-            value = _setup_parameter(program, routine, i - routine.first)
+            value = _describe_setup_parameter(program, routine, i - routine.first)
         if value.kind == "static" and param is not star:
-            value = replace(_lying(value, f"arg:{name}"), like="")
+            value = replace(_move_to(value, f"arg:{name}"), like="")
         if value.kind in {"tensor", "unknown"}:
             value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
             value = replace(value, rows=value.rows if routine.role == "helper" else 1)
@@ -84,17 +87,17 @@ def begin(program: Program, routine: Routine) -> State:
         if len(open_) == 1 and not any(state.variables[n].is_tensor for n in given):  # it has a tensor to work on
             state.variables[open_[0]] = replace(state.variables[open_[0]], kind="tensor")
     if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
-        facts = program.context_facts(routine.owner)
-        held = Counter(s for value in facts.values() for place in places(value) for s in place.storage)
+        facts = program.collect_context_facts(routine.owner)
+        held = Counter(s for value in facts.values() for place in list_places(value) for s in place.storage)
         shared = frozenset(s for s, times in held.items() if times > 1)
         for key, value in facts.items():
-            state.variables[key] = _lying(value, f"kept:{key}", shared)
+            state.variables[key] = _move_to(value, f"kept:{key}", shared)
     return state
 
 
-def _gradient(program: Program, routine: Routine, index: int) -> Value:
+def _describe_gradient(program: Program, routine: Routine, index: int) -> Value:
     """The gradient for an output of forward, which has its shape."""
-    forward = program.method(routine.owner, "forward") if routine.owner else None
+    forward = program.find_method(routine.owner, "forward") if routine.owner else None
     result = forward.result if forward else None
     if result is None:
         return TENSOR
@@ -110,29 +113,29 @@ def _gradient(program: Program, routine: Routine, index: int) -> Value:
     )
 
 
-def _setup_parameter(program: Program, routine: Routine, index: int) -> Value:
+def _describe_setup_parameter(program: Program, routine: Routine, index: int) -> Value:
     assert routine.owner is not None
-    forward = program.method(routine.owner, "forward")
+    forward = program.find_method(routine.owner, "forward")
     if forward is None:
         return UNKNOWN
     if routine.parameters[routine.first + index].name.value == "keyword_only_inputs":
-        known, only = begin(program, forward).variables, forward.node.params.kwonly_params
+        known, only = make_start_state(program, forward).variables, forward.node.params.kwonly_params
         return Value("static", entries=tuple((p.name.value, known[p.name.value]) for p in only))
     if index == 0:
-        start = begin(program, forward)
+        start = make_start_state(program, forward)
         inputs = [start.variables[p.name.value] for p in forward.parameters[forward.first :]]
         return (
             Value("static", parts=tuple(inputs))
             if not isinstance(forward.node.params.star_arg, cst.Param)
             else Value("static", element=UNKNOWN)
         )
-    return _lying(forward.result or UNKNOWN, "output")
+    return _move_to(forward.result or UNKNOWN, "output")
 
 
-def _lying(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
+def _move_to(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
     """What another method has made; two things in one memory (`shared`) have entries in common, or have not."""
-    parts = value.parts and tuple(_lying(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
-    element = value.element and _lying(value.element, f"{where}.", shared)
+    parts = value.parts and tuple(_move_to(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
+    element = value.element and _move_to(value.element, f"{where}.", shared)
     if element and element.place:
         element = replace(element, place=element.place.doubtful)
     also = value.place.storage & shared if value.place else frozenset()

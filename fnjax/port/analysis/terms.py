@@ -12,9 +12,9 @@ import libcst as cst
 
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.result import Finding
-from fnjax.port.source.naming import read_names
+from fnjax.port.source.naming import collect_read_names
 from fnjax.port.source.records import Heard
-from fnjax.port.torch import fit
+from fnjax.port.torch import bracket
 from fnjax.port.torch.new_arrays import NewArray
 
 Statements = list[cst.BaseStatement]
@@ -67,7 +67,7 @@ class Selection:
     reads: frozenset[tuple[str, int]]
 
 
-def answered(known: bool) -> Term:
+def make_answer(known: bool) -> Term:
     """A question with its answer."""
     return Term(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
 
@@ -87,7 +87,7 @@ class Ahead(list[cst.BaseStatement]):
         super().__init__()
         self.given: Counter[str] = Counter()
 
-    def number(self, kind: str) -> int:
+    def reserve_numbers(self, kind: str) -> int:
         """How many of a kind there are, from one more on."""
         self.given[kind] += 1
         return self.given[kind]
@@ -127,7 +127,7 @@ class Sink:
         if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
             self.findings.append(finding)
 
-    def add(self, other: Sink) -> None:
+    def add_sink(self, other: Sink) -> None:
         """What a walk has left that went on from here."""
         for finding in other.findings:
             self.report(finding)
@@ -149,25 +149,25 @@ class Unit:
     heard: dict[tuple[int, str], tuple[Any, list[Any]]] = field(default_factory=dict)  # who was asked, what was said
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
-    def hear(self, answers: Iterable[Heard]) -> None:
+    def note_answers(self, answers: Iterable[Heard]) -> None:
         """What has been answered, each different answer once."""
         for of, name, answer in answers:
             said = self.heard.setdefault((id(of), name), (of, []))[1]
             if not any(a is answer or a == answer for a in said):
                 said.append(answer)
 
-    def changed(self) -> set[str]:
+    def list_changed(self) -> set[str]:
         """The functions and classes that would answer something else by now."""
-        asked = ((of, of.now(name), said) for (_, name), (of, said) in self.heard.items())
+        asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.heard.items())
         return {of.name for of, now, said in asked if any(a != now for a in said)}
 
-    def read(self) -> set[str]:
+    def list_names_read(self) -> set[str]:
         """The names of the top level that it reads."""
         if self.known is None or len(self.made) != len(self.known[0]) or any(map(is_not, self.made, self.known[0])):
-            self.known = [*self.made], read_names(self.made)
+            self.known = [*self.made], collect_read_names(self.made)
         return self.known[1]
 
-    def operators(self) -> list[str]:
+    def list_operators(self) -> list[str]:
         """The custom operators that it looks up, by their qualified names."""
         return sorted(name for name in self.called if "::" in name)
 
@@ -176,14 +176,14 @@ class Unit:
 EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
 
-def lines_of(body: cst.BaseSuite) -> Statements:
+def list_statements(body: cst.BaseSuite) -> Statements:
     """The statements of a block."""
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
 
 
-def otherwise(node: cst.If) -> list[cst.BaseSuite]:
+def list_else_blocks(node: cst.If) -> list[cst.BaseSuite]:
     """The block of `else`, or that of `elif` as a block."""
     orelse = node.orelse
     return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
@@ -194,19 +194,19 @@ def parse(text: str) -> cst.BaseExpression:
     return cst.parse_expression(text)
 
 
-def line(text: str) -> cst.SimpleStatementLine:
+def parse_line(text: str) -> cst.SimpleStatementLine:
     """A statement from its text."""
     statement = cst.parse_statement(text)
     assert isinstance(statement, cst.SimpleStatementLine)
     return statement
 
 
-def assign(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
+def make_assignment(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
     """`target = value`."""
-    node = cst.Assign([cst.AssignTarget(parse(target))], fit(value, 0))  # type: ignore[arg-type] # a name or attribute
+    node = cst.Assign([cst.AssignTarget(parse(target))], bracket(value, 0))  # type: ignore[arg-type] # a name or attribute
     return cst.SimpleStatementLine([node])
 
 
-def raising(message: str) -> cst.SimpleStatementLine:
+def make_raise(message: str) -> cst.SimpleStatementLine:
     """The statement that stands where a translation is missing."""
-    return line(f"raise NotImplementedError({message!r})".replace("\n", " "))
+    return parse_line(f"raise NotImplementedError({message!r})".replace("\n", " "))

@@ -46,7 +46,7 @@ class Region:
         """Whether something in it asks for a tensor's value, so that it runs un-jitted only."""
         return any(f.code == "untraced" for f in self.sink.findings)
 
-    def untraced_at(self, places: Container[tuple[int, int]]) -> bool:
+    def is_untraced_at(self, places: Container[tuple[int, int]]) -> bool:
         """Whether that stands at one of these places."""
         return any(f.code == "untraced" and (f.line, f.col) in places for f in self.sink.findings)
 
@@ -72,11 +72,11 @@ class Traces:
 
     known: dict[Hashable, list[Trace]] = field(default_factory=dict)
 
-    def find(self, key: Hashable, around: tuple[object, ...], start: State) -> Region | None:
+    def find_trace(self, key: Hashable, around: tuple[object, ...], start: State) -> Region | None:
         """What a walk has found that began like this, if there was one."""
         found = (t.region for t in self.known.get(key, ()) if t.around == around and t.start == start)
         return next(found, None)
 
-    def add(self, key: Hashable, trace: Trace) -> None:
+    def add_trace(self, key: Hashable, trace: Trace) -> None:
         """One more walk."""
         self.known.setdefault(key, []).append(trace)

@@ -1,7 +1,7 @@
 """What stands for what at one point of a function: names, places, and which variables are still read.
 
-A walk (walk.py) goes through a function with what is known here. `Around` is what it depends on beside the state: it is
-a value, which is handed down to what stands inside, and never changed.
+A walk (walk.py) goes through a function with what is known here. `Surroundings` is what it depends on beside the state:
+it is a value, which is handed down to what stands inside, and never changed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
-from fnjax.port.known.facts import Place, State, Value, renamed
-from fnjax.port.torch import code, literal
-from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import nodes
+from fnjax.port.known.facts import Place, State, Value, rename_storages
+from fnjax.port.torch import read_literal, unparse
+from fnjax.port.torch.expressions import find_names
+from fnjax.port.tree.located import list_nodes
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Surroundings:
     """What a translation depends on, beside the state and what the routine and the file say.
 
     Attributes:
@@ -59,12 +59,12 @@ class Around:
 class Variables:
     """The variables of a routine where a walk stands."""
 
-    def __init__(self, program: Program, routine: Routine, state: State, here: Around) -> None:
+    def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         self.program, self.routine, self.state, self.here = program, routine, state, here
         self.current: cst.CSTNode = routine.node  # the statement that is walked
 
     @contextlib.contextmanager
-    def inside(self, **changes: Any) -> Iterator[None]:
+    def enter(self, **changes: Any) -> Iterator[None]:
         """What is walked here stands inside something."""
         around, self.here = self.here, replace(self.here, **changes)
         try:
@@ -74,88 +74,88 @@ class Variables:
 
     def await_reads(self, names_: set[str]) -> contextlib.AbstractContextManager[None]:
         """Variables of the porter's own are read behind what is walked here."""
-        return self.inside(waiting=self.here.waiting | names_)
+        return self.enter(waiting=self.here.waiting | names_)
 
-    def perhaps(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
+    def enter_conditional(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
         """What is walked here may not be evaluated, or (`repeated`) more than once."""
-        return self.inside(conditional=True, repeated=self.here.repeated or repeated)
+        return self.enter(conditional=True, repeated=self.here.repeated or repeated)
 
-    def name_of(self, node: cst.BaseExpression) -> str:
+    def find_name(self, node: cst.BaseExpression) -> str:
         """The qualified name that a dotted name stands for, or the empty string."""
         if isinstance(node, cst.Name):
-            return self.lookup(node.value).name
+            return self.look_up(node.value).name
         if isinstance(node, cst.Attribute):
-            base = self.name_of(node.value)
+            base = self.find_name(node.value)
             if not base or base.startswith(("instance:", "ctx")):
                 return ""
-            return self.program.attribute(base, node.attr.value)
-        if isinstance(node, cst.Call) and (attribute := spelled_attribute(node)) is not None:
-            name = self.name_of(attribute)
+            return self.program.name_attribute(base, node.attr.value)
+        if isinstance(node, cst.Call) and (attribute := read_getattr(node)) is not None:
+            name = self.find_name(attribute)
             return name if name.startswith("torch.") else ""
         return ""
 
-    def callee(self, node: cst.Call) -> str:
+    def name_callee(self, node: cst.Call) -> str:
         """What is called: its qualified name, `ctx.name`, `*.name` of a method, or what stands for it in `registry`."""
         func = node.func
         if isinstance(func, cst.Attribute):
-            return self.key(func) or self.name_of(func) or f"*.{func.attr.value}"
+            return self.name_variable(func) or self.find_name(func) or f"*.{func.attr.value}"
         other = {cst.Name: VARIABLE, cst.Subscript: ENTRY}.get(type(func), RESULT)
-        return self.name_of(func) or other
+        return self.find_name(func) or other
 
-    def lookup(self, name: str) -> Value:
+    def look_up(self, name: str) -> Value:
         """What a name stands for here."""
         found = self.state.variables.get(name)
-        return found if found is not None else self.program.lookup(name)
+        return found if found is not None else self.program.look_up(name)
 
-    def number(self, node: cst.BaseExpression) -> str:
+    def number_expression(self, node: cst.BaseExpression) -> str:
         """A text that two expressions share only if they have the same value."""
-        kept = {f"ctx.{n.attr.value}" for n in nodes(node, cst.Attribute)}
-        read = sorted(n for n in names(node) | kept if n in self.state.variables)
-        return code(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
+        kept = {f"ctx.{n.attr.value}" for n in list_nodes(node, cst.Attribute)}
+        read = sorted(n for n in find_names(node) | kept if n in self.state.variables)
+        return unparse(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
 
-    def reads(self, node: cst.BaseExpression) -> frozenset[tuple[str, int]]:
+    def list_reads(self, node: cst.BaseExpression) -> frozenset[tuple[str, int]]:
         """The variables in an expression, with their versions."""
-        return frozenset((n, self.state.version(n)) for n in names(node) if n in self.state.variables)
+        return frozenset((n, self.state.find_version(n)) for n in find_names(node) if n in self.state.variables)
 
-    def fresh(self, node: cst.CSTNode, part: str = "") -> Place:
+    def make_place(self, node: cst.CSTNode, part: str = "") -> Place:
         """New memory, named after the node that takes it, and the part of its value."""
-        line, column = self.program.source.position(node)
+        line, column = self.program.source.locate(node)
         name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
         older = {name: name + "'"}
         for variable, value in self.state.variables.items():
-            self.state.variables[variable] = renamed(value, older)
+            self.state.variables[variable] = rename_storages(value, older)
         return Place(frozenset({name}))
 
-    def mark(self, node: cst.CSTNode, part: str = "") -> str:
+    def mark_shape(self, node: cst.CSTNode, part: str = "") -> str:
         """The mark of arrays that have the shape of what a node gives, or of a part of that."""
-        line, column = self.program.source.position(node)
+        line, column = self.program.source.locate(node)
         return f"@{line}:{column}{part}"
 
-    def key(self, node: cst.BaseExpression) -> str:
+    def name_variable(self, node: cst.BaseExpression) -> str:
         """The name under which the state has a variable, or an attribute of ctx; empty for what it has not."""
         if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-            return f"ctx.{node.attr.value}" if self.lookup(node.value.value).name == "ctx" else ""
+            return f"ctx.{node.attr.value}" if self.look_up(node.value.value).name == "ctx" else ""
         return node.value if isinstance(node, cst.Name) else ""
 
-    def bind(self, name: str, value: Value, node: cst.CSTNode) -> None:
+    def bind_name(self, name: str, value: Value, node: cst.CSTNode) -> None:
         """A variable takes a value."""
-        line, column = self.program.source.position(node)
+        line, column = self.program.source.locate(node)
         if value.place is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
-            value = replace(value, place=self.fresh(node, f" {name}"))
+            value = replace(value, place=self.make_place(node, f" {name}"))
         self.state.variables[name] = value
-        self.bump(name, line * 1000 + column)
+        self.forget_old_value(name, line * 1000 + column)
 
     @property
     def taken(self) -> set[str]:
         """The names that the routine uses."""
-        return {n.value for n in nodes(self.routine.node, cst.Name)}
+        return {n.value for n in list_nodes(self.routine.node, cst.Name)}
 
-    def unused(self, name: str) -> str:
+    def make_unused_name(self, name: str) -> str:
         """This name, or one like it that the routine does not use."""
         taken = self.taken
         return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
 
-    def bump(self, name: str, version: int) -> None:
+    def forget_old_value(self, name: str, version: int) -> None:
         """What was derived from the variable's old value no longer tells of its new one."""
         mark = f"|{name}:{version}|"
         self.state.versions[name] = version
@@ -166,7 +166,7 @@ class Variables:
             if place and any((name, version) in s.reads for s in place.steps):
                 self.state.variables[other] = replace(value, place=place.doubtful)
 
-    def live(self, name: str, behind: cst.CSTNode | None = None, entries: bool = False) -> bool:
+    def is_live(self, name: str, behind: cst.CSTNode | None = None, entries: bool = False) -> bool:
         """Whether the variable may be read after the statement that is being walked, or in it after what it writes.
 
         Args:
@@ -176,10 +176,10 @@ class Variables:
         """
         if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
             return True
-        position = self.program.source.position
-        inside = self.routine.nodes_in(self.current)
-        loops = [(loop, self.routine.nodes_in(loop)) for loop in self.here.loops]
-        untaken = frozenset().union(*(self.routine.nodes_in(block) for block in self.here.untaken))
+        position = self.program.source.locate
+        inside = self.routine.list_names_in(self.current)
+        loops = [(loop, self.routine.list_names_in(loop)) for loop in self.here.loops]
+        untaken = frozenset().union(*(self.routine.list_names_in(block) for block in self.here.untaken))
         small = isinstance(self.current, (cst.SimpleStatementLine, cst.BaseSmallStatement))
         for n in self.routine.reads.get(name, ()):
             if id(n) in untaken or (entries and id(n) in self.routine.asked):
@@ -188,51 +188,51 @@ class Variables:
             if id(n) in self.routine.captured:  # a function in this one may be called at any time
                 return True
             if id(n) not in inside:
-                again = bool(around) and not self._anew(around[-1], n, name)
+                again = bool(around) and not self._is_given_anew(around[-1], n, name)
                 here = position(self.current)
-                if again or (position(n) > here and not self._anew(self.routine.node, n, name, here)):
+                if again or (position(n) > here and not self._is_given_anew(self.routine.node, n, name, here)):
                     return True
-            elif not small and around and not self._anew(around[-1], n, name):
+            elif not small and around and not self._is_given_anew(around[-1], n, name):
                 return True
             elif small:
-                rounds = (loop for loop in around if not _by_rows(loop, behind))
-                again = any(name not in self.program.rebound_in(loop) for loop in rounds)
-                within = behind is not None and id(n) in self.routine.nodes_in(behind)
+                rounds = (loop for loop in around if not _goes_by_rows(loop, behind))
+                again = any(name not in self.program.list_rebound(loop) for loop in rounds)
+                within = behind is not None and id(n) in self.routine.list_names_in(behind)
                 later = behind is not None and not within and position(n) > position(behind)
                 if again or later:
                     return True
         return False
 
-    def _anew(
+    def _is_given_anew(
         self, around: cst.CSTNode, read: cst.CSTNode, name: str, behind: tuple[int, int] | tuple[()] = ()
     ) -> bool:
         """Whether a round of a loop, or what stands behind a place, gives a variable a new value before this read."""
-        within, position = self.routine.nodes_in, self.program.source.position
-        for block in (n for n in nodes(around, cst.IndentedBlock) if id(read) in within(n)):
+        within, position = self.routine.list_names_in, self.program.source.locate
+        for block in (n for n in list_nodes(around, cst.IndentedBlock) if id(read) in within(n)):
             for statement in (s for s in block.body if position(s) > behind):
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
                 here = id(read) in within(statement)
                 if here and isinstance(statement, cst.For) and id(read) not in within(statement.iter):
-                    given += [read] if name in names(statement.target) else []
-                if any(target is read if here else code(target) == name for target in given):
+                    given += [read] if name in find_names(statement.target) else []
+                if any(target is read if here else unparse(target) == name for target in given):
                     return True
                 if here:
                     break
         return False
 
 
-def spelled_attribute(node: cst.Call) -> cst.Attribute | None:
+def read_getattr(node: cst.Call) -> cst.Attribute | None:
     """`x.name` for `getattr(x, "name")`."""
-    if code(node.func) != "getattr" or len(node.args) != 2 or any(a.star or a.keyword for a in node.args):
+    if unparse(node.func) != "getattr" or len(node.args) != 2 or any(a.star or a.keyword for a in node.args):
         return None
-    name = literal(node.args[1].value)
+    name = read_literal(node.args[1].value)
     return cst.Attribute(node.args[0].value, cst.Name(name)) if isinstance(name, str) and name.isidentifier() else None
 
 
-def _by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
+def _goes_by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
     """Whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
     if node is None or not isinstance(loop, cst.For):
         return False
-    rows = {code(n.slice[0].slice) for n in nodes(node, cst.Subscript)}
-    return rows == {code(loop.target)}
+    rows = {unparse(n.slice[0].slice) for n in list_nodes(node, cst.Subscript)}
+    return rows == {unparse(loop.target)}

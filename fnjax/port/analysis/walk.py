@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import effects_of, one_of
+from fnjax.port.analysis.effects import find_effects, join_effects
 from fnjax.port.analysis.evaluation import Evaluation
-from fnjax.port.analysis.registry import statement_rules
+from fnjax.port.analysis.registry import find_statement_rules
 from fnjax.port.analysis.terms import (
     Ahead,
     Selection,
@@ -25,18 +25,18 @@ from fnjax.port.analysis.terms import (
     Statements,
     Stop,
     Term,
-    answered,
-    assign,
-    line,
-    lines_of,
+    list_statements,
+    make_answer,
+    make_assignment,
+    make_raise,
     parse,
-    raising,
+    parse_line,
 )
 from fnjax.port.analysis.traces import Made, Region
-from fnjax.port.analysis.variables import Around, spelled_attribute
-from fnjax.port.known.facts import UNKNOWN, Place, State, Value, merged, places
-from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.variables import Surroundings, read_getattr
+from fnjax.port.known.facts import UNKNOWN, Place, State, Value, join_states, list_places
+from fnjax.port.torch.expressions import find_names
+from fnjax.port.tree.located import list_nodes
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
@@ -51,7 +51,7 @@ class Walk(Evaluation):
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
         known, perhaps = routine.differentiated, routine.passed
-        super().__init__(program, routine, state, Around(known or perhaps, perhaps=perhaps and not known))
+        super().__init__(program, routine, state, Surroundings(known or perhaps, perhaps=perhaps and not known))
         self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
@@ -64,18 +64,18 @@ class Walk(Evaluation):
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
 
-    def selection(self, value: Value) -> Selection | None:
+    def find_selection(self, value: Value) -> Selection | None:
         """The selected entries that a value stands for, if the variables of their mask have not changed since."""
         found = self.masks.get(value.mask)
-        return found if found is not None and self.reads(found.condition) == found.reads else None
+        return found if found is not None and self.list_reads(found.condition) == found.reads else None
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def body(self, body: cst.BaseSuite) -> cst.BaseSuite:
+    def port_body(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """The translation of a block."""
         if isinstance(body, cst.SimpleStatementSuite):
-            lines: Statements = self.simple(cst.SimpleStatementLine(body.body), body)
-            self.effects = self.effects.then(effects_of(lines))
+            lines: Statements = self.port_line(cst.SimpleStatementLine(body.body), body)
+            self.effects = self.effects.add_effects(find_effects(lines))
             small = [s for stmt in lines if isinstance(stmt, cst.SimpleStatementLine) for s in stmt.body]
             if len(lines) == 1 and len(small) == len(body.body):
                 return (
@@ -83,31 +83,31 @@ class Walk(Evaluation):
                     if all(a is b for a, b in zip(small, body.body, strict=True))
                     else body.with_changes(body=small)
                 )
-            return cst.IndentedBlock(lines or [line("pass")])
-        statements = self.block(body.body)  # type: ignore[arg-type] # an indented block
+            return cst.IndentedBlock(lines or [parse_line("pass")])
+        statements = self.port_block(body.body)  # type: ignore[arg-type] # an indented block
         if not statements:
-            statements = [line("pass")]
+            statements = [parse_line("pass")]
         return body.with_changes(body=statements)
 
-    def block(self, body: Sequence[cst.BaseStatement]) -> Statements:
+    def port_block(self, body: Sequence[cst.BaseStatement]) -> Statements:
         """The translation of statements that follow each other."""
         result: Statements = []
         index = 0
         while index < len(body):
             statement = body[index]
-            taken = self._pattern(body, index)
+            taken = self._port_pattern(body, index)
             if taken is not None:
                 statements, used = taken
                 result += statements
                 index += used
                 continue
-            result += self.statement(statement)
+            result += self.port_statement(statement)
             index += 1
-            if isinstance(statement, cst.If) and result and _returned(result[-1]):  # its condition is known
+            if isinstance(statement, cst.If) and result and _is_return(result[-1]):  # its condition is known
                 break
         return result
 
-    def _pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
+    def _port_pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
         """What several statements become at once, and how many they are; None for what is walked one by one."""
 
         def walked() -> Made:
@@ -119,36 +119,36 @@ class Walk(Evaluation):
 
         if isinstance(body[index], cst.SimpleStatementLine):
             return walked()
-        return self.once((self.current, *body[index:]), walked)
+        return self.walk_once((self.current, *body[index:]), walked)
 
-    def statement(self, node: cst.BaseStatement) -> Statements:
+    def port_statement(self, node: cst.BaseStatement) -> Statements:
         """The translation of one statement."""
-        made = self.once(node, lambda: (self._statement(node), 1))
+        made = self.walk_once(node, lambda: (self._apply_rules(node), 1))
         return made[0] if made else []
 
-    def _statement(self, node: cst.BaseStatement) -> Statements:
+    def _apply_rules(self, node: cst.BaseStatement) -> Statements:
         outer, self.current = self.current, node
         outside, self.before = self.before, Ahead()
         self.memo.clear()
         try:
             if isinstance(node, cst.SimpleStatementLine):
-                return self.simple(node, node)
+                return self.port_line(node, node)
             result: Statements = [node]
-            for rule in statement_rules(type(node), self.program.speaks_of):
+            for rule in find_statement_rules(type(node), self.program.speaks_of):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
                     break
-            return self.headed(node, [*self.before, *result])
+            return self.keep_comments(node, [*self.before, *result])
         except Stop as e:
             self.report(e.node, e.kind, e.message)
-            self.forget(node)
-            return self._left(node, e.message)
+            self.forget_variables(node)
+            return self._leave_for_hand(node, e.message)
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
 
-    def simple(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
+    def port_line(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
         """The translation of a line of small statements."""
         made: Statements = []
         same = True
@@ -159,11 +159,11 @@ class Walk(Evaluation):
             self.before = Ahead()
             self.memo.clear()
             try:
-                new = self.small(small)
+                new = self.port_small_statement(small)
             except Stop as e:
                 self.report(e.node, e.kind, e.message)
-                self.forget(small)
-                new, self.before = self._left(small, e.message), Ahead()
+                self.forget_variables(small)
+                new, self.before = self._leave_for_hand(small, e.message), Ahead()
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
@@ -175,24 +175,24 @@ class Walk(Evaluation):
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
             only = made[0].body[-1].with_changes(semicolon=node.body[0].semicolon)
             return [node.with_changes(body=[*made[0].body[:-1], only])]
-        return self.headed(node, [_parted(s) for s in made])
+        return self.keep_comments(node, [_drop_semicolon(s) for s in made])
 
-    def small(self, node: cst.BaseSmallStatement) -> Statements:
+    def port_small_statement(self, node: cst.BaseSmallStatement) -> Statements:
         """The translation of a small statement."""
-        for rule in statement_rules(type(node), self.program.speaks_of):
+        for rule in find_statement_rules(type(node), self.program.speaks_of):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made
         return [cst.SimpleStatementLine([node])]
 
-    def _left(self, node: cst.CSTNode, message: str) -> Statements:
+    def _leave_for_hand(self, node: cst.CSTNode, message: str) -> Statements:
         """What stands in the place of what is left for the hand: an error where it runs; None where an import does."""
         self.sink.left = True
         if self.importing:
-            return [line(f"{name} = None") for name in sorted(self.program.bound_in(node))]
-        return self.headed(node, [raising(message)])
+            return [parse_line(f"{name} = None") for name in sorted(self.program.list_bound(node))]
+        return self.keep_comments(node, [make_raise(message)])
 
-    def headed(self, origin: cst.CSTNode, made: Statements) -> Statements:
+    def keep_comments(self, origin: cst.CSTNode, made: Statements) -> Statements:
         """The statements with the comments of what they were made of."""
         if not made:
             return made
@@ -205,123 +205,125 @@ class Walk(Evaluation):
             made[-1] = last.with_changes(trailing_whitespace=trailing)
         return made
 
-    def take(self, inner: Walk) -> None:
+    def take_over(self, inner: Walk) -> None:
         """What the walk of a function or a class inside has found and needs."""
         keys = self.sink.keys
-        self.sink.add(inner.sink)
+        self.sink.add_sink(inner.sink)
         self.sink.keys = keys
         self.called |= inner.called
 
-    def forget(self, node: cst.CSTNode) -> None:
+    def forget_variables(self, node: cst.CSTNode) -> None:
         """After what could not be translated nothing is known of the variables that it binds."""
-        for name in self.program.bound_in(node):
-            self.bind(name, UNKNOWN, node)
+        for name in self.program.list_bound(node):
+            self.bind_name(name, UNKNOWN, node)
 
-    def branch(self, node: cst.CSTNode) -> str:
+    def name_branch(self, node: cst.CSTNode) -> str:
         """The name of a statement or expression that takes one of several ways."""
-        return "{}:{}".format(*self.program.source.position(node))
+        return "{}:{}".format(*self.program.source.locate(node))
 
-    def branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
+    def walk_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
         """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
-        ways = self.ways(list(bodies))
-        self.join(ways)
+        ways = self.walk_ways(list(bodies))
+        self.join_ways(ways)
         return [way.made for way in ways]
 
-    def ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
+    def walk_ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
         """Walk blocks of which one will run, each from the present state, with a variable that the test narrows."""
         start, found = self.state.copy(), []
         for i, body in enumerate(bodies):
             if narrowed is not None:
                 start.variables[narrowed[0]] = narrowed[1][i]
-            with self.taking(body, bodies):
-                found.append(self.way(body, start))
+            with self.enter_way(body, bodies):
+                found.append(self.walk_way(body, start))
         return found
 
-    def way(
+    def walk_way(
         self, body: cst.BaseSuite | None, start: State | None = None, enter: Callable[[], object] = lambda: None
     ) -> Region:
         """Walk one of several blocks; `enter` binds what it begins with. The next draws other random numbers."""
-        with self.apart(start) as found:
+        with self.walk_apart(start) as found:
             enter()
             if body is not None:
-                found.made, found.leaves = self.body(body), leaves(body)
+                found.made, found.leaves = self.port_body(body), ends_with_jump(body)
         self.sink.keys = found.sink.keys
         return found
 
-    def join(self, ways: Sequence[Region]) -> None:
+    def join_ways(self, ways: Sequence[Region]) -> None:
         """Go on behind all of the ways, with what each has found."""
-        effects = self.effects.then(one_of((way.effects, way.leaves) for way in ways))
+        effects = self.effects.add_effects(join_effects((way.effects, way.leaves) for way in ways))
         for way in ways:
-            self.add(way)
+            self.add_region(way)
         self.effects = effects
         ends = [way.end for way in ways if not way.leaves]
         if ends:
-            self.go_on(merged(ends, self.branch(self.current)))
+            self.go_on_with(join_states(ends, self.name_branch(self.current)))
 
-    def otherwise(self, node: cst.If) -> cst.BaseSuite | None:
+    def find_else_block(self, node: cst.If) -> cst.BaseSuite | None:
         """The block that runs where the test does not hold; of an `elif` always the same one."""
         orelse = node.orelse
         if not isinstance(orelse, cst.If):
             return orelse.body if orelse else None
-        block: cst.IndentedBlock = self.always(("elif", orelse), lambda: cst.IndentedBlock([orelse]))
+        block: cst.IndentedBlock = self.keep_one(("elif", orelse), lambda: cst.IndentedBlock([orelse]))
         return block
 
-    def always(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def keep_one(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What stands for a node of the source: always the same, so that what was found of it is known again."""
         if key not in self.standing:
             self.standing[key] = make()
         return self.standing[key]
 
-    def taking(
+    def enter_way(
         self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]
     ) -> contextlib.AbstractContextManager[None]:
         """One of several ways is walked; in a loop the next round may take another."""
         others = () if self.here.loops else (b for b in bodies if b is not None and b is not body)
-        return self.inside(untaken=(*self.here.untaken, *others))
+        return self.enter(untaken=(*self.here.untaken, *others))
 
-    def loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
+    def walk_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
         """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
-        start = self.state if self.here.probing else self._settled(node, enter, body)
-        any_round = self.round(node, enter, body, start)
-        self.add(replace(any_round, effects=any_round.effects.repeated))
+        start = self.state if self.here.probing else self._settle_loop(node, enter, body)
+        any_round = self.walk_round(node, enter, body, start)
+        self.add_region(replace(any_round, effects=any_round.effects.repeated))
         if not self.here.loops:
-            self.before += [line(f"{name} = None") for name in sorted(self.unset)]
+            self.before += [parse_line(f"{name} = None") for name in sorted(self.unset)]
             self.unset.clear()
-        self.go_on(any_round.end.joined(start))
+        self.go_on_with(any_round.end.copy_joined(start))
         return any_round
 
-    def round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
+    def walk_round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
         """What one round of a loop is found to be, from the present state or another."""
-        with self.inside(loops=(*self.here.loops, node)), self.apart(start) as found:
+        with self.enter(loops=(*self.here.loops, node)), self.walk_apart(start) as found:
             enter()
-            found.made = self.body(body)
+            found.made = self.port_body(body)
         return found
 
-    def probe(self, node: cst.For | cst.While, enter: Any) -> Region:
+    def probe_round(self, node: cst.For | cst.While, enter: Any) -> Region:
         """What the first round of a loop is found to be, loops inside of it walked for one round as well."""
-        nested = any(isinstance(n, (cst.For, cst.While)) for n in nodes(node.body))
-        with self.inside(probing=self.here.probing or nested):
-            return self.round(node, enter, node.body)
+        nested = any(isinstance(n, (cst.For, cst.While)) for n in list_nodes(node.body))
+        with self.enter(probing=self.here.probing or nested):
+            return self.walk_round(node, enter, node.body)
 
-    def _settled(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
+    def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """The state with which any round of a loop begins.
 
         Rounds are walked until they tell nothing new. What an earlier walk through this loop has found is where this
         one begins, if all that was known then is known to be possible now.
         """
         entry = self.state.copy()
-        earlier = self.settled.setdefault((node, enter.__code__, self.around()), [])
-        start = next((s.copy() for e, s in reversed(earlier) if entry.joined(e) == entry), entry).joined(entry)
+        earlier = self.settled.setdefault((node, enter.__code__, self.list_dependencies()), [])
+        start = next((s.copy() for e, s in reversed(earlier) if entry.copy_joined(e) == entry), entry).copy_joined(
+            entry
+        )
         rounds = 0
         while True:
-            after = start.joined(self.round(node, enter, body, start).end)
+            after = start.copy_joined(self.walk_round(node, enter, body, start).end)
             if after == start:
                 break
             rounds += 1
             if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
                 self._give_up(node, start, after)
                 break
-            start = _foreseen(start, after)
+            start = _age_memory(start, after)
         earlier.append((entry, start))
         return start.copy()
 
@@ -331,10 +333,10 @@ class Walk(Evaluation):
         message = f"what {', '.join(changing)} may be changes with each round of this loop; write it out"
         self.report(node, "unknown", message)
         for name in changing:
-            start.variables[name] = replace(UNKNOWN, place=Place.among(*places(after.variables[name])))
+            start.variables[name] = replace(UNKNOWN, place=Place.join_all(*list_places(after.variables[name])))
 
 
-def _foreseen(start: State, after: State) -> State:
+def _age_memory(start: State, after: State) -> State:
     """What the next round begins with: what a variable keeps of this one is older memory by then (see `fresh`)."""
     for name, value in after.variables.items():
         place, before = value.place, start.variables.get(name, UNKNOWN).place
@@ -344,14 +346,14 @@ def _foreseen(start: State, after: State) -> State:
     return after
 
 
-def _parted(node: cst.BaseStatement) -> cst.BaseStatement:
+def _drop_semicolon(node: cst.BaseStatement) -> cst.BaseStatement:
     """A statement that stood on one line with others, on its own."""
     if not isinstance(node, cst.SimpleStatementLine) or not isinstance(node.body[-1].semicolon, cst.Semicolon):
         return node
     return node.with_changes(body=[*node.body[:-1], node.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
-def leaves(body: cst.BaseSuite) -> bool:
+def ends_with_jump(body: cst.BaseSuite) -> bool:
     """Whether a block surely ends with return, raise, continue or break."""
     last = body.body[-1] if body.body else None
     if isinstance(last, cst.SimpleStatementLine):
@@ -359,19 +361,19 @@ def leaves(body: cst.BaseSuite) -> bool:
     if isinstance(last, cst.If):
         orelse = last.orelse
         if isinstance(orelse, cst.Else):
-            return leaves(last.body) and leaves(orelse.body)
-        return isinstance(orelse, cst.If) and leaves(last.body) and leaves(cst.IndentedBlock([orelse]))
+            return ends_with_jump(last.body) and ends_with_jump(orelse.body)
+        return isinstance(orelse, cst.If) and ends_with_jump(last.body) and ends_with_jump(cst.IndentedBlock([orelse]))
     return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
 
 
-def _returned(statement: Any) -> bool:
+def _is_return(statement: Any) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
 
 
-def placed(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
+def place_at(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
     """A node that the porter made, at the place of another."""
-    here = walk.program.source.position(origin)
-    for node in nodes(new):
+    here = walk.program.source.locate(origin)
+    for node in list_nodes(new):
         walk.program.source.positions.setdefault(node, here)
     return new
 
@@ -383,14 +385,14 @@ __all__ = [
     "Stop",
     "Term",
     "Walk",
-    "answered",
-    "assign",
-    "leaves",
-    "line",
-    "lines_of",
-    "names",
+    "ends_with_jump",
+    "find_names",
+    "list_statements",
+    "make_answer",
+    "make_assignment",
+    "make_raise",
     "parse",
-    "placed",
-    "raising",
-    "spelled_attribute",
+    "parse_line",
+    "place_at",
+    "read_getattr",
 ]

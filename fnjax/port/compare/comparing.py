@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.port.compare.entries import differing, entries
-from fnjax.port.compare.excuses import excused
+from fnjax.port.compare.entries import compare_entries, find_differing
+from fnjax.port.compare.excuses import excuse_entries
 from fnjax.port.compare.in_jax import Port
-from fnjax.port.compare.in_pytorch import run, settled
+from fnjax.port.compare.in_pytorch import run_torch, settle_torch
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
-from fnjax.port.compare.values import Results, Values, cast, differentiated, flat, inexact
+from fnjax.port.compare.values import Results, Values, cast_arrays, flatten, is_inexact, list_differentiated
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")
@@ -102,7 +102,7 @@ class Comparing:
         modes: Sequence[str] = MODES,
     ) -> Comparison:
         """Compare for these arguments."""
-        args, kwargs = [cast(a, self.dtype) for a in args], dict(kwargs or {})
+        args, kwargs = [cast_arrays(a, self.dtype) for a in args], dict(kwargs or {})
         with jax.enable_x64(self.dtype == "float64"):
             theirs, cotangents = self.run_original(args, kwargs, argnums, seed)
             return self.judge(theirs, cotangents, args, kwargs, argnums, seed, modes)
@@ -111,8 +111,8 @@ class Comparing:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None, seed: int, fill: int = 0
     ) -> tuple[Results, list[Values]]:
         """PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
-        with settled(self.dtype, fill):
-            theirs, cotangents = run(self.original, args, kwargs, np.random.default_rng(seed), argnums)
+        with settle_torch(self.dtype, fill):
+            theirs, cotangents = run_torch(self.original, args, kwargs, np.random.default_rng(seed), argnums)
         if not self.second:
             theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)
         return theirs, cotangents
@@ -128,25 +128,27 @@ class Comparing:
         modes: Sequence[str] = MODES,
     ) -> Comparison:
         """The port's results beside those."""
-        chosen = differentiated(args, argnums)
-        port = self._port(args, kwargs, argnums)
+        chosen = list_differentiated(args, argnums)
+        port = self._find_port(args, kwargs, argnums)
         drawn: set[str] = set()
         key: dict[str, Any] = {}
         if self.key:
             keys = [{self.key: k} for k in jax.random.split(jax.random.key(seed), 4)]
             key = keys[0]
-            again = [port.run(args, k, cotangents, "eager", theirs) for k in keys]
+            again = [port.run_port(args, k, cotangents, "eager", theirs) for k in keys]
             again_theirs = [self.run_original(args, kwargs, argnums, seed)[0] for _ in keys]
-            drawn = differing(again, chosen) | differing([theirs, *again_theirs], chosen)
+            drawn = find_differing(again, chosen) | find_differing([theirs, *again_theirs], chosen)
         found: list[Entry] = []
         unmeasured: set[str] = set()
         for mode in modes:
-            ours = port.run(args, key, cotangents, mode, theirs)
-            compared = list(entries(theirs, ours, mode, chosen, self.tolerances, drawn))
-            found += excused(compared, self.original, args, kwargs, argnums, cotangents, (theirs, ours), unmeasured)
-        return Comparison(tuple(found), tuple(_notes(found, theirs, args, unmeasured, drawn)))
+            ours = port.run_port(args, key, cotangents, mode, theirs)
+            compared = list(compare_entries(theirs, ours, mode, chosen, self.tolerances, drawn))
+            found += excuse_entries(
+                compared, self.original, args, kwargs, argnums, cotangents, (theirs, ours), unmeasured
+            )
+        return Comparison(tuple(found), tuple(_list_notes(found, theirs, args, unmeasured, drawn)))
 
-    def _port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
+    def _find_port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
         """The port for arguments like these; arrays by shape and dtype, anything else as it is."""
         static = [(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else (type(a), repr(a)) for a in args]
         layout = (*static, repr(kwargs), None if argnums is None else tuple(argnums))
@@ -155,13 +157,13 @@ class Comparing:
         return self.ports[layout]
 
 
-def key_of(original: Any, ported: Any) -> str:
+def find_key(original: Any, ported: Any) -> str:
     """The last argument of the port's forward, where that is a key that the original has not; else empty."""
     theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
 
 
-def with_buffers(original: Any, ported: Any) -> Callable[..., Any]:
+def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
     """The original's apply; what it writes to and the port returns instead comes behind its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
@@ -177,12 +179,12 @@ def with_buffers(original: Any, ported: Any) -> Callable[..., Any]:
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         found = original.apply(*args, **kwargs)
-        return (*flat(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
+        return (*flatten(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
 
     return apply
 
 
-def _notes(
+def _list_notes(
     found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str]
 ) -> list[str]:
     """What could not be compared, and why."""
@@ -205,6 +207,6 @@ def _notes(
     if theirs.error is not None:
         which = "second derivatives" if theirs.gradients else "derivatives"
         notes.append(f"PyTorch gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
-    if not any(inexact(a) for a in args):
+    if not any(is_inexact(a) for a in args):
         notes.append("no argument is an array of floating point or complex numbers: only outputs are compared")
     return notes

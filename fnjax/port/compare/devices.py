@@ -43,7 +43,7 @@ class Case:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     chosen: Sequence[int] | None = None
 
-    def job(self, side: tuple[str, str]) -> dict[str, Any]:
+    def make_job(self, side: tuple[str, str]) -> dict[str, Any]:
         """What a process is told of it."""
         floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
         chosen = floats if self.chosen is None else [i for i in floats if i in self.chosen]
@@ -60,7 +60,7 @@ def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str,
     count = len(cases[0].args)
     with tempfile.TemporaryDirectory() as folder:
         job, store = Path(folder, "job"), Path(folder, "store")
-        job.write_bytes(pickle.dumps([c.job(c.original) for c in cases]))
+        job.write_bytes(pickle.dumps([c.make_job(c.original) for c in cases]))
         script = str(Path(__file__).with_name("gloo.py"))
         results = [Path(folder, f"result{r}") for r in range(count)]
         commands = [
@@ -91,7 +91,7 @@ def run_devices(cases: Sequence[Case], seconds: float = 300) -> list[dict[str, A
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryDirectory() as folder:
         job, result = Path(folder, "job"), Path(folder, "result")
-        job.write_bytes(pickle.dumps([c.job(c.ported) for c in cases]))
+        job.write_bytes(pickle.dumps([c.make_job(c.ported) for c in cases]))
         command = [sys.executable, "-m", "fnjax.port.compare.sharded", str(job), str(result)]
         done = subprocess.run(command, env=environment, timeout=seconds, capture_output=True, text=True, check=False)
         if not result.exists():
@@ -99,40 +99,40 @@ def run_devices(cases: Sequence[Case], seconds: float = 300) -> list[dict[str, A
         return list(pickle.loads(result.read_bytes()))
 
 
-def differences(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def measure_differences(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """For each mode the largest difference of each array, in parts of the largest value; or the error."""
     found: dict[str, dict[str, Any]] = {}
     errors = [r["error"] for r in theirs if "error" in r]
     for mode in MODES:
         error = errors[0] if errors else ours[mode].get("error")
-        found[mode] = {"error": error} if error else dict(_compared(theirs, ours[mode], mode))
+        found[mode] = {"error": error} if error else dict(_compare_mode(theirs, ours[mode], mode))
     return found
 
 
-def _compared(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any], mode: str) -> Any:
+def _compare_mode(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any], mode: str) -> Any:
     runs = [r["shared" if mode == "shared" else "own"] for r in theirs]
     if len(runs[0]["outputs"]) != len(ours["outputs"]):
         yield "outputs", float("inf")
         return
     for k, output in enumerate(ours["outputs"]):
-        yield f"output {k}", _distance([r["outputs"][k] for r in runs], output)
+        yield f"output {k}", _measure_distance([r["outputs"][k] for r in runs], output)
     for i, gradient in enumerate(ours["gradients"]):
         total: list[Any] = [np.zeros(gradient.shape[1:])] * len(runs)
         for k, given in enumerate(ours["given"]):
             rows = [r["gradients"][k] for r in runs]
             grads = [row[given == "mean"][i] if row else None for row in rows]
             total = [t if g is None else t + g for t, g in zip(total, grads, strict=True)]
-        if mode == "shared" and not _alike(total):
+        if mode == "shared" and not _are_alike(total):
             total = [sum(total)] * len(runs)
-        yield f"gradient {i}", _distance(total, gradient)
+        yield f"gradient {i}", _measure_distance(total, gradient)
 
 
-def _alike(arrays: Sequence[Any]) -> bool:
+def _are_alike(arrays: Sequence[Any]) -> bool:
     scale = max(float(np.max(np.abs(a), initial=0)) for a in arrays)
     return all(np.allclose(a, arrays[0], rtol=0, atol=1e-5 * scale) for a in arrays)
 
 
-def _distance(theirs: Sequence[Any], ours: Any) -> float:
+def _measure_distance(theirs: Sequence[Any], ours: Any) -> float:
     """The largest difference, in parts of the largest value of PyTorch's."""
     if any(t.shape != o.shape for t, o in zip(theirs, ours, strict=True)):
         return float("inf")
@@ -142,4 +142,4 @@ def _distance(theirs: Sequence[Any], ours: Any) -> float:
     return float("inf") if np.isnan(worst) else worst
 
 
-__all__ = ["GROUP", "MODES", "Case", "differences", "run_devices", "run_gloo"]
+__all__ = ["GROUP", "MODES", "Case", "measure_differences", "run_devices", "run_gloo"]

@@ -18,7 +18,7 @@ _LACKING = {
 }
 
 
-def entries(
+def compare_entries(
     theirs: Results,
     ours: Results,
     mode: str,
@@ -31,7 +31,7 @@ def entries(
     Second derivatives by the cotangents of outputs have one only where they differ: that is a stop_gradient too many.
     """
     for (original, labels), ported in zip(
-        theirs.labelled(chosen), (ours.outputs, ours.gradients, ours.seconds), strict=True
+        theirs.label_steps(chosen), (ours.outputs, ours.gradients, ours.seconds), strict=True
     ):
         if not original:  # PyTorch has none, as a note says
             return
@@ -50,17 +50,17 @@ def entries(
         for label, left, right in zip(labels, original, ported, strict=True):
             if left is None:
                 continue
-            entry = compared(label, mode, left, right, tolerances)
+            entry = compare_arrays(label, mode, left, right, tolerances)
             if label in drawn and entry.original is not None:
                 entry = Entry(label, mode, True, message="random, not compared")
             if not (entry.equal and "cotangent" in label):
                 yield entry
 
 
-def differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
+def find_differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
     """What differs between runs of one side."""
     found = set()
-    for parts in zip(*(r.labelled(chosen) for r in runs), strict=True):
+    for parts in zip(*(r.label_steps(chosen) for r in runs), strict=True):
         for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
             *values, label = arrays
             if values[0] is None:
@@ -71,7 +71,7 @@ def differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
     return found
 
 
-def compared(
+def compare_arrays(
     what: str,
     mode: str,
     original: np.ndarray[Any, Any],

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fnjax.port.compare.in_pytorch import array, run, settled, tensor
+from fnjax.port.compare.in_pytorch import make_array, make_tensor, run_torch, settle_torch
 from fnjax.port.compare.record import Entry
-from fnjax.port.compare.values import Results, Values, cast, differentiated, flat
+from fnjax.port.compare.values import Results, Values, cast_arrays, flatten, list_differentiated
 
 STEP = 1e-4
 Measured = tuple[float, float]  # along a direction: what is asked about, and the sum of its terms' sizes
 
 
-def excused(
+def excuse_entries(
     entries: list[Entry],
     original: Callable[..., Any],
     args: Sequence[Any],
@@ -37,22 +37,22 @@ def excused(
 ) -> Iterator[Entry]:
     """The entries; second derivatives that PyTorch alone has wrong are excused. Why that is unknown is `unmeasured`."""
     theirs, ours = (side.seconds for side in sides)
-    places = {f"second derivative of argument {n}": i for i, n in enumerate(differentiated(args, argnums))}
+    places = {f"second derivative of argument {n}": i for i, n in enumerate(list_differentiated(args, argnums))}
     right = all(e.equal for e in entries if not e.what.startswith("second derivative"))
     for entry in entries:
         excuse = False
         i = places.get(entry.what)
         if i is not None and right and entry.original is not None and not entry.equal:
-            which = differentiated(args, argnums)[i]
-            wide = [cast(a, "float64") for a in args]
-            direction = _direction(np.asarray(wide[which]))
+            which = list_differentiated(args, argnums)[i]
+            wide = [cast_arrays(a, "float64") for a in args]
+            direction = _choose_direction(np.asarray(wide[which]))
             try:
-                with settled("float64"):
+                with settle_torch("float64"):
                     try:
-                        left_out = _left_out(original, wide, kwargs, argnums, cotangents, which, direction)
+                        left_out = _measure_left_out(original, wide, kwargs, argnums, cotangents, which, direction)
                         slopes = [float(np.sum(np.real(np.conj(theirs[i]) * direction))) + s for s in left_out]
                     except Exception:  # noqa: BLE001 - its methods do not run by themselves
-                        slopes = [_slope(original, wide, kwargs, argnums, cotangents, which, direction)]
+                        slopes = [_measure_slope(original, wide, kwargs, argnums, cotangents, which, direction)]
                 terms = np.real(np.conj(ours[i]) * direction)
                 near = 1e-3 * float(np.sum(np.abs(terms))) + 1e-6
                 excuse = any(abs(float(np.sum(terms)) - slope) <= near for slope in slopes)
@@ -61,14 +61,14 @@ def excused(
         yield replace(entry, excused=excuse)
 
 
-def _direction(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _choose_direction(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     direction = np.random.default_rng(0).normal(size=at.shape)
     if at.ndim > 1 and at.shape[-1] == at.shape[-2] and np.allclose(at, at.swapaxes(-1, -2)):
         direction = direction + direction.swapaxes(-1, -2)  # eigh and cholesky read half of it
     return np.asarray(direction)
 
 
-def _slope(
+def _measure_slope(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -82,7 +82,7 @@ def _slope(
 
     def gradient(step: float) -> float:
         moved = [np.asarray(a + step * direction) if i == which else a for i, a in enumerate(args)]
-        found = run(function, moved, kwargs, draw, argnums, cotangents[0])[0].gradients
+        found = run_torch(function, moved, kwargs, draw, argnums, cotangents[0])[0].gradients
         pairs = [(c, g) for c, g in zip(cotangents[1], found, strict=True) if c is not None]
         return sum(float(np.real(np.sum(np.conj(c) * g))) for c, g in pairs)
 
@@ -107,7 +107,7 @@ class _Context:
     save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = lambda *_: None
 
 
-def _left_out(
+def _measure_left_out(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -124,12 +124,12 @@ def _left_out(
     cls: Any = getattr(function, "__self__", None)
     if kwargs or not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
         raise TypeError("no Function's apply")
-    chosen = differentiated(args, argnums)
+    chosen = list_differentiated(args, argnums)
     made: Any = cls
 
     def forward(step: float, at: Any = None) -> tuple[_Context, list[Any], list[Any]]:
         moved = [np.asarray(a + step * direction) if i == which else a for i, a in enumerate(args)]
-        given = [tensor(a) for a in moved]
+        given = [make_tensor(a) for a in moved]
         if at is not None:
             given[which] = at.clone()
         ctx = _Context(tuple(i in chosen for i in range(len(args))))
@@ -139,12 +139,12 @@ def _left_out(
             else:
                 found = made.forward(*given)
                 made.setup_context(ctx, tuple(given), found)
-        return ctx, given, flat(found)
+        return ctx, given, flatten(found)
 
     ctx, given, outputs = forward(0.0)
     keep = {id(x) for x in [*given, *outputs]}  # what PyTorch's own second derivatives see
-    places = [i for i, t in enumerate(ctx.kept) if _inexact(t) and id(t) not in keep]
-    names = [n for n, t in vars(ctx).items() if n != "kept" and _inexact(t) and id(t) not in keep]
+    places = [i for i, t in enumerate(ctx.kept) if _is_inexact(t) and id(t) not in keep]
+    names = [n for n, t in vars(ctx).items() if n != "kept" and _is_inexact(t) and id(t) not in keep]
 
     def read(of: _Context) -> list[Any]:
         return [of.kept[i] for i in places] + [getattr(of, n) for n in names]
@@ -154,9 +154,9 @@ def _left_out(
         ctx.kept[place] = leaf
     vars(ctx).update(zip(names, leaves[len(places) :], strict=True))
     remaining = iter(cotangents[0])  # one for each tensor
-    vectors = [_cotangent(next(remaining), o) if isinstance(o, torch.Tensor) else None for o in outputs]
+    vectors = [_make_cotangent(next(remaining), o) if isinstance(o, torch.Tensor) else None for o in outputs]
     with torch.enable_grad():
-        found = flat(made.backward(ctx, *vectors))
+        found = flatten(made.backward(ctx, *vectors))
     pairs = [  # a broadcast gradient is summed to its argument's shape, as PyTorch does it
         (found[i].sum_to_size(given[i].shape), torch.tensor(c).to(found[i].dtype))
         for i, c in zip(chosen, cotangents[1], strict=True)
@@ -170,25 +170,25 @@ def _left_out(
     total = 0.0
     for slope, high, low in zip(slopes, after, before, strict=True):
         if slope is not None:
-            total += float(np.real(np.sum(np.conj(_wide(slope)) * (_wide(high) - _wide(low))))) / (2 * STEP)
+            total += float(np.real(np.sum(np.conj(_widen(slope)) * (_widen(high) - _widen(low))))) / (2 * STEP)
     found = [total]
     # Forward may be none that PyTorch differentiates; what it writes to after it was saved, PyTorch clones.
     with contextlib.suppress(Exception), torch.autograd.graph.allow_mutation_on_saved_tensors():
-        at = tensor(args[which], requires_grad=True)
+        at = make_tensor(args[which], requires_grad=True)
         reached = zip(read(forward(0.0, at)[0]), slopes, strict=True)
         parts, pulls = zip(*[(s, u) for s, u in reached if u is not None], strict=True)
         pulled = torch.autograd.grad(parts, at, pulls)[0]
-        found.append(float(np.sum(np.real(np.conj(array(pulled)) * direction))))
+        found.append(float(np.sum(np.real(np.conj(make_array(pulled)) * direction))))
     return found
 
 
-def _cotangent(vector: Any, output: Any) -> Any:
+def _make_cotangent(vector: Any, output: Any) -> Any:
     return None if vector is None else torch.tensor(vector).to(output.dtype)
 
 
-def _inexact(value: Any) -> bool:
+def _is_inexact(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def _wide(value: Any) -> np.ndarray[Any, Any]:
-    return array(value).astype(np.complex128)
+def _widen(value: Any) -> np.ndarray[Any, Any]:
+    return make_array(value).astype(np.complex128)

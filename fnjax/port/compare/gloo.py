@@ -38,14 +38,14 @@ def main(job: str, rank: int, count: int, store: str, result: str) -> None:
                 exec(case["setup"], space)
                 spaces[case["setup"]] = space
             function = eval(case["expression"], spaces[case["setup"]])
-            found.append({mode: _run(function, case, mode, rank) for mode in ("own", "shared")})
+            found.append({mode: _run_case(function, case, mode, rank) for mode in ("own", "shared")})
         except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
             found.append({"error": f"{type(e).__name__}: {e}"})
     Path(result).write_bytes(pickle.dumps(found))
     dist.destroy_process_group()
 
 
-def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str, Any]:
+def _run_case(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str, Any]:
     """Outputs, and the gradients that each output's cotangents give: each rank's own, and the mean of all."""
     import numpy as np
     import torch
@@ -77,7 +77,7 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
     for k, output in enumerate(outputs):
         row = []
         if output.requires_grad:
-            vectors = [cotangent(output.shape, r, k, str(output.dtype)[6:]) for r in range(dist.get_world_size())]
+            vectors = [make_cotangent(output.shape, r, k, str(output.dtype)[6:]) for r in range(dist.get_world_size())]
             for vector in (vectors[rank], (sum(vectors) / len(vectors)).astype(vectors[0].dtype)):
                 leaves, again = called()
                 grads: Any = torch.autograd.grad(again[k], leaves, torch.tensor(vector), allow_unused=True)
@@ -86,7 +86,7 @@ def _run(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str,
     return found
 
 
-def cotangent(shape: Any, rank: int, index: int, dtype: str) -> Any:
+def make_cotangent(shape: Any, rank: int, index: int, dtype: str) -> Any:
     """What both sides take for the gradient of an output of a rank."""
     import numpy as np
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.port.compare.values import Results, Values, differentiated, flat
+from fnjax.port.compare.values import Results, Values, flatten, list_differentiated
 
 
 class Port:
@@ -24,21 +24,23 @@ class Port:
         kwargs: Mapping[str, Any],
         argnums: Sequence[int] | None = None,
     ) -> None:
-        self.function, self.args, self.kwargs = function, [_static(a) for a in args], dict(kwargs)
+        self.function, self.args, self.kwargs = function, [_convert_static(a) for a in args], dict(kwargs)
         self.arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
-        self.chosen = differentiated(args, argnums)
-        steps: list[Callable[..., Any]] = [self._outputs, self._gradients, self._seconds]
+        self.chosen = list_differentiated(args, argnums)
+        steps: list[Callable[..., Any]] = [self._compute_outputs, self._compute_gradients, self._compute_seconds]
         self.modes: dict[str, list[Callable[..., Any]]] = {"eager": steps, "jit": [jax.jit(step) for step in steps]}
-        self.together = jax.jit(self._all, static_argnums=3)
+        self.together = jax.jit(self._compute_all, static_argnums=3)
 
-    def run(self, args: Sequence[Any], key: Any, cotangents: Sequence[Values], mode: str, theirs: Results) -> Results:
+    def run_port(
+        self, args: Sequence[Any], key: Any, cotangents: Sequence[Values], mode: str, theirs: Results
+    ) -> Results:
         """The port's results for the cotangents that PyTorch drew, as far as PyTorch has any."""
         values = {i: jax.numpy.asarray(args[i]) for i in self.arrays}
         count = 1 + bool(theirs.gradients) + bool(theirs.seconds)
         operands = (values, key, cotangents)
         if mode == "jit":  # one program takes half of the time to compile of three
             try:
-                return _results(self.together(*operands, count))
+                return _make_results(self.together(*operands, count))
             except Exception:  # noqa: BLE001 - step by step it is told which of them fails
                 jax.clear_caches()
         found: list[Any] = []
@@ -46,58 +48,58 @@ class Port:
             try:
                 found.append(step(*operands))
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
-                return _results(found, e)
-        return _results(found)
+                return _make_results(found, e)
+        return _make_results(found)
 
-    def _outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
+    def _compute_outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         full = [values.get(i, a) for i, a in enumerate(self.args)]
         found = self.function(*full, **{**self.kwargs, **key})
-        return [o for o in flat(found) if isinstance(o, jax.Array)]
+        return [o for o in flatten(found) if isinstance(o, jax.Array)]
 
-    def _gradients(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
+    def _compute_gradients(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         def outputs(chosen: Mapping[int, Any]) -> list[Any]:
-            return self._outputs({**values, **chosen}, key, cotangents)
+            return self._compute_outputs({**values, **chosen}, key, cotangents)
 
-        (found,) = _pulled(outputs, cotangents[0], self._chosen(values))
+        (found,) = _pull_back(outputs, cotangents[0], self._choose_values(values))
         return list(found.values())
 
-    def _seconds(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
+    def _compute_seconds(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         """By the arguments, and by the cotangents of the outputs."""
 
         def gradients(chosen: Mapping[int, Any], vectors: Values) -> list[Any]:
-            return self._gradients({**values, **chosen}, key, [vectors, cotangents[1]])
+            return self._compute_gradients({**values, **chosen}, key, [vectors, cotangents[1]])
 
-        by_arguments, by_vectors = _pulled(gradients, cotangents[1], self._chosen(values), cotangents[0])
+        by_arguments, by_vectors = _pull_back(gradients, cotangents[1], self._choose_values(values), cotangents[0])
         return [*by_arguments.values(), *(v for v in by_vectors if v is not None)]
 
-    def _chosen(self, values: Mapping[int, Any]) -> dict[int, Any]:
+    def _choose_values(self, values: Mapping[int, Any]) -> dict[int, Any]:
         return {i: values[i] for i in self.chosen}
 
-    def _all(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values], count: int) -> list[Any]:
-        steps = (self._outputs, self._gradients, self._seconds)[:count]
+    def _compute_all(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values], count: int) -> list[Any]:
+        steps = (self._compute_outputs, self._compute_gradients, self._compute_seconds)[:count]
         return [step(values, key, cotangents) for step in steps]
 
 
-def _pulled(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> Any:
+def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> Any:
     """The derivatives of a step's results, weighted with cotangents, in PyTorch's convention."""
     found, pullback = jax.vjp(step, *at)
-    return jax.tree.map(jax.numpy.conj, pullback(_vectors(found, cotangents)))
+    return jax.tree.map(jax.numpy.conj, pullback(_convert_cotangents(found, cotangents)))
 
 
-def _static(value: Any) -> Any:
+def _convert_static(value: Any) -> Any:
     """JAX's dtype for PyTorch's, and anything else as it is."""
     kind = type(value)
     is_dtype = kind.__module__ == "torch" and kind.__name__ == "dtype"
     return jax.numpy.dtype(str(value).removeprefix("torch.")) if is_dtype else value
 
 
-def _results(found: Sequence[Any], error: Exception | None = None) -> Results:
+def _make_results(found: Sequence[Any], error: Exception | None = None) -> Results:
     sides = [[np.asarray(x) for x in step] for step in found]
     sides += [[]] * (3 - len(sides))
     return Results(sides[0], sides[1], sides[2], error)
 
 
-def _vectors(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
+def _convert_cotangents(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
     """Cotangents in JAX's convention, of the outputs' dtypes."""
     if len(outputs) != len(cotangents):
         raise ValueError(f"the port gives {len(outputs)} arrays, the original {len(cotangents)}")

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fnjax.port.compare.values import Results, Values, differentiated, drawn, flat
+from fnjax.port.compare.values import Results, Values, draw_like, flatten, list_differentiated
 
 
-class _Settled(TorchFunctionMode):
+class _StableMode(TorchFunctionMode):
     """Sorts equal entries stably, and what topk selects too; memory that is not set has one value.
 
     PyTorch leaves their order open, and that of `topk(sorted=False)` altogether: any order is right, so the one that
@@ -38,15 +38,15 @@ class _Settled(TorchFunctionMode):
 # The parameters are named as PyTorch's.
 
 
-def _sort(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+def _sort_stably(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
     return torch.sort(input, stable=True, dim=dim, descending=descending)
 
 
-def _argsort(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+def _argsort_stably(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
     return torch.sort(input, stable=True, dim=dim, descending=descending).indices
 
 
-def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def _topk_stably(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     found = torch.sort(input, stable=True, dim=dim, descending=largest)
     if k > (input.shape[dim] if input.ndim else 1):
         return torch.topk(input, k, dim)  # which says what is wrong
@@ -55,11 +55,11 @@ def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool 
 
 
 _UNSET = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
-_SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort, "argsort": _argsort, "topk": _topk}
+_SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort_stably, "argsort": _argsort_stably, "topk": _topk_stably}
 
 
 @contextlib.contextmanager
-def settled(dtype: str, fill: int = 0) -> Iterator[None]:
+def settle_torch(dtype: str, fill: int = 0) -> Iterator[None]:
     """What is the same in every run: the dtype of `torch.zeros(3)`, and what PyTorch leaves open.
 
     Args:
@@ -69,14 +69,14 @@ def settled(dtype: str, fill: int = 0) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:
-        with _Settled(fill), warnings.catch_warnings():
+        with _StableMode(fill), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # create_graph warns of a cycle, which ends with the call
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def run(
+def run_torch(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -90,15 +90,15 @@ def run(
     these. Cotangents are drawn for all floating point outputs and gradients, also for those that PyTorch does not
     differentiate: they are zero derivatives then, and the port's have to be zero as well.
     """
-    chosen = differentiated(args, argnums)
-    given = [tensor(a, i in chosen) for i, a in enumerate(args)]
+    chosen = list_differentiated(args, argnums)
+    given = [make_tensor(a, i in chosen) for i, a in enumerate(args)]
     inputs = [given[i] for i in chosen]
     vectors: list[list[Any]] = []  # the cotangents of outputs, then those of gradients, as tensors
 
     def called() -> list[Any]:
         # What an in-place Function changes must be no leaf, and is given anew to each call.
         fresh = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
-        return [o for o in flat(function(*fresh, **kwargs)) if isinstance(o, torch.Tensor)]
+        return [o for o in flatten(function(*fresh, **kwargs)) if isinstance(o, torch.Tensor)]
 
     def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
         # The whole graph is walked, cotangents and all: with the inputs named, autograd.grad would not meet what
@@ -115,18 +115,18 @@ def run(
 
     outputs = called()
     if known is not None:
-        return Results([], [array(t) for t in pulled(outputs, known, recorded=False)], []), []
+        return Results([], [make_array(t) for t in pulled(outputs, known, recorded=False)], []), []
     first: Values = []
     second: Values = []
     gradients: list[Any] = []
     seconds: list[Any] = []
     error = None
     try:
-        first = cotangents(outputs, draw)
+        first = draw_cotangents(outputs, draw)
         if inputs and all(c is None for c in first):  # nothing to differentiate: whole numbers, truth values
-            return Results([array(o) for o in outputs], [], []), [first, []]
+            return Results([make_array(o) for o in outputs], [], []), [first, []]
         gradients = pulled(outputs, first)
-        second = cotangents(gradients, draw)
+        second = draw_cotangents(gradients, draw)
         seconds = pulled(gradients, second)
     except Exception as e:  # noqa: BLE001 - once_differentiable, or whatever the user's backward raises
         error = e
@@ -134,7 +134,7 @@ def run(
             vectors.clear()
             with contextlib.suppress(Exception):
                 gradients = pulled(called(), first, recorded=False)
-    sides = [[None if t is None else array(t) for t in side] for side in (outputs, gradients, seconds)]
+    sides = [[None if t is None else make_array(t) for t in side] for side in (outputs, gradients, seconds)]
     constant = [
         f"output {i}"
         for i, o in enumerate(outputs)
@@ -143,19 +143,19 @@ def run(
     return Results(sides[0], sides[1], sides[2], error, tuple(constant)), [first, second]
 
 
-def cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values:
+def draw_cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values:
     """Random vectors for those of floating point or complex numbers."""
-    return [drawn(array(t), draw) if t.is_floating_point() or t.is_complex() else None for t in tensors]
+    return [draw_like(make_array(t), draw) if t.is_floating_point() or t.is_complex() else None for t in tensors]
 
 
-def tensor(value: Any, requires_grad: bool = False) -> Any:
+def make_tensor(value: Any, requires_grad: bool = False) -> Any:
     """A tensor for an array; lists and tuples by their members, anything else as it is."""
     if isinstance(value, (list, tuple)):
-        return type(value)(tensor(v) for v in value)
+        return type(value)(make_tensor(v) for v in value)
     return torch.tensor(value, requires_grad=requires_grad) if isinstance(value, np.ndarray) else value
 
 
-def array(value: Any) -> np.ndarray[Any, Any]:
+def make_array(value: Any) -> np.ndarray[Any, Any]:
     """The numbers of a tensor, in its dtype."""
     value = value.detach().resolve_conj().resolve_neg().cpu()
     name = str(value.dtype).removeprefix("torch.")

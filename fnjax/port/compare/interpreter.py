@@ -27,13 +27,13 @@ def prepare_interpreter() -> None:
     cuda.current_device = lambda: 0
     tensor: Any = torch.Tensor
     tensor.is_cuda = property(lambda _: True)
-    _with_numbers_of_python()
-    _with_libdevice()
+    _accept_python_numbers()
+    _add_libdevice()
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
     tuner._bench = lambda *_, **__: [0.0]
 
 
-def _with_numbers_of_python() -> None:
+def _accept_python_numbers() -> None:
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -49,7 +49,7 @@ def _with_numbers_of_python() -> None:
     interpreter._implicit_cvt = converted
 
 
-def _with_libdevice() -> None:
+def _add_libdevice() -> None:
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter

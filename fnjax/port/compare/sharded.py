@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from fnjax.port.compare.gloo import GROUP, cotangent
+from fnjax.port.compare.gloo import GROUP, make_cotangent
 
 MODES = ("unchecked", "varying", "shared")
 AXIS = "devices"
@@ -36,14 +36,14 @@ def main(job: str, result: str) -> None:
                     exec(case["setup"], space)
                     spaces[case["setup"]] = space
                 split = row.get("varying", {}).get("given", [])
-                row[mode] = run(eval(case["expression"], spaces[case["setup"]]), case, mode, split)
+                row[mode] = run_sharded(eval(case["expression"], spaces[case["setup"]]), case, mode, split)
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
                 row[mode] = {"error": f"{type(e).__name__}: {e}"}
         found.append(row)
     Path(result).write_bytes(pickle.dumps(found))
 
 
-def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: list[str]) -> dict[str, Any]:
+def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, split: list[str]) -> dict[str, Any]:
     """Outputs and gradients of each device, and what cotangents the outputs were given.
 
     An output that varies is given each device its `own`. One that a sum has made the same for all is given the `mean`,
@@ -75,11 +75,11 @@ def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: li
             return [o for o in members if isinstance(o, jax.Array)]
 
         found, pullback = jax.vjp(outputs, *(values[i] for i in chosen))
-        own = [mode == "unchecked" or AXIS in _varying(o) for o in found]
+        own = [mode == "unchecked" or AXIS in _list_varying_axes(o) for o in found]
         before = split if len(split) == len(found) else ["mean"] * len(found)
         kinds[:] = ["own" if o else "sum" if b == "own" else "mean" for o, b in zip(own, before, strict=True)]
-        vectors = [_vector(o, k, count, kinds[k]) for k, o in enumerate(found)]
-        return [_own(x, mode)[None] for x in (*found, *pullback(vectors))], len(found)
+        vectors = [_make_vector(o, k, count, kinds[k]) for k, o in enumerate(found)]
+        return [_make_varying(x, mode)[None] for x in (*found, *pullback(vectors))], len(found)
 
     members: list[int] = []
 
@@ -96,25 +96,25 @@ def run(function: Callable[..., Any], case: dict[str, Any], mode: str, split: li
     return {"outputs": found[: members[0]], "gradients": found[members[0] :], "given": list(kinds)}
 
 
-def _vector(output: Any, index: int, count: int, kind: str) -> Any:
+def _make_vector(output: Any, index: int, count: int, kind: str) -> Any:
     """The cotangent of an output on this device."""
     if not jnp.issubdtype(output.dtype, jnp.inexact):
         return np.zeros(output.shape, jax.dtypes.float0)
-    all_ = np.stack([cotangent(output.shape, r, index, str(output.dtype)) for r in range(count)])
+    all_ = np.stack([make_cotangent(output.shape, r, index, str(output.dtype)) for r in range(count)])
     if kind == "own":
         return jnp.asarray(all_)[jax.lax.axis_index(AXIS)]
     return jnp.asarray(all_.sum(0) / (count if kind == "mean" else 1)).astype(output.dtype)
 
 
-def _varying(x: Any) -> Any:
+def _list_varying_axes(x: Any) -> Any:
     return jax.typeof(x).mat.varying
 
 
-def _own(x: Any, mode: str) -> Any:
+def _make_varying(x: Any, mode: str) -> Any:
     """What each device has, as a value that varies."""
     if jnp.issubdtype(x.dtype, jax.dtypes.float0):
         x = jnp.zeros(x.shape)
-    return x if mode == "unchecked" or AXIS in _varying(x) else jax.lax.pcast(x, AXIS, to="varying")
+    return x if mode == "unchecked" or AXIS in _list_varying_axes(x) else jax.lax.pcast(x, AXIS, to="varying")
 
 
 if __name__ == "__main__":

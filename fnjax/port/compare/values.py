@@ -29,7 +29,7 @@ class Results:
     error: Exception | None = None
     constant: tuple[str, ...] = ()
 
-    def labelled(self, chosen: Sequence[int]) -> list[tuple[Values, list[str]]]:
+    def label_steps(self, chosen: Sequence[int]) -> list[tuple[Values, list[str]]]:
         """The three with what each array is, where the arguments at these places are differentiated."""
         names = [f"argument {i}" for i in chosen]
         vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
@@ -40,10 +40,10 @@ class Results:
         ]
 
 
-def cast(value: Any, dtype: str) -> Any:
+def cast_arrays(value: Any, dtype: str) -> Any:
     """An array in the precision that is asked for; lists and tuples by their members, anything else as it is."""
     if isinstance(value, (list, tuple)):
-        return type(value)(cast(v, dtype) for v in value)
+        return type(value)(cast_arrays(v, dtype) for v in value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return np.asarray(value, dtype)
     if isinstance(value, np.ndarray) and value.dtype.kind == "c":
@@ -51,22 +51,22 @@ def cast(value: Any, dtype: str) -> Any:
     return value
 
 
-def flat(value: Any) -> list[Any]:
+def flatten(value: Any) -> list[Any]:
     """The members of tuples and lists, however deep."""
-    return [v for part in value for v in flat(part)] if isinstance(value, (tuple, list)) else [value]
+    return [v for part in value for v in flatten(part)] if isinstance(value, (tuple, list)) else [value]
 
 
-def inexact(value: Any) -> bool:
+def is_inexact(value: Any) -> bool:
     """Whether this is an array that can be differentiated."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "fc"
 
 
-def differentiated(args: Sequence[Any], argnums: Sequence[int] | None) -> list[int]:
+def list_differentiated(args: Sequence[Any], argnums: Sequence[int] | None) -> list[int]:
     """The places of the arguments that are differentiated: all that can be, or those that are asked for."""
-    return [i for i, a in enumerate(args) if inexact(a) and (argnums is None or i in argnums)]
+    return [i for i, a in enumerate(args) if is_inexact(a) and (argnums is None or i in argnums)]
 
 
-def drawn(like: np.ndarray[Any, Any], draw: np.random.Generator) -> np.ndarray[Any, Any]:
+def draw_like(like: np.ndarray[Any, Any], draw: np.random.Generator) -> np.ndarray[Any, Any]:
     """Random numbers of the same shape and dtype."""
     values = draw.normal(size=like.shape)
     if like.dtype.kind == "c":

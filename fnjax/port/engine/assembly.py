@@ -14,7 +14,7 @@ import libcst as cst
 from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.terms import Unit
 from fnjax.port.result import Ported
-from fnjax.port.source.naming import imported
+from fnjax.port.source.naming import iter_imported
 from fnjax.port.torch import support
 
 _LIBRARIES = {"numpy", "scipy"}  # what the source imports of them stays where the output reads it
@@ -30,7 +30,7 @@ _OURS = {
 }
 
 
-def assembled(
+def assemble(
     program: Program, units: Sequence[Unit], tree: cst.Module | None = None, brought: Mapping[str, str] | None = None
 ) -> str:
     """The text of the port.
@@ -45,16 +45,16 @@ def assembled(
     order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
     units = sorted(units, key=lambda u: order[u.origin])
     body = [s for u in units for s in u.made]
-    written = cst.Module([_spaced(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
+    written = cst.Module([_add_empty_lines(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     if any(u.sink.ranked for u in units):  # what one device chooses may differ from what the others do
         written = written.replace("jax.lax.cond(", "collectives.cond(")
-    read = {n for u in units for n in u.read()}
+    read = {n for u in units for n in u.list_names_read()}
     helpers, modules = support({n for u in units for n in u.sink.needs} & read)
-    axes = mesh_axes(units)
+    axes = list_mesh_axes(units)
     bound = {s.name.value for s in body if isinstance(s, (cst.FunctionDef, cst.ClassDef))} | set(helpers)
     asked = (read - bound) | modules | ({"collectives"} if axes else set())
-    head = _head(program, tree, units, asked, modules, brought or {})
-    text = "\n\n\n".join([*([_constants(axes)] if axes else []), *helpers.values(), written])
+    head = _write_imports(program, tree, units, asked, modules, brought or {})
+    text = "\n\n\n".join([*([_write_axis_constants(axes)] if axes else []), *helpers.values(), written])
     docstring = tree.get_docstring(clean=False)
     opening = ""
     if docstring is not None:
@@ -63,13 +63,13 @@ def assembled(
     return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
 
 
-def mesh_axes(units: Iterable[Unit]) -> tuple[str, ...]:
+def list_mesh_axes(units: Iterable[Unit]) -> tuple[str, ...]:
     """The constants of a port that name mesh axes, and that its caller sets."""
-    found = {n for u in units for n in u.sink.imports & u.read() if n not in _OURS}
+    found = {n for u in units for n in u.sink.imports & u.list_names_read() if n not in _OURS}
     return ("AXIS_NAME", *sorted(found - {"AXIS_NAME"})) if found else ()
 
 
-def _constants(axes: Sequence[str]) -> str:
+def _write_axis_constants(axes: Sequence[str]) -> str:
     first, *others = axes
     lines = [
         "# Of the mesh: set it before the first call. It is read while JAX traces; a change after that has no effect.",
@@ -79,7 +79,7 @@ def _constants(axes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def with_shared_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
+def share_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
     """Ports of one folder, by name, that share what their callers set as the names of mesh axes."""
     having = [name for name, port in ports.items() if port.axes]
     if len(having) < 2:
@@ -87,7 +87,7 @@ def with_shared_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Port
     mark = f"{folder}-{hashlib.sha256(' '.join(sorted(having)).encode()).hexdigest()[:6]}"
     made = dict(ports)
     for name in having:
-        constants = _constants(ports[name].axes)
+        constants = _write_axis_constants(ports[name].axes)
         head, _, body = ports[name].code.partition(constants)
         reads = rf"(?<![\w.\"'])(?:{'|'.join(ports[name].axes)})\b"
         body = re.sub(reads, lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
@@ -96,7 +96,7 @@ def with_shared_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Port
     return made
 
 
-def _spaced(node: Any) -> Any:
+def _add_empty_lines(node: Any) -> Any:
     """Two empty lines in front of classes and functions."""
     if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
         return node
@@ -105,7 +105,7 @@ def _spaced(node: Any) -> Any:
     return node.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2 + lines[first:])
 
 
-def _head(
+def _write_imports(
     program: Program,
     tree: cst.Module,
     units: Sequence[Unit],
@@ -122,33 +122,33 @@ def _head(
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
             if not isinstance(small, (cst.Import, cst.ImportFrom)):
                 continue
-            for name, full in _brought(program, small):
+            for name, full in _iter_brought_names(program, small):
                 root = full.split(".")[0]
                 if root == "__future__":
                     future.append(f"from __future__ import {name}")
                 elif name in read and (root in sys.stdlib_module_names or root in libraries):
-                    (third if root in libraries else standard).add(_line(small, name, full))
+                    (third if root in libraries else standard).add(_write_import_line(small, name, full))
     named = modules | {n for u in units for n in u.sink.imports}
     for name in read:
-        found = program.source.last(name)
+        found = program.source.find_definition(name)
         if found is not None and found.imported.split(".")[0] in _OURS:
             named |= {name}
         if found is not None and found.imported.startswith("fnjax.triton"):
             module, _, last = found.imported.rpartition(".")
             whole = found.imported in _MODULES
-            third.add(f"import {found.imported} as {name}" if whole else _from(module, last, name))
+            third.add(f"import {found.imported} as {name}" if whole else _write_from_import(module, last, name))
     have = {line.rpartition(" ")[2] for line in standard | third}
     for name, line in _OURS.items():
         if name in read & named and name not in have:
             (standard if name == "math" else third).add(line)
     files = {line for name, line in brought.items() if name in read}
-    groups = [future, *(sorted(group, key=_sorting) for group in (standard, third, files))]
+    groups = [future, *(sorted(group, key=_sort_key) for group in (standard, third, files))]
     return "\n\n".join("\n".join(g) for g in groups if g)
 
 
-def _brought(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
+def _iter_brought_names(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
     """The names that an import binds, those of a star one by one."""
-    for name, full in imported(node):
+    for name, full in iter_imported(node):
         if name != "*":
             yield name, full
             continue
@@ -156,18 +156,18 @@ def _brought(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tu
         yield from ((n, f"{full}.{n}") for n, d in found if d[-1].imported == f"{full}.{n}")
 
 
-def _line(node: cst.Import | cst.ImportFrom, name: str, full: str) -> str:
+def _write_import_line(node: cst.Import | cst.ImportFrom, name: str, full: str) -> str:
     if isinstance(node, cst.Import):
         for alias in node.names:
             if (alias.asname is None and alias.evaluated_name.split(".")[0] == name) or alias.evaluated_alias == name:
                 return f"import {alias.evaluated_name}" + (f" as {name}" if alias.asname else "")
     module, _, last = full.rpartition(".")
-    return _from(module, last, name)
+    return _write_from_import(module, last, name)
 
 
-def _from(module: str, last: str, name: str) -> str:
+def _write_from_import(module: str, last: str, name: str) -> str:
     return f"from {module} import {last}" + (f" as {name}" if last != name else "")
 
 
-def _sorting(line: str) -> tuple[bool, str]:
+def _sort_key(line: str) -> tuple[bool, str]:
     return line.startswith("from "), line

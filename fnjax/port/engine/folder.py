@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gc
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,10 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.analysis.terms import Unit
-from fnjax.port.engine.assembly import assembled, mesh_axes, with_shared_axes
-from fnjax.port.engine.porting import port_parsed, port_source, with_plain_ends, write_whole
+from fnjax.port.engine.assembly import assemble, list_mesh_axes, share_axes
+from fnjax.port.engine.porting import normalize_line_ends, port_parsed, port_source, write_whole
 from fnjax.port.result import Finding, Ported, PortedClass
-from fnjax.port.source.linking import Linked, link
+from fnjax.port.source.linking import Linked, link_files
 from fnjax.port.source.naming import Source
 from fnjax.port.tree.located import forget_nodes
 
@@ -37,47 +39,57 @@ def port_files(
         files: their texts by name.
         roots: for each file the folder that the files' modules are named from.
         classes: the Function classes to port, by name; all by default.
-        progress: is told what is done.
+        progress: is told what is done; nothing at the end.
 
     Returns:
         The ports by name. A file without a Function class of which a class of another needs something has one, too.
     """
-    plain = {name: with_plain_ends(text) for name, text in files.items()}
+    plain = {name: normalize_line_ends(text) for name, text in files.items()}
     files = {name: text for name, (text, _) in plain.items()}
-    groups = link(files, roots)
-    groups += [name for name in files if not any(name in _names(g) for g in groups)]  # no Python: it is said there
+    groups = link_files(files, roots)
+    groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
     found: dict[str, Ported] = {}
-    jobs = [(group, {name: files[name] for name in _names(group)}, classes) for group in groups]
-    for made in _each(jobs, sum(text.count("\n") for text in files.values())):
-        found.update(made)
-        if progress is not None:
-            progress(f"{len(found)} of {len(files)} files")
+    jobs = [(group, {name: files[name] for name in _list_names(group)}, classes) for group in groups]
+    show, done = progress or (lambda text: None), 0
+    try:
+        for job, made in zip(jobs, _port_each(jobs, sum(text.count("\n") for text in files.values())), strict=True):
+            found.update(made)
+            done += len(job[1])
+            show(f"[{'#' * (20 * done // len(files)):20}] {done} of {len(files)} files")
+    finally:
+        show("")
     ported = ((name, found[name]) for name in files if name in found)
     kept = dict(ported)
     for root in {roots[name] for name in kept}:
         ports = {name: made for name, made in kept.items() if roots[name] == root}
-        kept |= with_shared_axes(ports, Path(root).resolve().name)
+        kept |= share_axes(ports, Path(root).resolve().name)
     return {name: replace(made, code=made.code.replace("\n", plain[name][1])) for name, made in kept.items()}
 
 
-def _names(group: Linked | str) -> list[str]:
+def _list_names(group: Linked | str) -> list[str]:
     return [group] if isinstance(group, str) else list(group.starts)
 
 
 _Job = tuple[Linked | str, dict[str, str], Sequence[str] | None]  # files, their texts, the classes
 
 
-def _each(jobs: Sequence[_Job], lines: int) -> Iterator[dict[str, Ported]]:
+def _port_each(jobs: Sequence[_Job], lines: int) -> Iterator[dict[str, Ported]]:
     workers = min(os.cpu_count() or 1, len(jobs))
     if workers < 2 or lines < _WORTH:
-        yield from map(_port, jobs)
+        yield from map(_port_group, jobs)
         return
     context = multiprocessing.get_context("spawn")  # JAX has threads, which do not survive a fork
-    with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
-        yield from pool.map(_port, jobs, chunksize=4)
+    with concurrent.futures.ProcessPoolExecutor(workers, context, _begin_worker) as pool:
+        yield from pool.map(_port_group, jobs, chunksize=4)
 
 
-def _port(job: _Job) -> dict[str, Ported]:
+def _begin_worker() -> None:
+    """Ctrl-C, which all processes of a terminal hear, ends this one without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.freeze()  # the porter itself stays: nothing looks through it for what may go
+
+
+def _port_group(job: _Job) -> dict[str, Ported]:
     group, files, classes = job
     if not isinstance(group, str):
         with contextlib.suppress(ValueError):  # each by itself, then
@@ -100,10 +112,12 @@ def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[s
         whole = write_whole(program, functions, units)
         if not whole.code:
             raise ValueError
-        return _apart(linked, program, functions, units, whole)
+        return _split_whole(linked, program, functions, units, whole)
 
     try:
-        found = port_parsed(Source.parse(linked.text, "<linked>"), linked.text, linked.classes(classes), write=write)
+        found = port_parsed(
+            Source.parse(linked.text, "<linked>"), linked.text, linked.rename_classes(classes), write=write
+        )
     except Exception as e:
         raise ValueError(f"{type(e).__name__}: {e}") from e
     finally:
@@ -113,7 +127,7 @@ def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[s
     return dict(found)
 
 
-def _apart(
+def _split_whole(
     linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
 ) -> dict[str, Ported]:
     """The port of each file."""
@@ -121,7 +135,7 @@ def _apart(
     files: dict[str, list[Any]] = {}
     for statement in source.tree.body:
         if statement in source.positions:
-            here, _ = linked.place(source.position(statement)[0])
+            here, _ = linked.find_place(source.locate(statement)[0])
         files.setdefault(here, []).append(statement)
     found = {}
     for name, body in files.items():
@@ -131,20 +145,22 @@ def _apart(
         header = source.tree.header  # the comments in front of the other files belong to their first statements
         if linked.starts[name]:
             header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
-        code = assembled(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
+        code = assemble(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
         classes = []
         for cls, made in zip(functions, whole.classes, strict=True):
-            if linked.place(source.position(cls.node)[0])[0] == name:
-                findings = tuple(sorted(_placed(linked, name, source.position(cls.node)[0], f) for f in made.findings))
-                classes.append(PortedClass(linked.respelled(name, cls.name), made.status, findings))
-        found[name] = Ported(linked.respelled(name, code), tuple(classes), axes=mesh_axes(own))
+            if linked.find_place(source.locate(cls.node)[0])[0] == name:
+                findings = tuple(
+                    sorted(_place_finding(linked, name, source.locate(cls.node)[0], f) for f in made.findings)
+                )
+                classes.append(PortedClass(linked.restore_names(name, cls.name), made.status, findings))
+        found[name] = Ported(linked.restore_names(name, code), tuple(classes), axes=list_mesh_axes(own))
     return found
 
 
-def _placed(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
+def _place_finding(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
     """A finding with its place in the file; one in another file stands at the class that needs that."""
-    file, here = linked.place(finding.line)
-    message = linked.respelled(file, finding.message)
+    file, here = linked.find_place(finding.line)
+    message = linked.restore_names(file, finding.message)
     if file == name:
         return replace(finding, line=here, message=message)
-    return replace(finding, line=linked.place(line)[1], col=1, message=f"{message} ({file}:{here})")
+    return replace(finding, line=linked.find_place(line)[1], col=1, message=f"{message} ({file}:{here})")

@@ -12,25 +12,25 @@ import libcst as cst
 
 from fnjax.port.analysis import registry
 from fnjax.port.analysis.kernels import collect_kernels
-from fnjax.port.analysis.operators import collect
-from fnjax.port.analysis.program import Class, Program, nodes
+from fnjax.port.analysis.operators import collect_operators
+from fnjax.port.analysis.program import Class, Program, list_nodes
 from fnjax.port.analysis.terms import Unit
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.engine.assembly import assembled, mesh_axes
-from fnjax.port.engine.settling import find_parts, settle
-from fnjax.port.engine.units import evaluate
+from fnjax.port.engine.assembly import assemble, list_mesh_axes
+from fnjax.port.engine.settling import find_parts, settle_part
+from fnjax.port.engine.units import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
-from fnjax.port.rewrite.control import control
-from fnjax.port.rewrite.control.returning_loops import returning_loop
-from fnjax.port.rewrite.functions.recomputed import recomputation
-from fnjax.port.rewrite.memory.places import places_of_mask
-from fnjax.port.rewrite.statements.written_choices import written_choice
-from fnjax.port.source.naming import Source, bindings, bound_names, read_names
-from fnjax.port.torch import code, support
-from fnjax.port.tree.depth import too_deep
+from fnjax.port.rewrite.control import branches
+from fnjax.port.rewrite.control.returning_loops import port_returning_loop
+from fnjax.port.rewrite.functions.recomputed import port_recomputation
+from fnjax.port.rewrite.memory.places import port_places_of_mask
+from fnjax.port.rewrite.statements.written_choices import port_written_choice
+from fnjax.port.source.naming import Source, collect_bound_names, collect_read_names, iter_bindings
+from fnjax.port.torch import support, unparse
+from fnjax.port.tree.depth import is_too_deep
 from fnjax.port.tree.located import forget_nodes
 
-registry.enter_rules()
+registry.import_rules()
 _MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 
 
@@ -82,17 +82,19 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
         >>> ported.classes
         (PortedClass(name='Exp', status='ported', findings=()),)
     """
-    text, newline = with_plain_ends(text)
+    text, newline = normalize_line_ends(text)
     deep = Ported(problem=f"{filename} is nested too deeply for the porter", readable=False)
-    if too_deep(text):
+    if is_too_deep(text):
         return deep
     try:
         if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
-            return _without_classes(filename, classes)
+            return _report_no_classes(filename, classes)
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
-        return Ported(problem=f"{filename} is no Python that the porter can read{_where(text, e)}", readable=False)
+        return Ported(
+            problem=f"{filename} is no Python that the porter can read{_describe_syntax_error(text, e)}", readable=False
+        )
     except (RecursionError, KeyError):  # libcst loses its place where the stack ends
         return deep
     try:
@@ -101,24 +103,24 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     except RecursionError:
         return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
-        return _failed(source, e)
+        return _report_failure(source, e)
     finally:
         forget_nodes()
-        code.cache_clear()
+        unparse.cache_clear()
 
 
-def with_plain_ends(text: str) -> tuple[str, str]:
+def normalize_line_ends(text: str) -> tuple[str, str]:
     """A text with lines that end in a line feed, and how the first of them ended."""
     return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
 
 
-def _without_classes(filename: str, wanted: Sequence[str] | None, elsewhere: Sequence[str] = ()) -> Ported:
+def _report_no_classes(filename: str, wanted: Sequence[str] | None, elsewhere: Sequence[str] = ()) -> Ported:
     what = f"Function class {wanted[0]!r}" if wanted else "torch.autograd.Function class and no custom operator"
     why = f"; it does not define {', '.join(elsewhere)}, for which it registers" if elsewhere else ""
     return Ported(problem=f"{filename} has no {what}{why}")
 
 
-def _where(text: str, error: Exception) -> str:
+def _describe_syntax_error(text: str, error: Exception) -> str:
     """Where and why a text is no Python: in Python's own words, where it refuses the text too."""
     try:
         compile(text, "text", "exec", dont_inherit=True)
@@ -129,11 +131,11 @@ def _where(text: str, error: Exception) -> str:
     return f" (line {error.raw_line})" if isinstance(error, cst.ParserSyntaxError) else ""
 
 
-def _failed(source: Source, error: Exception) -> Ported:
+def _report_failure(source: Source, error: Exception) -> Ported:
     """The result where the porter itself is at fault."""
     message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
-    found = nodes(source.tree, cst.ClassDef)
-    classes = [PortedClass(n.name.value, "failed", (Finding(*source.position(n), "internal", message),)) for n in found]
+    found = list_nodes(source.tree, cst.ClassDef)
+    classes = [PortedClass(n.name.value, "failed", (Finding(*source.locate(n), "internal", message),)) for n in found]
     return Ported(
         classes=tuple(classes), problem="" if classes else f"{source.filename}: {message}", readable=bool(classes)
     )
@@ -156,12 +158,12 @@ def port_parsed(
         write: what makes the result of the translated statements; by default a Ported.
     """
     write = write or write_whole
-    program = Program(source, _patterns)
+    program = Program(source, _apply_patterns)
     program.renamed = renamed or frozenset()
-    program.evaluate = lambda node: evaluate(program, node)
+    program.evaluate = lambda node: evaluate_at_top_level(program, node)
     collect_kernels(program)
-    collect(program)
-    _without_dead_branches(program)
+    collect_operators(program)
+    _drop_dead_branches(program)
     functions = [c for c in program.classes.values() if c.is_function]
     if wanted is not None:
         missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
@@ -170,19 +172,19 @@ def port_parsed(
             return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
-        return _without_classes(source.filename, None, sorted(program.elsewhere))
-    if not any(_from_torch(program, c) for c in functions) and not _reads_torch(source):
+        return _report_no_classes(source.filename, None, sorted(program.elsewhere))
+    if not any(_derives_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
-    program.key_name = _key_name(source)
+    program.key_name = _choose_key_name(source)
     units: dict[cst.CSTNode, Unit] = {}
     for part in find_parts(program, functions):
-        units |= settle(program, [c for c in functions if c.top in part], part)
+        units |= settle_part(program, [c for c in functions if c.top in part], part)
         forget_nodes()  # what a part has had made is of no use to the next
-        code.cache_clear()
+        unparse.cache_clear()
     helpers, modules = support({n for u in units.values() for n in u.sink.needs})
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
-        again = Source.parse(source.renamed(taken), source.filename)
+        again = Source.parse(source.rename_names(taken), source.filename)
         return port_parsed(again, text, wanted, frozenset(taken), write)
     return write(program, functions, units)
 
@@ -190,45 +192,47 @@ def port_parsed(
 def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
     """The text of the port, and what became of the classes."""
     source = program.source
-    made = assembled(program, list(units.values()))
+    made = assemble(program, list(units.values()))
     try:
         compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        failed = [_class(program, c, units) for c in functions]
+        failed = [_describe_class(program, c, units) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
-    _undefined(program, units, made)
-    return Ported(made, tuple(_class(program, c, units) for c in functions), axes=mesh_axes(units.values()))
+    _report_undefined(program, units, made)
+    return Ported(
+        made, tuple(_describe_class(program, c, units) for c in functions), axes=list_mesh_axes(units.values())
+    )
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
 
 
-def _undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
+def _report_undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
     """A name that a statement reads and the port does not have is a finding, unless another says why."""
-    bound = {*dir(builtins), *_OF_MODULES, *bound_names(code)}
+    bound = {*dir(builtins), *_OF_MODULES, *collect_bound_names(code)}
     for unit in units.values():
-        missing = unit.read() - bound
+        missing = unit.list_names_read() - bound
         if missing and not any(f.severity == "error" for f in unit.sink.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
-            unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+            unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
 
 
-def _patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
+def _apply_patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
     """Rewrites of several statements at once: what they become, and how many they are."""
-    first = recomputation(walk, body, index) or control.early_return(walk, body, index)
-    second = first or control.early_continue(walk, body, index) or written_choice(walk, body, index)
-    return second or places_of_mask(walk, body, index) or returning_loop(walk, body, index)
+    first = port_recomputation(walk, body, index) or branches.port_early_return(walk, body, index)
+    second = first or branches.port_early_continue(walk, body, index) or port_written_choice(walk, body, index)
+    return second or port_places_of_mask(walk, body, index) or port_returning_loop(walk, body, index)
 
 
-def _without_dead_branches(program: Program) -> None:
+def _drop_dead_branches(program: Program) -> None:
     """What the top level binds where a known condition does not hold, as for older versions, means nothing."""
     for statement in program.source.tree.body:
         branch: cst.CSTNode | None = statement
         while isinstance(branch, cst.If):
-            holds = evaluate(program, branch.test).literal
+            holds = evaluate_at_top_level(program, branch.test).literal
             dead = [branch.orelse] if holds is True and branch.orelse else branch.body.body if holds is False else []
-            for name, definition in (b for part in dead for b in bindings(part)):
+            for name, definition in (b for part in dead for b in iter_bindings(part)):
                 known = program.source.definitions.get(name, [])
                 if definition in known and len(known) > 1:
                     known.remove(definition)
@@ -236,8 +240,8 @@ def _without_dead_branches(program: Program) -> None:
     program.values.clear()
 
 
-def _from_torch(program: Program, cls: Class) -> bool:
-    return any(b.startswith("torch.") for c in program.ancestors(cls) for b in c.bases)
+def _derives_from_torch(program: Program, cls: Class) -> bool:
+    return any(b.startswith("torch.") for c in program.iter_ancestors(cls) for b in c.bases)
 
 
 def _reads_torch(source: Source) -> bool:
@@ -245,30 +249,30 @@ def _reads_torch(source: Source) -> bool:
     return any(d.imported.split(".")[0] == "torch" for found in source.definitions.values() for d in found)
 
 
-def _key_name(source: Source) -> str:
-    names = {n.value for n in nodes(source.tree, cst.Name)}
+def _choose_key_name(source: Source) -> str:
+    names = {n.value for n in list_nodes(source.tree, cst.Name)}
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
-def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
+def _describe_class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
     """The findings of a class: its own, and those of what it needs of the file."""
     seen: set[cst.CSTNode] = {cls.top}
     top = units[cls.top]
-    inside = _span(program, cls)
+    inside = _find_span(program, cls)
     beside = [
-        _span(program, c)
+        _find_span(program, c)
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
     found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
     codes = {"note": "dropped", "error": "supply"}
-    found += [Finding(*program.source.position(n), codes[s], message, s) for n, message, s in cls.left_out]
-    found += [f for f in top.sink.findings if _within(f, inside) or not any(_within(f, o) for o in beside)]
+    found += [Finding(*program.source.locate(n), codes[s], message, s) for n, message, s in cls.left_out]
+    found += [f for f in top.sink.findings if _lies_within(f, inside) or not any(_lies_within(f, o) for o in beside)]
     ported = program.ported.get(cls.name)
     seen.update(cls.beside)
-    waiting = sorted({n for s in cls.beside if s in units for n in units[s].read()})
+    waiting = sorted({n for s in cls.beside if s in units for n in units[s].list_names_read()})
     alone = ported is None or cls.top is not cls.node or len(top.made) == 1
-    waiting += sorted(top.read() if alone else read_names([ported])) + top.operators()
+    waiting += sorted(top.list_names_read() if alone else collect_read_names([ported])) + top.list_operators()
     done: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -281,20 +285,20 @@ def _class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> Port
                 continue
             seen.add(provider)
             found += units[provider].sink.findings
-            waiting += sorted(units[provider].read()) + units[provider].operators()
+            waiting += sorted(units[provider].list_names_read()) + units[provider].list_operators()
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
-        found.append(Finding(*program.source.position(cls.node), "unknown", message))
+        found.append(Finding(*program.source.locate(cls.node), "unknown", message))
     findings = tuple(sorted(set(found)))
     status = "partial" if any(f.severity == "error" for f in findings) else "ported"
     return PortedClass(cls.name, status, findings)
 
 
-def _span(program: Program, cls: Class) -> tuple[int, int]:
-    lines = [program.source.position(n)[0] for n in nodes(cls.node)]
-    first = program.source.position(cls.node)[0]
+def _find_span(program: Program, cls: Class) -> tuple[int, int]:
+    lines = [program.source.locate(n)[0] for n in list_nodes(cls.node)]
+    first = program.source.locate(cls.node)[0]
     return first, max([x for x in lines if x >= first], default=first)
 
 
-def _within(finding: Finding, span: tuple[int, int]) -> bool:
+def _lies_within(finding: Finding, span: tuple[int, int]) -> bool:
     return span[0] <= finding.line <= span[1]

@@ -9,12 +9,12 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.analysis.terms import Unit
-from fnjax.port.engine.units import finish_units, is_import, known_unit, translate_units, walked
+from fnjax.port.engine.units import find_unit, finish_units, is_import, translate_units, walk_unit
 from fnjax.port.result import Finding
-from fnjax.port.rewrite.functions import definitions
+from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import Source
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 _ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
 _DEEP = 30  # functions that call each other are walked before those that call them
@@ -27,7 +27,7 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
     by_name: dict[str, list[cst.CSTNode]] = {}
     linked: dict[cst.CSTNode, set[cst.CSTNode]] = {s: set() for s in source.tree.body}
     for statement in source.tree.body:
-        for name in {n.value for n in nodes(statement, cst.Name)} & source.providers.keys():
+        for name in {n.value for n in list_nodes(statement, cst.Name)} & source.providers.keys():
             by_name.setdefault(name, []).append(statement)
     for name, users in by_name.items():
         for provider in source.providers[name]:
@@ -36,7 +36,7 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
                 for user in users:
                     linked[user].add(provider)
     for cls in functions:
-        for other in (*cls.beside, *_readers(source, cls.name)):
+        for other in (*cls.beside, *_list_readers(source, cls.name)):
             linked[cls.top].add(other)
             linked[other].add(cls.top)
     for cls in functions:
@@ -50,13 +50,13 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
     return found
 
 
-def _readers(source: Source, qualname: str) -> list[cst.CSTNode]:
+def _list_readers(source: Source, qualname: str) -> list[cst.CSTNode]:
     """The statements that look an operator up, as `torch.ops.mylib.scale`."""
     spelled = f"ops.{qualname.replace('::', '.')}"
-    return [s for s in source.tree.body if spelled in code(s)] if "::" in qualname else []
+    return [s for s in source.tree.body if spelled in unparse(s)] if "::" in qualname else []
 
 
-def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
     """The units of a part, when its functions say nothing new of each other; what they still do is a finding.
 
     A statement is walked again only if somebody who was asked for it would answer something else by now: what a forward
@@ -67,16 +67,16 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
     def walk_first(node: cst.CSTNode) -> None:
         helper = isinstance(node, cst.FunctionDef) and node in part
         if helper and node not in known and node not in program.walking and len(program.walking) < _DEEP:
-            known_unit(program, node, known)
+            find_unit(program, node, known)
         elif (method := program.routines.get(node)) and method.owner and method.owner.top is program.unit:
             program.members.get(node, lambda: None)()
 
     program.walk_first = walk_first
-    inside = [n for s in part for n in nodes(s, cst.FunctionDef, cst.ClassDef)]
+    inside = [n for s in part for n in list_nodes(s, cst.FunctionDef, cst.ClassDef)]
     for number in itertools.count():
         routines = [program.routines[n] for n in inside if n in program.routines]
         rounds = _ROUNDS + len(routines)
-        stale = {s: changed for s, unit in known.items() if (changed := unit.changed())}
+        stale = {s: changed for s, unit in known.items() if (changed := unit.list_changed())}
         if number and (not stale or number > 2 * rounds):
             break
         for routine in routines:
@@ -85,27 +85,27 @@ def settle(program: Program, functions: list[Class], part: frozenset[cst.CSTNode
             del known[statement]
         units = translate_units(program, functions, part, known)
         for name in sorted({n for u in units.values() for n in u.called}):
-            called = program.called(name)  # where its call could not be translated yet, no statement reads it
+            called = program.find_routine(name)  # where its call could not be translated yet, no statement reads it
             asked = called is not None and (called.result is None or (called.hands and not called.gives))
             if called is not None and asked and called.node not in known:
-                known[called.node] = walked(program, called.node, partial(_alone, program, called))
+                known[called.node] = walk_unit(program, called.node, partial(_walk_alone, program, called))
         program.values.clear()
     finish_units(program, units)
     if stale:
-        _unsettled(program, units, set().union(*stale.values()))
+        _report_unsettled(program, units, set().union(*stale.values()))
     return units
 
 
-def _alone(program: Program, routine: Routine) -> Unit:
+def _walk_alone(program: Program, routine: Routine) -> Unit:
     """A function that stands in the port, if at all, as part of something else."""
-    made, walk = definitions.port_routine(program, routine)
+    made, walk = function_definitions.port_routine(program, routine)
     return Unit(routine.node, [made], walk.sink, walk.called)
 
 
-def _unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
+def _report_unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
     """A finding for each function, or class, of which the last round has still told something new."""
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
     for unit in units.values():
-        for n in nodes(unit.origin, cst.FunctionDef, cst.ClassDef):
+        for n in list_nodes(unit.origin, cst.FunctionDef, cst.ClassDef):
             if any(name == n.name.value or name.endswith(f".{n.name.value}") for name in changing):
-                unit.sink.findings.append(Finding(*program.source.position(n), "unknown", message))
+                unit.sink.findings.append(Finding(*program.source.locate(n), "unknown", message))

@@ -9,29 +9,29 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.guards import only_imports
+from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.analysis.terms import Sink, Stop, Unit, line
+from fnjax.port.analysis.terms import Sink, Stop, Unit, parse_line
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.engine.imported import only_compiles, run_on_import, without_left
+from fnjax.port.engine.imported import drop_left_over, iter_run_on_import, only_compiles
 from fnjax.port.known.facts import UNKNOWN, Place, State, Value
 from fnjax.port.result import Finding
-from fnjax.port.rewrite.functions import definitions
-from fnjax.port.source.naming import changed
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.functions import function_definitions
+from fnjax.port.source.naming import iter_changed_objects
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 
-def _module(statement: cst.CSTNode) -> Routine:
+def _make_module_routine(statement: cst.CSTNode) -> Routine:
     body = cst.IndentedBlock([statement])  # type: ignore[list-item] # a statement of the top level
     return Routine(cst.FunctionDef(cst.Name("module"), cst.Parameters(), body), "module", "module")
 
 
-def evaluate(program: Program, node: cst.BaseExpression) -> Value:
+def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
     """What is known of the value of an expression at the top level."""
-    walk = Walk(program, _module(cst.SimpleStatementLine([cst.Expr(node)])), State())
+    walk = Walk(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
-        return walk.expr(node).value
+        return walk.port(node).value
     except Stop:
         return UNKNOWN
 
@@ -54,19 +54,19 @@ def translate_units(
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
-    body = sorted(part, key=program.source.position)
-    waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and code(_applies(s)) in names]
+    body = sorted(part, key=program.source.locate)
+    waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and unparse(_find_applied(s)) in names]
     while waiting:
         first = waiting.pop(0)
         if first in units:
             continue
-        units[first] = known_unit(program, first, known)
-        for name in sorted(units[first].read()):
+        units[first] = find_unit(program, first, known)
+        for name in sorted(units[first].list_names_read()):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in units and not is_import(p))
     for wrapper in body:
-        applied = _applies(wrapper)
-        if isinstance(applied, cst.Call) and code(applied.func) in names and wrapper not in units:
+        applied = _find_applied(wrapper)
+        if isinstance(applied, cst.Call) and unparse(applied.func) in names and wrapper not in units:
             _add_wrapper(program, units, wrapper, known)
     return units
 
@@ -74,33 +74,33 @@ def translate_units(
 def finish_units(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
     """What makes something of what was left for the hand is left, too, when all is known."""
     for unit in units.values():
-        _without_raising(program, unit, units)
-    without_left(program, units)
+        _replace_raises(program, unit, units)
+    drop_left_over(program, units)
 
 
-def known_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
+def find_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
     """A statement of the top level, walked now if it is not known."""
     if statement not in known:
-        known[statement] = walked(program, statement, lambda: _unit(program, statement))
-        _left_over(program, known[statement])
+        known[statement] = walk_unit(program, statement, lambda: _make_unit(program, statement))
+        _report_left_over(program, known[statement])
     return known[statement]
 
 
-def walked(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]) -> Unit:
+def walk_unit(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]) -> Unit:
     """What the walk through a statement of the top level makes, with what was answered in it."""
     waiting = program.heard[:]
     program.heard.clear()
     program.walking.append(statement)
     try:
         unit = walk()
-        unit.hear(program.heard)
+        unit.note_answers(program.heard)
     finally:
         program.walking.pop()
         program.heard[:] = waiting
     return unit
 
 
-def _applies(statement: cst.CSTNode) -> cst.CSTNode:
+def _find_applied(statement: cst.CSTNode) -> cst.CSTNode:
     """What `f = C.apply` assigns, or the one thing that `def f(x): return C.apply(x, 2)` or such a lambda returns."""
     body: Sequence[Any] = ()
     if isinstance(statement, cst.FunctionDef) and not statement.decorators:
@@ -117,19 +117,19 @@ def _add_wrapper(
     program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode, known: dict[cst.CSTNode, Unit]
 ) -> None:
     """Take a wrapper along, if it is ported whole and needs nothing else."""
-    unit = known_unit(program, wrapper, known)
-    needed = {p for n in unit.read() for p in program.source.providers.get(n, ())} - {wrapper}
+    unit = find_unit(program, wrapper, known)
+    needed = {p for n in unit.list_names_read() for p in program.source.providers.get(n, ())} - {wrapper}
     if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or is_import(p) for p in needed):
         units[wrapper] = unit
 
 
-def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
+def _replace_raises(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
     """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
     waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
     while waiting:
         part = waiting.pop()
-        inside = run_on_import if part is unit else nodes
-        calls = {code(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
+        inside = iter_run_on_import if part is unit else list_nodes
+        calls = {unparse(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
         for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
             seen.add(provider)
             if not isinstance(provider, cst.FunctionDef) or provider not in units:
@@ -138,24 +138,26 @@ def _without_raising(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit
             waiting.append(part)
             if part.sink.left:
                 message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
-                unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
-                unit.made = [line(f"{n} = None") for n in sorted(program.bound_in(unit.origin))]
+                unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
+                unit.made = [parse_line(f"{n} = None") for n in sorted(program.list_bound(unit.origin))]
                 return
 
 
-def _left_over(program: Program, unit: Unit) -> None:
+def _report_left_over(program: Program, unit: Unit) -> None:
     """A name of torch's that no rule has translated is a finding: the output does not import it."""
     torch = {
-        n for n in unit.read() if (d := program.source.last(n)) is not None and d.imported.split(".")[0] == "torch"
+        n
+        for n in unit.list_names_read()
+        if (d := program.source.find_definition(n)) is not None and d.imported.split(".")[0] == "torch"
     }
     if not torch:
         return
-    tree = ast.parse("".join(map(code, unit.made)))
+    tree = ast.parse("".join(map(unparse, unit.made)))
     own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
     for name in sorted(torch - own):
         message = f"{name!r} is of torch, and the porter knows no translation for it here"
-        unit.sink.findings.append(Finding(*program.source.position(unit.origin), "unknown", message))
+        unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
 
 
 def is_import(node: cst.CSTNode) -> bool:
@@ -169,33 +171,33 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
     return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
 
-def _unit(program: Program, statement: cst.CSTNode) -> Unit:
+def _make_unit(program: Program, statement: cst.CSTNode) -> Unit:
     if is_kernel(program, statement):
         return Unit(statement, [statement], Sink(), set())
-    if only_compiles(program, statement) or only_imports(statement):
+    if only_compiles(program, statement) or only_imports_triton(statement):
         return Unit(statement, [], Sink(), set())
     if isinstance(statement, cst.FunctionDef):
-        routine = program.routine(statement, statement.name.value)
-        made, inner = definitions.port_routine(program, routine)
-        return Unit(statement, definitions.with_registrations(inner, routine, made), inner.sink, inner.called)
-    walk = _at_top(program, statement)
-    result: list[Any] = walk.statement(statement)  # type: ignore[arg-type] # a statement of the top level
+        routine = program.make_routine(statement, statement.name.value)
+        made, inner = function_definitions.port_routine(program, routine)
+        return Unit(statement, function_definitions.add_registrations(inner, routine, made), inner.sink, inner.called)
+    walk = _make_top_walk(program, statement)
+    result: list[Any] = walk.port_statement(statement)  # type: ignore[arg-type] # a statement of the top level
     if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
         result = []  # at the top level nothing may raise
     return Unit(statement, result, walk.sink, walk.called)
 
 
-def _at_top(program: Program, statement: cst.CSTNode) -> Walk:
-    walk = Walk(program, _module(statement), _changing(program, statement))
+def _make_top_walk(program: Program, statement: cst.CSTNode) -> Walk:
+    walk = Walk(program, _make_module_routine(statement), _describe_changed_arrays(program, statement))
     walk.importing = True
     return walk
 
 
-def _changing(program: Program, statement: cst.CSTNode) -> State:
+def _describe_changed_arrays(program: Program, statement: cst.CSTNode) -> State:
     """The arrays of the top level that a statement writes to, as its variables."""
     state = State()
-    for name in changed(statement):
-        value = evaluate(program, cst.Name(name))
+    for name in iter_changed_objects(statement):
+        value = evaluate_at_top_level(program, cst.Name(name))
         if value.is_tensor:
             state.variables[name] = replace(value, place=Place(frozenset({f"arg:{name}"})), number="")
     return state

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from fnjax.port.torch import MISSING, code
+from fnjax.port.torch import MISSING, unparse
 
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 SIZE = "instance:torch.Size"
@@ -33,9 +33,9 @@ class Step:
     gaps: bool = field(default=False, compare=False)  # surely not contiguous
 
     @classmethod
-    def of(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
+    def make_step(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
         """The step that an expression over HOLE is."""
-        return cls(expression, code(expression), reads)
+        return cls(expression, unparse(expression), reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,23 @@ class Place:
     choice: str = ""
     whole: bool = True
 
-    def starts(self, other: Place) -> bool:
+    def is_prefix_of(self, other: Place) -> bool:
         """Whether the other place is a view of this one (or the same)."""
         head = other.steps[: len(self.steps)]
         return len(head) == len(self.steps) and self.steps == head
 
-    def apart(self, other: Place) -> bool:
+    def is_apart_from(self, other: Place) -> bool:
         """Whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
-        if not self.tells_of(other):
+        if not self.tells_overlap_with(other):
             return False
         for a, b in zip(self.steps, other.steps, strict=False):
             if a != b:
                 known = a.reads | b.reads  # of each variable one version
-                return len({name for name, _ in known}) == len(known) and _differs(a.text, b.text)
+                return len({name for name, _ in known}) == len(known) and _differs_in_number(a.text, b.text)
         return False
 
     @classmethod
-    def among(cls, *places: Place) -> Place:
+    def join_all(cls, *places: Place) -> Place:
         """The place of what may be a view of any of these."""
         whole = all(p.whole and not p.steps for p in places)
         return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
@@ -83,7 +83,7 @@ class Place:
         """The place of what may be this."""
         return replace(self, certain=False, choice="")
 
-    def tells_of(self, other: Place) -> bool:
+    def tells_overlap_with(self, other: Place) -> bool:
         """Whether the steps of both say which entries they have in common."""
         return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
 
@@ -92,13 +92,13 @@ class Place:
         """Whether the memory was taken in this function."""
         return all(s[0].isdigit() for s in self.storage)
 
-    def entry(self, index: int) -> Place:
+    def take_entry(self, index: int) -> Place:
         """The place of an entry of a list of views."""
-        return replace(self, steps=(*self.steps, Step.of(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
+        return replace(self, steps=(*self.steps, Step.make_step(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
 
-    def same(self, other: Place) -> bool:
+    def is_same_view_as(self, other: Place) -> bool:
         """Whether both are the same entries."""
-        return len(self.steps) == len(other.steps) and self.starts(other)
+        return len(self.steps) == len(other.steps) and self.is_prefix_of(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Value:
         return self.kind == "static" and number and not self.parts and self.element is None and self.name != DTYPE
 
 
-def _differs(a: str, b: str) -> bool:
+def _differs_in_number(a: str, b: str) -> bool:
     """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them.
 
     Or slices of which one ends where the other begins.
@@ -200,23 +200,23 @@ _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16", "uint16"})
 _WIDE = frozenset({"float32", "float"})
 
 
-def widens(target: Value, other: Value) -> bool:
+def may_widen(target: Value, other: Value) -> bool:
     """Whether an array of the target's dtype might become wider by an operation with the other, of the same class."""
     if not (other.is_tensor and target.is_tensor) or (other.exact == target.exact and target.exact != "?"):
         return False
     classes = {other.dtype, target.dtype}
     if len(classes) == 2 and "unknown" not in classes:
         return False
-    return _width(other, 3) > _width(target, 0)
+    return _rank_width(other, 3) > _rank_width(target, 0)
 
 
-def _width(value: Value, open_: int) -> int:
+def _rank_width(value: Value, open_: int) -> int:
     if value.exact.startswith("?") or value.exact.startswith("float8"):
         return open_
     return 0 if value.exact in _NARROW else 2 if value.exact in _WIDE else 1
 
 
-def common_dtype(values: list[Value]) -> str:
+def find_common_dtype(values: list[Value]) -> str:
     """The `exact` of the widest of these tensors; those without dimensions count only among themselves."""
     whole = [v for v in values if v.rank != 0] or values
     kinds = {v.exact for v in whole}
@@ -225,7 +225,7 @@ def common_dtype(values: list[Value]) -> str:
     floats = [v for v in whole if v.dtype not in {"int", "bool"}]
     if any(v.exact.startswith("?") for v in whole):
         return "?"
-    return max((v.exact for v in floats or whole), key=lambda e: _width(Value(exact=e), 3), default="")
+    return max((v.exact for v in floats or whole), key=lambda e: _rank_width(Value(exact=e), 3), default="")
 
 
 UNKNOWN = Value()
@@ -247,7 +247,7 @@ def join_values(a: Value, b: Value) -> Value:
     if a.parts is not None and b.parts is not None and len(a.parts) == len(b.parts):
         parts = tuple(join_values(x, y) for x, y in zip(a.parts, b.parts, strict=True))
     # Rows of unlike length are known as containers of anything that either holds.
-    first, second = (a.element, b.element) if parts is not None else (each_of(a), each_of(b))
+    first, second = (a.element, b.element) if parts is not None else (join_elements(a), join_elements(b))
     element = first if first == second else join_values(first, second) if first and second else None
     if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with
         element = first or second
@@ -270,7 +270,7 @@ def join_values(a: Value, b: Value) -> Value:
         python=a.python or b.python,
         rows=min(a.rows, b.rows),
         numpy=a.numpy if a.numpy == b.numpy else None,
-        guard=_guard(a, b),
+        guard=_join_guards(a, b),
         optional=a.optional or b.optional,
         left_out=a.left_out or b.left_out,
         wide=a.wide or b.wide,
@@ -278,7 +278,7 @@ def join_values(a: Value, b: Value) -> Value:
     )
 
 
-def each_of(container: Value) -> Value | None:
+def join_elements(container: Value) -> Value | None:
     """What is known of each element of a container."""
     found = container.element
     if container.parts:
@@ -288,16 +288,16 @@ def each_of(container: Value) -> Value | None:
     return found
 
 
-def entry(container: Value, key: str) -> Value:
+def find_entry(container: Value, key: str) -> Value:
     """What a dictionary has under a key; it lies where any of its entries may."""
     found, held = dict(container.entries)[key], container.element and container.element.place
     return replace(found, place=held.doubtful) if held and found.kind != "static" else found
 
 
-def iterated(container: Value) -> Value:
+def find_any_element(container: Value) -> Value:
     """What one finds when iterating."""
     if container.parts:
-        found = each_of(container) or UNKNOWN
+        found = join_elements(container) or UNKNOWN
         if len(container.parts) > 1 and found.place:  # `(x, x)`: one round sees what another has written
             return replace(found, place=found.place.doubtful)
         return found
@@ -309,7 +309,7 @@ def iterated(container: Value) -> Value:
     return replace(UNKNOWN, place=place) if place else UNKNOWN
 
 
-def _guard(a: Value, b: Value) -> bool | None:
+def _join_guards(a: Value, b: Value) -> bool | None:
     """What Python has decided of a condition where it is no array."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
@@ -321,9 +321,9 @@ def _join_places(a: Place | None, b: Place | None) -> Place | None:
     if a is None or b is None:
         one = a or b
         return one and one.doubtful
-    if a.storage == b.storage and a.same(b):
+    if a.storage == b.storage and a.is_same_view_as(b):
         return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
-    return Place.among(a, b)
+    return Place.join_all(a, b)
 
 
 @dataclass(slots=True)
@@ -337,13 +337,13 @@ class State:
         """A state of its own."""
         return State(dict(self.variables), dict(self.versions))
 
-    def joined(self, other: State) -> State:
+    def copy_joined(self, other: State) -> State:
         """What holds here and there, as a state of its own."""
         made = self.copy()
-        made.join(other)
+        made.join_state(other)
         return made
 
-    def version(self, name: str) -> int:
+    def find_version(self, name: str) -> int:
         """How often the variable has been written."""
         return self.versions.get(name, 0)
 
@@ -354,7 +354,7 @@ class State:
                 older = replace(value.place, choice=value.place.choice + "'")
                 self.variables[name] = replace(value, place=older)
 
-    def join(self, other: State) -> None:
+    def join_state(self, other: State) -> None:
         """Keep what holds here and there."""
         saved = SAVED in self.variables
         for name, value in other.variables.items():
@@ -367,21 +367,21 @@ class State:
                 self.versions[name] = max(version, self.versions.get(name, 0))
 
 
-def merged(states: list[State], branch: str) -> State:
+def join_states(states: list[State], branch: str) -> State:
     """What holds in all of the ways that a branch may take."""
     for state in states:
         state.decide_anew(branch)
     result = states[0].copy()
     for state in states[1:]:
-        result.join(state)
+        result.join_state(state)
     for name, value in result.variables.items():
         ways = [s.variables[name] for s in states if name in s.variables]
         if len(ways) == len(states) > 1:
-            result.variables[name] = decided(value, ways, branch)
+            result.variables[name] = mark_choice(value, ways, branch)
     return result
 
 
-def decided(value: Value, ways: list[Value], branch: str) -> Value:
+def mark_choice(value: Value, ways: list[Value], branch: str) -> Value:
     """A value that a branch has taken from one of several."""
     place = value.place
     if place is None or place.certain or place.choice:
@@ -394,28 +394,28 @@ def decided(value: Value, ways: list[Value], branch: str) -> Value:
     return replace(value, place=replace(place, choice=f"{branch} {digest}"))
 
 
-def places(value: Value) -> list[Place]:
+def list_places(value: Value) -> list[Place]:
     """Where a value and its parts lie."""
     found = [value.place] if value.place else []
     for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
-        found += places(part)
+        found += list_places(part)
     if value.element:
-        found += places(value.element)
+        found += list_places(value.element)
     return found
 
 
-def touches(value: Value, storage: frozenset[str]) -> bool:
+def may_touch(value: Value, storage: frozenset[str]) -> bool:
     """Whether a value, or a part of it, may lie in some memory."""
-    return any(p.storage & storage for p in places(value))
+    return any(p.storage & storage for p in list_places(value))
 
 
-def renamed(value: Value, names: Mapping[str, str]) -> Value:
+def rename_storages(value: Value, names: Mapping[str, str]) -> Value:
     """The value with other names for storages."""
     place = value.place
     if place and place.storage & names.keys():
         place = replace(place, storage=frozenset(names.get(s, s) for s in place.storage))
-    parts = None if value.parts is None else tuple(renamed(p, names) for p in value.parts)
-    element = value.element and renamed(value.element, names)
+    parts = None if value.parts is None else tuple(rename_storages(p, names) for p in value.parts)
+    element = value.element and rename_storages(value.element, names)
     if place is value.place and parts == value.parts and element == value.element:
         return value
     return replace(value, place=place, parts=parts, element=element)

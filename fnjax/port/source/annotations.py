@@ -19,7 +19,7 @@ _SAME = {
 _IN_SCHEMAS = {"torch.dtype": "fnjax.dtype", "torch.device": "jax.Device"}  # what operators' schemas are read from
 
 
-class Annotation(cst.CSTTransformer):
+class AnnotationPorter(cst.CSTTransformer):
     """Replaces torch's types."""
 
     def __init__(self, program: Any, walk: Any) -> None:
@@ -32,25 +32,25 @@ class Annotation(cst.CSTTransformer):
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         """`torch.Tensor`."""
-        return self._named(original_node, updated_node)
+        return self._port_name(original_node, updated_node)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """`Tensor`."""
-        return self._named(original_node, updated_node)
+        return self._port_name(original_node, updated_node)
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         """`Base[int]` where the port's class has lost the base that took a subscript."""
-        name = self.program.resolve(original_node.value).removeprefix("file:")
+        name = self.program.resolve_name(original_node.value).removeprefix("file:")
         cls = self.program.classes.get(name)
         if cls is None:
             return updated_node
-        family = {c.name: c for c in (cls, *self.program.ancestors(cls))}.values()
+        family = {c.name: c for c in (cls, *self.program.iter_ancestors(cls))}.values()
         taken = any("__class_getitem__" in c.methods for c in family)
-        taken = taken or any(_of_python(b) for c in family for b in c.bases)
+        taken = taken or any(_is_of_python(b) for c in family for b in c.bases)
         return updated_node if taken else updated_node.value
 
-    def _named(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
-        name = self.walk.name_of(node) or self.program.resolve(node)
+    def _port_name(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
+        name = self.walk.find_name(node) or self.program.resolve_name(node)
         array = name.startswith("torch.") and name.endswith(("Tensor", "torch.tensor"))
         if array or name in ARRAYS | PARAMETERS:
             self.walk.sink.imports.add("jax")
@@ -73,7 +73,7 @@ class Annotation(cst.CSTTransformer):
         return same
 
 
-def _of_python(base: str) -> bool:
+def _is_of_python(base: str) -> bool:
     """Whether a base is of Python itself."""
     root = base.split(".", maxsplit=1)[0]
     return root in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, root)

@@ -15,31 +15,33 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.torch import code
-from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import Located, Positions, Rewriting, nodes
+from fnjax.port.torch import unparse
+from fnjax.port.torch.expressions import find_names
+from fnjax.port.tree.located import EarlyRewrite, Located, Positions, list_nodes
 
 
-class _Functions(Located):
+class _FunctionRewriter(Located):
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         """No function stands in a line."""
         return False
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        calls = {n: found for n in nodes(original_node.body) if (found := _backward(n)) is not None}
-        cleared = {n: name for n in nodes(original_node.body) if (name := _cleared(n))}
-        ignored = {id(t) for n in cleared for t in nodes(n)}
-        reads = [n for n in nodes(original_node.body) if _is_grad(n) and id(n) not in ignored]
+        calls = {n: found for n in list_nodes(original_node.body) if (found := _read_backward_call(n)) is not None}
+        cleared = {n: name for n in list_nodes(original_node.body) if (name := _find_cleared(n))}
+        ignored = {id(t) for n in cleared for t in list_nodes(n)}
+        reads = [n for n in list_nodes(original_node.body) if _is_grad(n) and id(n) not in ignored]
         if not calls or not reads:
             return updated_node
-        giving = self._giving(original_node, calls, reads, cleared)
+        giving = self._find_giving_calls(original_node, calls, reads, cleared)
         if giving is None:
             return updated_node
-        made = original_node.visit(_Rewrite(self.positions, calls, giving, frozenset(cleared), _names(original_node)))
+        made = original_node.visit(
+            _GradRewriter(self.positions, calls, giving, frozenset(cleared), _collect_names(original_node))
+        )
         assert isinstance(made, cst.FunctionDef)
         return made
 
-    def _giving(
+    def _find_giving_calls(
         self,
         function: cst.FunctionDef,
         calls: dict[cst.CSTNode, tuple[str, str]],
@@ -49,30 +51,34 @@ class _Functions(Located):
         """The calls that give what each read of a gradient finds."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
-        for node in nodes(function.body):
-            for name in _asking(node):
+        for node in list_nodes(function.body):
+            for name in _iter_asking_variables(node):
                 asked.setdefault(name, at[node])
-        leaves = {code(r.value): asked.get(code(r.value)) for r in reads}  # type: ignore[attr-defined] # attributes
-        blocks = nodes(function.body, *_PERHAPS)
+        leaves = {unparse(r.value): asked.get(unparse(r.value)) for r in reads}  # type: ignore[attr-defined] # attributes
+        blocks = list_nodes(function.body, *_PERHAPS)
         found: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         for read in reads:
-            name = code(read.value)  # type: ignore[attr-defined] # an attribute
+            name = unparse(read.value)  # type: ignore[attr-defined] # an attribute
             begins = leaves[name]
             if begins is None:
                 return None
             begins = max([begins, *(at[n] for n, x in cleared.items() if x == name and at[n] < at[read])])
             before = [c for c in calls if begins < at[c] < at[read]]
             if len(before) > 1:
-                before = [c for c in before if name in self._reached(function, c, calls[c][0], leaves)]
-                if any(at[n] > begins and _within(c, n) and not _within(read, n) for n in blocks for c in before):
+                before = [c for c in before if name in self._find_reached(function, c, calls[c][0], leaves)]
+                if any(
+                    at[n] > begins and _stands_within(c, n) and not _stands_within(read, n)
+                    for n in blocks
+                    for c in before
+                ):
                     return None  # nobody knows whether it is called
             rounds = (n for n in blocks if isinstance(n, (cst.For, cst.While)) and at[n] > asked[name])
-            if not before or any(_within(c, n) for n in rounds for c in before):  # rounds add up
+            if not before or any(_stands_within(c, n) for n in rounds for c in before):  # rounds add up
                 return None
             found[read] = before
         return found if {c for given in found.values() for c in given} == set(calls) else None
 
-    def _reached(
+    def _find_reached(
         self,
         function: cst.FunctionDef,
         call: cst.CSTNode,
@@ -81,9 +87,9 @@ class _Functions(Located):
     ) -> set[str]:
         """The variables that an output may be computed from; a leaf is computed from nothing."""
         at = self.positions
-        steps = [(at[n], *_step(n)) for n in nodes(function.body) if n in at and at[n] < at[call]]
+        steps = [(at[n], *_read_step(n)) for n in list_nodes(function.body) if n in at and at[n] < at[call]]
         reached: set[str] = set()
-        waiting = names(cst.parse_expression(output))
+        waiting = find_names(cst.parse_expression(output))
         while waiting:
             name = waiting.pop()
             reached.add(name)
@@ -96,34 +102,34 @@ class _Functions(Located):
 _PERHAPS = (cst.If, cst.For, cst.While, cst.Try, cst.Match)
 
 
-def _within(node: cst.CSTNode, block: cst.CSTNode) -> bool:
-    return any(n is node for n in nodes(block))
+def _stands_within(node: cst.CSTNode, block: cst.CSTNode) -> bool:
+    return any(n is node for n in list_nodes(block))
 
 
-def _names(function: cst.FunctionDef) -> set[str]:
-    return {n.value for n in nodes(function, cst.Name)}
+def _collect_names(function: cst.FunctionDef) -> set[str]:
+    return {n.value for n in list_nodes(function, cst.Name)}
 
 
-def _step(node: cst.CSTNode) -> tuple[set[str], set[str]]:
+def _read_step(node: cst.CSTNode) -> tuple[set[str], set[str]]:
     """The variables that a statement may change, and those that it reads."""
     match node:
         case cst.Assign():
-            targets = [t.target for t in node.targets if not _marks(t.target)]
-            return {n for t in targets for n in names(t)}, names(node)
+            targets = [t.target for t in node.targets if not _marks_gradient(t.target)]
+            return {n for t in targets for n in find_names(t)}, find_names(node)
         case cst.AugAssign() | cst.AnnAssign():
-            return names(node.target), names(node)
+            return find_names(node.target), find_names(node)
         case cst.For():
-            return names(node.target), names(node.iter)
+            return find_names(node.target), find_names(node.iter)
         case cst.WithItem() | cst.NamedExpr() | cst.Expr():  # a call may write to any of its arguments
-            return names(node), names(node)
+            return find_names(node), find_names(node)
     return set(), set()
 
 
-def _marks(target: cst.BaseExpression) -> bool:
+def _marks_gradient(target: cst.BaseExpression) -> bool:
     return isinstance(target, cst.Attribute) and target.attr.value in {"grad", "requires_grad"}
 
 
-class _Rewrite(Located):
+class _GradRewriter(Located):
     def __init__(
         self,
         positions: Positions,
@@ -138,7 +144,7 @@ class _Rewrite(Located):
         self.sums: dict[cst.CSTNode, list[str]] = {}  # what takes the place of each read
         self.names: dict[tuple[cst.CSTNode, str], str] = {}
         for read, given in giving.items():
-            name = code(read.value)  # type: ignore[attr-defined] # an attribute of a variable
+            name = unparse(read.value)  # type: ignore[attr-defined] # an attribute of a variable
             for call in given:
                 if name not in self.wanted.setdefault(call, []):
                     self.wanted[call].append(name)
@@ -179,53 +185,55 @@ class _Rewrite(Located):
         return cst.parse_expression(f"({' + '.join(given)})")
 
 
-def _cleared(node: cst.CSTNode) -> str:
+def _find_cleared(node: cst.CSTNode) -> str:
     """The variable whose gradient `x.grad = None` clears."""
-    if not isinstance(node, cst.Assign) or len(node.targets) != 1 or code(node.value) != "None":
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1 or unparse(node.value) != "None":
         return ""
     target = node.targets[0].target
-    return code(target.value) if isinstance(target, cst.Attribute) and _is_grad(target) else ""
+    return unparse(target.value) if isinstance(target, cst.Attribute) and _is_grad(target) else ""
 
 
 def _is_grad(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Attribute) and node.attr.value == "grad" and isinstance(node.value, cst.Name)
 
 
-def _backward(node: cst.CSTNode) -> tuple[str, str] | None:
+def _read_backward_call(node: cst.CSTNode) -> tuple[str, str] | None:
     """What `y.backward(g)` and `torch.autograd.backward(y, g)` differentiate, and the gradient that they begin with."""
     if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
         return None
     call = node.value
     given = [a for a in call.args if a.keyword is None or a.keyword.value in {"tensors", "gradient", "grad_tensors"}]
-    texts = [code(a.value) for a in given]
+    texts = [unparse(a.value) for a in given]
     if any(a.star for a in call.args):
         return None
-    if code(call.func) == "torch.autograd.backward":
+    if unparse(call.func) == "torch.autograd.backward":
         return (texts[0], texts[1] if len(texts) > 1 else "") if texts else None
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward":
-        return code(call.func.value), texts[0] if texts else ""
+        return unparse(call.func.value), texts[0] if texts else ""
     return None
 
 
-def _asking(node: cst.CSTNode) -> Iterator[str]:
+def _iter_asking_variables(node: cst.CSTNode) -> Iterator[str]:
     """The variables that a node marks as asking for gradients."""
     if isinstance(node, cst.Assign):
-        if "requires_grad" in code(node.value):
+        if "requires_grad" in unparse(node.value):
             for target in node.targets:
                 elements = target.target.elements if isinstance(target.target, (cst.Tuple, cst.List)) else ()
-                yield from (code(e.value) for e in elements)
-                yield code(target.target)
+                yield from (unparse(e.value) for e in elements)
+                yield unparse(target.target)
         yield from (
-            code(t.target.value)
+            unparse(t.target.value)
             for t in node.targets
             if isinstance(t.target, cst.Attribute) and t.target.attr.value == "requires_grad"
         )
     elif (
         isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "requires_grad_"
     ):
-        yield code(node.func.value)
+        yield unparse(node.func.value)
 
 
-BACKWARD_CALLS = Rewriting(
-    frozenset({cst.Expr}), lambda node: _backward(node) is not None, lambda made, at: made.visit(_Functions(at))
+BACKWARD_CALLS = EarlyRewrite(
+    frozenset({cst.Expr}),
+    lambda node: _read_backward_call(node) is not None,
+    lambda made, at: made.visit(_FunctionRewriter(at)),
 )

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fnjax.port.torch import code
-from fnjax.port.torch.expressions import text_of
-from fnjax.port.tree.located import Located, Positions, nodes
+from fnjax.port.torch import unparse
+from fnjax.port.torch.expressions import read_text
+from fnjax.port.tree.located import Located, Positions, list_nodes
 
 _REGISTERING = frozenset({"register_fake", "register_autograd", "register_kernel", "register_vmap"})
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _DecoratorMaker:
     """A function that returns a decorator.
 
     Attributes:
@@ -38,34 +38,38 @@ class _Maker:
     lines: tuple[cst.BaseSmallStatement, ...]
 
 
-def without_decorating(tree: cst.Module, positions: Positions) -> cst.Module:
+def expand_decorating(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with what such decorators do in their place."""
-    found = {s.name.value: m for s in tree.body if isinstance(s, cst.FunctionDef) and (m := _maker(s)) is not None}
+    found = {
+        s.name.value: m
+        for s in tree.body
+        if isinstance(s, cst.FunctionDef) and (m := _read_decorator_maker(s)) is not None
+    }
     for s in tree.body:  # `my_op = helpers.my_op`
         small = s.body[0] if isinstance(s, cst.SimpleStatementLine) else None
-        if isinstance(small, cst.Assign) and code(small.value) in found:
-            found |= {code(t.target): found[code(small.value)] for t in small.targets}
+        if isinstance(small, cst.Assign) and unparse(small.value) in found:
+            found |= {unparse(t.target): found[unparse(small.value)] for t in small.targets}
     if not found:
         return tree
     located = Located(positions)
     body: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
     for s in tree.body:
-        made = _expanded(s, found) if isinstance(s, cst.FunctionDef) else [s]
+        made = _expand_decorators(s, found) if isinstance(s, cst.FunctionDef) else [s]
         for new in made if made[0] is not s else ():
-            located._put(new, positions[s])
+            located._place_inside(new, positions[s])
         body += made
     return tree.with_changes(body=body)
 
 
-def _maker(function: cst.FunctionDef) -> _Maker | None:
+def _read_decorator_maker(function: cst.FunctionDef) -> _DecoratorMaker | None:
     inner = [s for s in function.body.body if isinstance(s, cst.FunctionDef)]
     params = (*function.params.params, *function.params.kwonly_params)
     last = function.body.body[-1]
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
     if not inner and isinstance(small, cst.Return) and isinstance(small.value, cst.Call):
-        own = code(small.value.func).rpartition(".")[2] in {"custom_op", "triton_op", "impl"}
+        own = unparse(small.value.func).rpartition(".")[2] in {"custom_op", "triton_op", "impl"}
         plain = all(isinstance(s, cst.SimpleStatementLine) for s in function.body.body)
-        return _Maker(params, "", (small,)) if own and plain else None
+        return _DecoratorMaker(params, "", (small,)) if own and plain else None
     if len(inner) != 1 or len(inner[0].params.params) != 1:
         return None
     statements = [s for s in (*function.body.body, *inner[0].body.body) if s is not inner[0]]
@@ -73,22 +77,22 @@ def _maker(function: cst.FunctionDef) -> _Maker | None:
     if not all(isinstance(s, cst.SimpleStatementLine) for s in statements):
         return None
     given = inner[0].params.params[0].name.value
-    if not any(_is_operator(n, given) for small in lines for n in nodes(small)):
+    if not any(_makes_operator(n, given) for small in lines for n in list_nodes(small)):
         return None
-    return _Maker(params, given, tuple(lines))
+    return _DecoratorMaker(params, given, tuple(lines))
 
 
-def _is_operator(node: cst.CSTNode, given: str) -> bool:
+def _makes_operator(node: cst.CSTNode, given: str) -> bool:
     """`torch.library.custom_op(name, ...)(fn)`."""
-    curried = isinstance(node, cst.Call) and isinstance(node.func, cst.Call) and [code(a.value) for a in node.args]
-    return curried == [given] and code(node.func.func).rpartition(".")[2] in {"custom_op", "triton_op"}  # type: ignore[attr-defined] # a call
+    curried = isinstance(node, cst.Call) and isinstance(node.func, cst.Call) and [unparse(a.value) for a in node.args]
+    return curried == [given] and unparse(node.func.func).rpartition(".")[2] in {"custom_op", "triton_op"}  # type: ignore[attr-defined] # a call
 
 
-def _expanded(
-    function: cst.FunctionDef, found: Mapping[str, _Maker]
+def _expand_decorators(
+    function: cst.FunctionDef, found: Mapping[str, _DecoratorMaker]
 ) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
     call = function.decorators[0].decorator if len(function.decorators) == 1 else None
-    maker = found.get(code(call.func)) if isinstance(call, cst.Call) else None
+    maker = found.get(unparse(call.func)) if isinstance(call, cst.Call) else None
     if maker is None or not isinstance(call, cst.Call) or any(a.star for a in call.args):
         return [function]
     values = {p.name.value: p.default for p in maker.params if p.default is not None}
@@ -101,31 +105,31 @@ def _expanded(
         value = getattr(small, "value", None)
         if not isinstance(value, cst.BaseExpression):
             continue
-        is_operator = not maker.given or _is_operator(value, maker.given)
+        is_operator = not maker.given or _makes_operator(value, maker.given)
         if isinstance(small, cst.Return) and not is_operator:
             continue
-        made = value.visit(_Filled(values))
+        made = value.visit(_DecoratorFiller(values))
         assert isinstance(made, cst.BaseExpression)
         if is_operator and isinstance(made, cst.Call):
             decorator = made.func if maker.given else made
         if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
             values[small.targets[0].target.value] = function.name if is_operator else made
-        elif isinstance(small, cst.Expr) and not is_operator and _registers(value, maker.given):
+        elif isinstance(small, cst.Expr) and not is_operator and _registers_more(value, maker.given):
             behind.append(cst.SimpleStatementLine([cst.Expr(made)]))
     if decorator is None:
         return [function]
     return [function.with_changes(decorators=[function.decorators[0].with_changes(decorator=decorator)]), *behind]
 
 
-def _registers(call: cst.BaseExpression, given: str) -> bool:
+def _registers_more(call: cst.BaseExpression, given: str) -> bool:
     """Whether a line registers something but the body itself."""
     func = call.func if isinstance(call, cst.Call) else call
     func = func.func if isinstance(func, cst.Call) else func
-    args = [code(a.value) for a in call.args] if isinstance(call, cst.Call) else [given]
-    return code(func).rpartition(".")[2] in _REGISTERING and given not in args
+    args = [unparse(a.value) for a in call.args] if isinstance(call, cst.Call) else [given]
+    return unparse(func).rpartition(".")[2] in _REGISTERING and given not in args
 
 
-class _Filled(cst.CSTTransformer):
+class _DecoratorFiller(cst.CSTTransformer):
     """Puts values in the place of names, and joins the text that f-strings make of them."""
 
     def __init__(self, values: Mapping[str, cst.BaseExpression]) -> None:
@@ -155,5 +159,5 @@ class _Filled(cst.CSTTransformer):
         self, original_node: cst.FormattedString, updated_node: cst.FormattedString
     ) -> cst.BaseExpression:
         """A text, if all in it is known."""
-        text = text_of(updated_node)
+        text = read_text(updated_node)
         return updated_node if text is None else cst.SimpleString(f'"{text}"')

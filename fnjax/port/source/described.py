@@ -15,18 +15,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.torch import code
-from fnjax.port.tree.located import Located, Positions, nodes
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import Located, Positions, list_nodes
 
 MAKES = "TensorDescriptor"
 _TARGETS = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr)
 
 
-def with_descriptors_given(tree: cst.Module, positions: Positions) -> cst.Module:
+def move_descriptors(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with such descriptors where launches are given them."""
-    if not any(isinstance(n, cst.Name) and n.value == MAKES for n in nodes(tree)):
+    if not any(isinstance(n, cst.Name) and n.value == MAKES for n in list_nodes(tree)):
         return tree
-    made = tree.visit(_Given(positions))
+    made = tree.visit(_DescriptorMover(positions))
     assert isinstance(made, cst.Module)
     return made
 
@@ -35,18 +35,18 @@ def is_descriptor(node: cst.CSTNode | None) -> bool:
     """`TensorDescriptor(x, ...)`, `TensorDescriptor.from_tensor(x, ...)`, whatever module it is taken from."""
     if not isinstance(node, cst.Call):
         return False
-    words = code(node.func).removesuffix(".from_tensor").split(".")
+    words = unparse(node.func).removesuffix(".from_tensor").split(".")
     return words[-1] == MAKES
 
 
-class _Given(Located):
+class _DescriptorMover(Located):
     def __init__(self, positions: Positions) -> None:
         super().__init__(positions)
         self.around: list[dict[str, cst.BaseExpression]] = [{}]
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """The descriptors of a function."""
-        self.around.append(dict(_descriptors(node)))
+        self.around.append(dict(_iter_descriptors(node)))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         """Out again."""
@@ -57,7 +57,7 @@ class _Given(Located):
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         """Without the variables that held them."""
-        body = [s for s in updated_node.body if _bound(s)[0] not in self.around[-1]]
+        body = [s for s in updated_node.body if _read_assignment(s)[0] not in self.around[-1]]
         if len(body) == len(updated_node.body):
             return updated_node
         return updated_node.with_changes(body=body or [cst.parse_statement("pass")])
@@ -76,7 +76,7 @@ class _Given(Located):
         return updated_node.with_changes(args=args)
 
 
-def _bound(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
+def _read_assignment(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
     """The variable of `name = value`, and its value."""
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
     if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
@@ -84,25 +84,25 @@ def _bound(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
     return "", None
 
 
-def _descriptors(function: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression]]:
+def _iter_descriptors(function: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The variables that hold descriptors for launches, and what makes these."""
-    inside = list(nodes(function.body))
+    inside = list(list_nodes(function.body))
     place = {node: i for i, node in enumerate(inside)}
     binding: dict[str, list[int]] = {}
     for node in inside:
         if isinstance(node, _TARGETS):
-            for name in (n.value for n in nodes(node.target) if isinstance(n, cst.Name)):
+            for name in (n.value for n in list_nodes(node.target) if isinstance(n, cst.Name)):
                 binding.setdefault(name, []).append(place[node])
     launched = [n for n in inside if isinstance(n, cst.Call) and isinstance(n.func, cst.Subscript)]
     given = {id(a.value): place[c] for c in launched for a in c.args if not a.star}
     for statement in inside:
-        name, value = _bound(statement)
+        name, value = _read_assignment(statement)
         if value is None or not is_descriptor(value) or len(binding[name]) != 1:
             continue
         uses = [n for n in inside if isinstance(n, cst.Name) and n.value == name and place[n] > place[value]]
         if not all(id(n) in given for n in uses):
             continue
         last = max([place[statement], *(given[id(n)] for n in uses)])
-        made_of = {n.value for n in nodes(value) if isinstance(n, cst.Name)}
+        made_of = {n.value for n in list_nodes(value) if isinstance(n, cst.Name)}
         if not any(place[statement] < i < last for n in made_of for i in binding.get(n, ())):
             yield name, value

@@ -16,15 +16,15 @@ class Edit(NamedTuple):
     text: str
 
 
-def place_of(node: ast.AST) -> tuple[int, int, int, int]:
+def locate_node(node: ast.AST) -> tuple[int, int, int, int]:
     """Where a node stands."""
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
 
 
-def renaming(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
+def iter_renamings(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
     """A new name where a node reads one, or defines or declares it, as it is spelled there."""
     if isinstance(node, (ast.Name, ast.Attribute)):
-        yield Edit(place_of(node), new)
+        yield Edit(locate_node(node), new)
     elif isinstance(node, NAMED):
         word = (
             "class "
@@ -37,10 +37,10 @@ def renaming(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
         yield Edit((node.lineno, start, node.lineno, start + len(node.name)), new)
     elif isinstance(node, ast.Global):
         others = [new if n == spelled else n for n in node.names]
-        yield Edit(place_of(node), f"global {', '.join(others)}")
+        yield Edit(locate_node(node), f"global {', '.join(others)}")
 
 
-def edited(text: str, edits: Sequence[Edit]) -> list[str]:
+def apply_edits(text: str, edits: Sequence[Edit]) -> list[str]:
     """The lines of a text with these edits, as many as before."""
     lines = [line.encode() for line in text.split("\n")]  # columns of ast count bytes
     for (first, start, last, end), new in sorted(set(edits), reverse=True):

@@ -15,23 +15,23 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fnjax.port.torch import Operation, code, find
-from fnjax.port.tree.located import Positions, children, nodes
+from fnjax.port.torch import Operation, find_operation, unparse
+from fnjax.port.tree.located import Positions, list_children, list_nodes
 
 _METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
-def with_lines_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
+def inline_pairs_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with such functions written out."""
-    straight = dict(_straight(tree))
-    if not any(_pairs(f) for f in straight.values()):
+    straight = dict(_iter_straight_functions(tree))
+    if not any(_list_sharing_results(f) for f in straight.values()):
         return tree
-    made = tree.visit(_Inline(positions, straight))
+    made = tree.visit(_Inliner(positions, straight))
     assert isinstance(made, cst.Module)
     return made
 
 
-def _straight(tree: cst.Module) -> Iterator[tuple[str, cst.FunctionDef]]:
+def _iter_straight_functions(tree: cst.Module) -> Iterator[tuple[str, cst.FunctionDef]]:
     """The functions of the top level, and static methods of its classes, that have no branches."""
     for statement in tree.body:
         if isinstance(statement, cst.FunctionDef) and not statement.decorators and _is_straight(statement):
@@ -40,7 +40,7 @@ def _straight(tree: cst.Module) -> Iterator[tuple[str, cst.FunctionDef]]:
             for inner in statement.body.body:
                 if not isinstance(inner, cst.FunctionDef) or inner.name.value in _METHODS or not _is_straight(inner):
                     continue
-                if [code(d.decorator) for d in inner.decorators] == ["staticmethod"]:
+                if [unparse(d.decorator) for d in inner.decorators] == ["staticmethod"]:
                     yield f"{statement.name.value}.{inner.name.value}", inner
 
 
@@ -50,50 +50,50 @@ def _is_straight(node: cst.FunctionDef) -> bool:
         return False
     if not all(isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 for s in body) or not body:
         return False
-    if nodes(node.body, cst.Lambda, cst.CompFor, cst.NamedExpr, cst.Yield, cst.Global):
+    if list_nodes(node.body, cst.Lambda, cst.CompFor, cst.NamedExpr, cst.Yield, cst.Global):
         return False
-    returns = nodes(node.body, cst.Return)
+    returns = list_nodes(node.body, cst.Return)
     return len(returns) == 1 and body[-1].body[0] is returns[0] and returns[0].value is not None  # type: ignore[union-attr] # a line
 
 
-def _small(node: cst.FunctionDef) -> list[cst.BaseSmallStatement]:
+def _list_small_statements(node: cst.FunctionDef) -> list[cst.BaseSmallStatement]:
     return [s.body[0] for s in node.body.body if isinstance(s, cst.SimpleStatementLine)]
 
 
-def _members(node: cst.BaseExpression | None) -> list[str]:
-    return [code(e.value) for e in node.elements] if isinstance(node, cst.Tuple) else [code(node)] if node else []
+def _name_members(node: cst.BaseExpression | None) -> list[str]:
+    return [unparse(e.value) for e in node.elements] if isinstance(node, cst.Tuple) else [unparse(node)] if node else []
 
 
-def _roots(node: cst.FunctionDef) -> dict[str, str]:
+def _find_roots(node: cst.FunctionDef) -> dict[str, str]:
     """For each variable whose memory it lies in, as far as the text shows."""
     roots = {p.name.value: p.name.value for p in node.params.params}
-    for small in _small(node):
+    for small in _list_small_statements(node):
         if not isinstance(small, cst.Assign) or len(small.targets) != 1:
             continue
         value: cst.BaseExpression = small.value
         while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and _is_view(value.func.attr.value):
             value = value.func.value
-        name = code(small.targets[0].target)
-        roots[name] = roots.get(code(value), code(value)) if isinstance(value, cst.Name) else name
+        name = unparse(small.targets[0].target)
+        roots[name] = roots.get(unparse(value), unparse(value)) if isinstance(value, cst.Name) else name
     return roots
 
 
 def _is_view(method: str) -> bool:
     """Whether a method of tensors gives the same memory, if it can."""
-    found = find(f"torch.Tensor.{method}")
+    found = find_operation(f"torch.Tensor.{method}")
     return isinstance(found, Operation) and found.alias in {"view", "maybe"}
 
 
-def _pairs(node: cst.FunctionDef) -> list[str]:
+def _list_sharing_results(node: cst.FunctionDef) -> list[str]:
     """The returned variables that share memory with another that is returned."""
-    last = _small(node)[-1]
-    given = _members(last.value) if isinstance(last, cst.Return) else []
-    roots = _roots(node)
+    last = _list_small_statements(node)[-1]
+    given = _name_members(last.value) if isinstance(last, cst.Return) else []
+    roots = _find_roots(node)
     found = [roots.get(g, g) for g in given]
     return [g for g in given if g in roots and found.count(roots[g]) > 1]
 
 
-class _Inline(cst.CSTTransformer):
+class _Inliner(cst.CSTTransformer):
     def __init__(self, positions: Positions, straight: dict[str, cst.FunctionDef]) -> None:
         super().__init__()
         self.positions, self.straight = positions, straight
@@ -101,12 +101,12 @@ class _Inline(cst.CSTTransformer):
         self.taken: list[set[str]] = []
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.taken.append({n.value for n in nodes(node, cst.Name)})
+        self.taken.append({n.value for n in list_nodes(node, cst.Name)})
         shared: set[str] = set()
-        for call, targets in _calls(node):
-            callee = self.straight.get(code(call.func))
-            if callee is not None and callee is not node and (pairs := _pairs(callee)):
-                given = _members(_small(callee)[-1].value)  # type: ignore[attr-defined] # a return
+        for call, targets in _iter_assigned_calls(node):
+            callee = self.straight.get(unparse(call.func))
+            if callee is not None and callee is not node and (pairs := _list_sharing_results(callee)):
+                given = _name_members(_list_small_statements(callee)[-1].value)  # type: ignore[attr-defined] # a return
                 if len(given) == len(targets):
                     shared |= {t for t, g in zip(targets, given, strict=True) if g in pairs}
         self.shared.append(shared)
@@ -122,22 +122,22 @@ class _Inline(cst.CSTTransformer):
         small = original_node.body[0] if len(original_node.body) == 1 else None
         if not self.shared or not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call):
             return updated_node
-        call, callee = small.value, self.straight.get(code(small.value.func))
+        call, callee = small.value, self.straight.get(unparse(small.value.func))
         if callee is None or len(small.targets) != 1 or not self.shared[-1]:
             return updated_node
-        passed = [code(a.value) for a in call.args if code(a.value) in self.shared[-1]]
-        if not _pairs(callee) and len(passed) < 2:
+        passed = [unparse(a.value) for a in call.args if unparse(a.value) in self.shared[-1]]
+        if not _list_sharing_results(callee) and len(passed) < 2:
             return updated_node
-        lines = self._lines(small, call, callee)
+        lines = self._inline_call(small, call, callee)
         if lines is None:
             return updated_node
         lines[0] = lines[0].with_changes(leading_lines=original_node.leading_lines)
         row, column = self.positions[original_node]
         for i, made in enumerate(lines):
-            self._put(made, (row, column + 1000 * (i + 1)))
+            self._place_in_order(made, (row, column + 1000 * (i + 1)))
         return cst.FlattenSentinel(lines)
 
-    def _lines(
+    def _inline_call(
         self, small: cst.Assign, call: cst.Call, callee: cst.FunctionDef
     ) -> list[cst.SimpleStatementLine] | None:
         """The lines of a function with its caller's variables."""
@@ -149,9 +149,15 @@ class _Inline(cst.CSTTransformer):
         given |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
         if set(given) != set(params):
             return None
-        bound = {n for s in _small(callee) if isinstance(s, cst.Assign) for t in s.targets for n in _bound(t.target)}
-        others = [s.target for s in _small(callee) if isinstance(s, (cst.AugAssign, cst.AnnAssign))]
-        bound |= {n for target in others for n in _bound(target)}
+        bound = {
+            n
+            for s in _list_small_statements(callee)
+            if isinstance(s, cst.Assign)
+            for t in s.targets
+            for n in _list_bound(t.target)
+        }
+        others = [s.target for s in _list_small_statements(callee) if isinstance(s, (cst.AugAssign, cst.AnnAssign))]
+        bound |= {n for target in others for n in _list_bound(target)}
         names: dict[str, str] = {}
         first: list[str] = []
         for name in [*params, *sorted(bound - set(params))]:
@@ -165,18 +171,18 @@ class _Inline(cst.CSTTransformer):
             self.taken[-1].add(new)
             names[name] = new
             if value is not None:
-                first.append(f"{new} = {code(value)}")
+                first.append(f"{new} = {unparse(value)}")
         lines = [cst.parse_statement(text) for text in first]
-        for statement in _small(callee):
+        for statement in _list_small_statements(callee):
             if isinstance(statement, cst.Expr) and isinstance(statement.value, cst.SimpleString):
                 continue
             if isinstance(statement, cst.Return):
                 assert statement.value is not None
-                returned = statement.value.visit(_Renamed(names))
-                lines += _given(small.targets[0].target, returned)  # type: ignore[arg-type] # an expression
+                returned = statement.value.visit(_LocalsRenamer(names))
+                lines += _assign_one_by_one(small.targets[0].target, returned)  # type: ignore[arg-type] # an expression
                 break
-            renamed = statement.deep_clone().visit(_Renamed(names))
-            lines.append(cst.parse_statement(code(renamed)))
+            renamed = statement.deep_clone().visit(_LocalsRenamer(names))
+            lines.append(cst.parse_statement(unparse(renamed)))
         return lines  # type: ignore[return-value] # lines
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as Located
@@ -185,7 +191,7 @@ class _Inline(cst.CSTTransformer):
             self.positions.setdefault(made, self.positions[original_node])
         return made  # type: ignore[return-value] # or several lines
 
-    def _put(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
+    def _place_in_order(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
         """New nodes stand one behind the other, so that what is read later is known to be."""
         counter = 0
         waiting = [node]
@@ -193,31 +199,31 @@ class _Inline(cst.CSTTransformer):
             one = waiting.pop()
             self.positions[one] = (position[0], position[1] + counter)
             counter += 1
-            waiting.extend(children(one))
+            waiting.extend(list_children(one))
 
 
-def _bound(target: cst.BaseExpression) -> list[str]:
+def _list_bound(target: cst.BaseExpression) -> list[str]:
     """The variables that an assignment binds; an entry or an attribute is none."""
-    names = _members(target) if isinstance(target, (cst.Name, cst.Tuple)) else []
+    names = _name_members(target) if isinstance(target, (cst.Name, cst.Tuple)) else []
     return [n.strip("*() ") for n in names if "[" not in n and "." not in n]
 
 
-def _given(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:
+def _assign_one_by_one(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:
     """`a, b = x, y`, one by one where no target is read."""
-    targets, values = _members(target), _members(value)
-    read = {n.value for n in nodes(value, cst.Name)}
+    targets, values = _name_members(target), _name_members(value)
+    read = {n.value for n in list_nodes(value, cst.Name)}
     if len(targets) != len(values) or set(targets) & read:
-        return [cst.parse_statement(f"{code(target)} = {code(value)}")]
+        return [cst.parse_statement(f"{unparse(target)} = {unparse(value)}")]
     return [cst.parse_statement(f"{t} = {v}") for t, v in zip(targets, values, strict=True)]
 
 
-def _calls(node: cst.FunctionDef) -> Iterator[tuple[cst.Call, list[str]]]:
-    for n in nodes(node.body):
+def _iter_assigned_calls(node: cst.FunctionDef) -> Iterator[tuple[cst.Call, list[str]]]:
+    for n in list_nodes(node.body):
         if isinstance(n, cst.Assign) and isinstance(n.value, cst.Call) and len(n.targets) == 1:
-            yield n.value, _members(n.targets[0].target)
+            yield n.value, _name_members(n.targets[0].target)
 
 
-class _Renamed(cst.CSTTransformer):
+class _LocalsRenamer(cst.CSTTransformer):
     def __init__(self, names: dict[str, str]) -> None:
         super().__init__()
         self.names = names

@@ -17,51 +17,51 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from fnjax.port.torch import code, names_of
-from fnjax.port.tree.located import Located, Positions, Rewriting, nodes
+from fnjax.port.torch import list_dtype_names, unparse
+from fnjax.port.tree.located import EarlyRewrite, Located, Positions, list_nodes
 
 _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 
-def _with_attributes(statement: cst.CSTNode, positions: Positions) -> cst.CSTNode:
+def _keep_as_attributes(statement: cst.CSTNode, positions: Positions) -> cst.CSTNode:
     """A statement of the top level with such numbers as attributes of ctx."""
-    classes = nodes(statement, cst.ClassDef, but=(cst.SimpleStatementLine,))
-    found = {n: kept for n in classes if (kept := _kept_in(n, positions)) is not None}
-    made = statement.visit(_Classes(positions, found)) if found else statement
+    classes = list_nodes(statement, cst.ClassDef, but=(cst.SimpleStatementLine,))
+    found = {n: kept for n in classes if (kept := _read_class(n, positions)) is not None}
+    made = statement.visit(_ClassRewriter(positions, found)) if found else statement
     assert isinstance(made, cst.CSTNode)
     return made
 
 
-KEPT_NUMBERS = Rewriting(frozenset({cst.Attribute}), lambda node: node.attr.value in _SAVED, _with_attributes)
+KEPT_NUMBERS = EarlyRewrite(frozenset({cst.Attribute}), lambda node: node.attr.value in _SAVED, _keep_as_attributes)
 
 
-def _kept_in(node: cst.ClassDef, positions: Positions) -> _Rewrite | None:
+def _read_class(node: cst.ClassDef, positions: Positions) -> _SavedRewriter | None:
     """What makes attributes of the numbers that a class saves."""
-    statements, attributes = nodes(node, cst.SimpleStatementLine), nodes(node, cst.Attribute)
-    saves = [s for s in statements if _saved(s) is not None]
+    statements, attributes = list_nodes(node, cst.SimpleStatementLine), list_nodes(node, cst.Attribute)
+    saves = [s for s in statements if _read_saved(s) is not None]
     reads = [n for n in attributes if n.attr.value in _SAVED]
-    unpacked = [s for s in statements if _unpacked(s)]
+    unpacked = [s for s in statements if _read_unpacked(s)]
     if len(saves) != 1 or len(reads) != 1 or len(unpacked) != 1:
         return None
-    given, names = _saved(saves[0]) or (), _unpacked(unpacked[0])
+    given, names = _read_saved(saves[0]) or (), _read_unpacked(unpacked[0])
     forward, backward = (
-        next((f for f in node.body.body if isinstance(f, cst.FunctionDef) and _in(line, f)), None)
+        next((f for f in node.body.body if isinstance(f, cst.FunctionDef) and _stands_in(line, f)), None)
         for line in (saves[0], unpacked[0])
     )
     if len(given) != len(names) or forward is None or backward is None:
         return None
     pairs = list(zip(given, names, strict=True))
-    kept = {name: text for value, name in pairs if (text := _kept(forward, backward, value, name))}
-    owners = {code(saves[0].body[0].value.func.value), code(reads[0].value)}  # type: ignore[attr-defined] # a call
-    taken = {n.attr.value for n in attributes if code(n.value) in owners}
+    kept = {name: text for value, name in pairs if (text := _find_kept(forward, backward, value, name))}
+    owners = {unparse(saves[0].body[0].value.func.value), unparse(reads[0].value)}  # type: ignore[attr-defined] # a call
+    taken = {n.attr.value for n in attributes if unparse(n.value) in owners}
     if not kept or taken & kept.keys():
         return None
-    unread = {code(v) for v, name in pairs if name in kept and isinstance(v, cst.Name) and kept[name] != code(v)}
-    return _Rewrite(positions, saves[0], unpacked[0], names, kept, unread)
+    unread = {unparse(v) for v, name in pairs if name in kept and isinstance(v, cst.Name) and kept[name] != unparse(v)}
+    return _SavedRewriter(positions, saves[0], unpacked[0], names, kept, unread)
 
 
-class _Classes(Located):
-    def __init__(self, positions: Positions, found: Mapping[cst.ClassDef, _Rewrite]) -> None:
+class _ClassRewriter(Located):
+    def __init__(self, positions: Positions, found: Mapping[cst.ClassDef, _SavedRewriter]) -> None:
         super().__init__(positions)
         self.found = found
 
@@ -77,7 +77,7 @@ class _Classes(Located):
         return made
 
 
-class _Rewrite(Located):
+class _SavedRewriter(Located):
     def __init__(
         self,
         positions: Positions,
@@ -96,9 +96,9 @@ class _Rewrite(Located):
     ) -> cst.IndentedBlock:
         body: list[cst.BaseStatement] = []
         for old, new in zip(original_node.body, updated_node.body, strict=True):
-            if self._says_nothing(code(new).strip()):
+            if self._says_nothing(unparse(new).strip()):
                 continue
-            lines = self._lines(old) if isinstance(old, cst.SimpleStatementLine) else []
+            lines = self._rewrite_line(old) if isinstance(old, cst.SimpleStatementLine) else []
             parsed = [cst.parse_statement(text) for text in lines]
             body += [parsed[0].with_changes(leading_lines=new.leading_lines), *parsed[1:]] if parsed else [new]  # type: ignore[attr-defined] # of a line
         same = len(body) == len(updated_node.body) and all(map(operator.is_, body, updated_node.body))
@@ -108,32 +108,32 @@ class _Rewrite(Located):
         target, _, value = text.partition(" = ")
         return target in self.unread or (target == value and target in self.kept)
 
-    def _lines(self, node: cst.SimpleStatementLine) -> list[str]:
+    def _rewrite_line(self, node: cst.SimpleStatementLine) -> list[str]:
         """What takes the place of the statements that save and unpack."""
         rest = [n for n in self.names if n not in self.kept]
         if node is self.save:
             call = node.body[0].value  # type: ignore[attr-defined] # a call of save_for_backward
-            saved = ", ".join(code(a.value) for a, n in zip(call.args, self.names, strict=True) if n in rest)
-            lines = [f"{code(call.func)}({saved})"] if rest else []
-            return [*lines, *(f"{code(call.func.value)}.{name} = {number}" for name, number in self.kept.items())]
+            saved = ", ".join(unparse(a.value) for a, n in zip(call.args, self.names, strict=True) if n in rest)
+            lines = [f"{unparse(call.func)}({saved})"] if rest else []
+            return [*lines, *(f"{unparse(call.func.value)}.{name} = {number}" for name, number in self.kept.items())]
         if node is self.unpack:
             value = node.body[0].value  # type: ignore[attr-defined] # ctx.saved_tensors
-            lines = [f"{', '.join(rest)}{',' * (len(rest) == 1)} = {code(value)}"] if rest else []
-            return [*lines, *(f"{name} = {code(value.value)}.{name}" for name in self.kept)]
+            lines = [f"{', '.join(rest)}{',' * (len(rest) == 1)} = {unparse(value)}"] if rest else []
+            return [*lines, *(f"{name} = {unparse(value.value)}.{name}" for name in self.kept)]
         return []
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         func = updated_node.func
         if not isinstance(func, cst.Attribute) or func.attr.value not in {"item", "tolist"}:
             return updated_node
-        owner = code(func.value.value if isinstance(func.value, cst.Subscript) else func.value)
+        owner = unparse(func.value.value if isinstance(func.value, cst.Subscript) else func.value)
         if owner not in self.kept:
             return updated_node
         as_list = func.attr.value == "tolist" and not self.kept[owner].startswith("[")
         return cst.Call(cst.Name("list"), [cst.Arg(func.value)]) if as_list else func.value
 
 
-def _saved(node: cst.SimpleStatementLine) -> tuple[cst.BaseExpression, ...] | None:
+def _read_saved(node: cst.SimpleStatementLine) -> tuple[cst.BaseExpression, ...] | None:
     """What a statement gives to save_for_backward."""
     small = node.body[0]
     call = small.value if isinstance(small, cst.Expr) and len(node.body) == 1 else None
@@ -143,7 +143,7 @@ def _saved(node: cst.SimpleStatementLine) -> tuple[cst.BaseExpression, ...] | No
     return tuple(a.value for a in call.args) if call.func.attr.value == "save_for_backward" and plain else None
 
 
-def _unpacked(node: cst.SimpleStatementLine) -> list[str]:
+def _read_unpacked(node: cst.SimpleStatementLine) -> list[str]:
     """The variables to which a statement gives ctx.saved_tensors."""
     small = node.body[0]
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or len(node.body) > 1:
@@ -152,74 +152,74 @@ def _unpacked(node: cst.SimpleStatementLine) -> list[str]:
     if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Attribute) or value.attr.value not in _SAVED:
         return []
     plain = all(isinstance(e, cst.Element) and isinstance(e.value, cst.Name) for e in target.elements)
-    return [code(e.value) for e in target.elements] if plain else []
+    return [unparse(e.value) for e in target.elements] if plain else []
 
 
 _SIZE = r"\w+(?:\.shape\[-?\d+\]|\.size\(-?\d+\))?|len\(\w+\)"
 _SHAPE = r"\w+\.(?:shape|size\(\))(?:\[-?\d*:-?\d*\])?"
 _ENTRY = rf"(?:{_SIZE}|\w+\[-?\d+\]|\w+ is(?: not)? None|\w+ [!=]= \d+)"
 _ROW = rf"\[{_ENTRY}(?:, {_ENTRY})*\]|\({_ENTRY}(?:, {_ENTRY})+\)"
-_WHOLE = names_of("int64", "int32")
+_WHOLE = list_dtype_names("int64", "int32")
 
 
-def _numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:
+def _find_numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:
     """The name, the size, or the row of them, of which `torch.tensor(name)` makes a tensor."""
     if isinstance(node, cst.Name):  # only made to be saved
-        made = [n.value for n in nodes(forward, cst.Assign) if code(n.targets[0].target) == node.value]
-        node = made[0] if len(made) == 1 and len(_uses(forward, node.value)) == 2 else node
-    if not isinstance(node, cst.Call) or not re.fullmatch(r"\w+\.(as_)?tensor", code(node.func)):
+        made = [n.value for n in list_nodes(forward, cst.Assign) if unparse(n.targets[0].target) == node.value]
+        node = made[0] if len(made) == 1 and len(_list_uses(forward, node.value)) == 2 else node
+    if not isinstance(node, cst.Call) or not re.fullmatch(r"\w+\.(as_)?tensor", unparse(node.func)):
         return ""
     first, *options = node.args
-    text = re.sub(r",\s+", ", ", code(first.value))
-    given = {o.keyword.value: code(o.value) for o in options if o.keyword is not None}
+    text = re.sub(r",\s+", ", ", unparse(first.value))
+    given = {o.keyword.value: unparse(o.value) for o in options if o.keyword is not None}
     whole = bool(re.fullmatch(_SHAPE, text)) and given.get("dtype") in _WHOLE
     plain = first.keyword is None and len(given) == len(options) and given.keys() <= {"device", "dtype"}
     known = plain and ("dtype" not in given or whole)
     return text if known and re.fullmatch(f"{_SIZE}|{_SHAPE}|{_ROW}", text) else ""
 
 
-def _in(node: cst.CSTNode, function: cst.FunctionDef) -> bool:
-    return any(n is node for n in nodes(function))
+def _stands_in(node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+    return any(n is node for n in list_nodes(function))
 
 
-def _kept(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> str:
+def _find_kept(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> str:
     """What ctx keeps for a number that forward saves and backward unpacks under a name; empty for a tensor."""
-    if _passed_on(forward, backward, value, name):
-        return code(value)
-    text = _numbers(forward, value)
+    if _only_passes_on(forward, backward, value, name):
+        return unparse(value)
+    text = _find_numbers(forward, value)
     row = re.fullmatch(f"{_SHAPE}|{_ROW}", text)
-    if text and not row and _plain(backward, name):
+    if text and not row and _is_plain(backward, name):
         return text
-    if row and text.count(",") == 0 and text.startswith("[") and _always(backward, name, "item"):
+    if row and text.count(",") == 0 and text.startswith("[") and _always_calls(backward, name, "item"):
         return text[1:-1]
-    return text if text and (_always(backward, name, "tolist") or _taken_apart(backward, name)) else ""
+    return text if text and (_always_calls(backward, name, "tolist") or _only_takes_entries(backward, name)) else ""
 
 
-def _passed_on(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> bool:
+def _only_passes_on(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> bool:
     """Whether forward only saves an argument, and backward only passes `name.item()` on."""
-    passed = [n for n in nodes(backward, cst.Arg) if code(n.value) == f"{name}.item()"]
-    given = isinstance(value, cst.Name) and len(_uses(forward, value.value)) == 2
-    return given and len(passed) == len(_uses(backward, name)) - 1 > 0
+    passed = [n for n in list_nodes(backward, cst.Arg) if unparse(n.value) == f"{name}.item()"]
+    given = isinstance(value, cst.Name) and len(_list_uses(forward, value.value)) == 2
+    return given and len(passed) == len(_list_uses(backward, name)) - 1 > 0
 
 
-def _plain(function: cst.FunctionDef, name: str) -> bool:
+def _is_plain(function: cst.FunctionDef, name: str) -> bool:
     """Whether a variable has no methods called but `.item()`, nor entries taken."""
-    owners = (n for n in nodes(function, cst.Attribute, cst.Subscript) if code(n.value) == name)
+    owners = (n for n in list_nodes(function, cst.Attribute, cst.Subscript) if unparse(n.value) == name)
     return all(isinstance(n, cst.Attribute) and n.attr.value == "item" for n in owners)
 
 
-def _always(function: cst.FunctionDef, name: str, method: str) -> bool:
+def _always_calls(function: cst.FunctionDef, name: str, method: str) -> bool:
     """Whether the first thing done with a variable is `name = name.method()`, or nothing but `name.method()` is."""
-    lines = [code(s).strip() for s in function.body.body if _uses(s, name)]
-    called = [n for n in nodes(function, cst.Call) if code(n) == f"{name}.{method}()"]
-    return len(called) == len(_uses(function, name)) - 1 or f"{name} = {name}.{method}()" in lines[1:2]
+    lines = [unparse(s).strip() for s in function.body.body if _list_uses(s, name)]
+    called = [n for n in list_nodes(function, cst.Call) if unparse(n) == f"{name}.{method}()"]
+    return len(called) == len(_list_uses(function, name)) - 1 or f"{name} = {name}.{method}()" in lines[1:2]
 
 
-def _taken_apart(function: cst.FunctionDef, name: str) -> bool:
+def _only_takes_entries(function: cst.FunctionDef, name: str) -> bool:
     """Whether all that is read of a variable are its entries."""
     apart = set()
-    for n in nodes(function):
-        if isinstance(n, cst.Call) and code(n.func) in {"list", "tuple", "torch.Size", "len"}:
+    for n in list_nodes(function):
+        if isinstance(n, cst.Call) and unparse(n.func) in {"list", "tuple", "torch.Size", "len"}:
             apart |= {a.value for a in n.args}
         starred = isinstance(n, cst.StarredElement) or (isinstance(n, cst.Arg) and n.star == "*")
         listed = isinstance(n, cst.Attribute) and n.attr.value == "tolist"
@@ -227,11 +227,11 @@ def _taken_apart(function: cst.FunctionDef, name: str) -> bool:
         if starred or listed or unpacked or isinstance(n, cst.Subscript):
             apart.add(n.value)  # type: ignore[attr-defined] # each of them has one
         if isinstance(n, cst.CompFor) and isinstance(n.target, cst.Name):
-            apart |= {n.iter} if f"int({n.target.value})" in code(function) else set()
-    return len([n for n in _uses(function, name) if n not in apart]) == 1  # where it is unpacked
+            apart |= {n.iter} if f"int({n.target.value})" in unparse(function) else set()
+    return len([n for n in _list_uses(function, name) if n not in apart]) == 1  # where it is unpacked
 
 
-def _uses(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
+def _list_uses(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
     """Where a variable stands: not attributes and keywords of that name."""
-    others = {n.attr for n in nodes(node, cst.Attribute)} | {n.keyword for n in nodes(node, cst.Arg)}
-    return [n for n in nodes(node, cst.Name) if n.value == name and n not in others]
+    others = {n.attr for n in list_nodes(node, cst.Attribute)} | {n.keyword for n in list_nodes(node, cst.Arg)}
+    return [n for n in list_nodes(node, cst.Name) if n.value == name and n not in others]

@@ -13,29 +13,29 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.torch import code
-from fnjax.port.tree.located import Located, Positions, nodes
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import Located, Positions, list_nodes
 
 _BINDING = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
 _ENDS = (cst.Return, cst.Yield, cst.FunctionDef, cst.Lambda, cst.Global)
 
 
-def without_launchers(tree: cst.Module, positions: Positions) -> cst.Module:
+def inline_launchers(tree: cst.Module, positions: Positions) -> cst.Module:
     """The module with the bodies of launching functions in place of their calls."""
-    found = {s.name.value: s for s in tree.body if isinstance(s, cst.FunctionDef) and _launches(s)}
+    found = {s.name.value: s for s in tree.body if isinstance(s, cst.FunctionDef) and _launches_parameter(s)}
     if not found:
         return tree
-    made = tree.visit(_Inlined(positions, found))
+    made = tree.visit(_LauncherInliner(positions, found))
     assert isinstance(made, cst.Module)
     return made
 
 
-def _launches(function: cst.FunctionDef) -> bool:
-    params = {p.name.value for p in nodes(function.params, cst.Param)}
-    inside = list(nodes(function.body))
+def _launches_parameter(function: cst.FunctionDef) -> bool:
+    params = {p.name.value for p in list_nodes(function.params, cst.Param)}
+    inside = list(list_nodes(function.body))
     called = (n.func.value for n in inside if isinstance(n, cst.Call) and isinstance(n.func, cst.Subscript))
     plain = not function.decorators and isinstance(function.body, cst.IndentedBlock)
-    bound = {code(n.target) for n in inside if isinstance(n, _BINDING)}
+    bound = {unparse(n.target) for n in inside if isinstance(n, _BINDING)}
     return (
         plain
         and any(isinstance(k, cst.Name) and k.value in params for k in called)
@@ -44,7 +44,7 @@ def _launches(function: cst.FunctionDef) -> bool:
     )
 
 
-class _Inlined(Located):
+class _LauncherInliner(Located):
     def __init__(self, positions: Positions, found: dict[str, cst.FunctionDef]) -> None:
         super().__init__(positions)
         self.found, self.around = found, list[cst.FunctionDef]()
@@ -63,47 +63,51 @@ class _Inlined(Located):
     ) -> cst.IndentedBlock:
         body: list[cst.BaseStatement] = []
         for old, new in zip(original_node.body, updated_node.body, strict=True):
-            lines = self._lines(new)
+            lines = self._inline_call(new)
             if lines:
                 lines[0] = lines[0].with_changes(leading_lines=old.leading_lines)  # type: ignore[attr-defined] # of a line
             body += lines or [new]
         same = len(body) == len(updated_node.body) and all(a is b for a, b in zip(body, updated_node.body, strict=True))
         return updated_node if same else updated_node.with_changes(body=body)
 
-    def _lines(self, node: cst.BaseStatement) -> list[Any]:
+    def _inline_call(self, node: cst.BaseStatement) -> list[Any]:
         """The body for a line that calls such a function; nothing for any other."""
         small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
         call = small.value if isinstance(small, cst.Expr) else None
         if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not self.around:
             return []
         function = self.found.get(call.func.value)
-        given = _given(function, call) if function is not None and function is not self.around[-1] else None
+        given = (
+            _match_launch_arguments(function, call)
+            if function is not None and function is not self.around[-1]
+            else None
+        )
         if function is None or given is None:
             return []
-        here = {n.value for n in nodes(self.around[-1], cst.Name)}
-        bound = {code(n.target) for n in nodes(function.body, *_BINDING)}
+        here = {n.value for n in list_nodes(self.around[-1], cst.Name)}
+        bound = {unparse(n.target) for n in list_nodes(function.body, *_BINDING)}
         names: dict[str, Any] = {n: cst.Name(f"{n}_") for n in bound & here}
         first: list[cst.BaseStatement] = []
         for name, value in given.items():
-            reads = sum(isinstance(n, cst.Name) and n.value == name for n in nodes(function.body))
+            reads = sum(isinstance(n, cst.Name) and n.value == name for n in list_nodes(function.body))
             simple = isinstance(value, (list, cst.Name, cst.Attribute, cst.BaseNumber, cst.SimpleString))
-            if simple or reads == 1 or _simple_row(value):
+            if simple or reads == 1 or _is_simple_row(value):
                 names[name] = value
             else:
                 own = next(n for n in (name, f"{name}_", f"{name}__") if n not in here)
-                first.append(cst.parse_statement(f"{own} = {code(value)}"))
+                first.append(cst.parse_statement(f"{own} = {unparse(value)}"))
                 names[name] = cst.Name(own)
-        body = function.body.deep_clone().visit(_Filled(names))
+        body = function.body.deep_clone().visit(_LaunchFiller(names))
         assert isinstance(body, cst.IndentedBlock)
         return [*first, *body.body[function.get_docstring() is not None :]]
 
 
-def _simple_row(node: Any) -> bool:
+def _is_simple_row(node: Any) -> bool:
     parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
     return isinstance(node, (cst.Tuple, cst.List)) and all(isinstance(p, (cst.Name, cst.BaseNumber)) for p in parts)
 
 
-def _given(function: cst.FunctionDef, call: cst.Call) -> dict[str, Any] | None:
+def _match_launch_arguments(function: cst.FunctionDef, call: cst.Call) -> dict[str, Any] | None:
     """What a call gives each parameter; rows of arguments for `*args` and `**options`."""
     if any(a.star for a in call.args):
         return None
@@ -135,7 +139,7 @@ def _given(function: cst.FunctionDef, call: cst.Call) -> dict[str, Any] | None:
     return found if named.keys() <= found.keys() else None
 
 
-class _Filled(cst.CSTTransformer):
+class _LaunchFiller(cst.CSTTransformer):
     """The body with what a call has given."""
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -154,11 +158,11 @@ class _Filled(cst.CSTTransformer):
         """`*args` and `**options` are what they stand for."""
         args: list[cst.Arg] = []
         for old, new in zip(original_node.args, updated_node.args, strict=True):
-            args += self._opened(old) if old.star and isinstance(old.value, cst.Name) else [new]
+            args += self._open_star(old) if old.star and isinstance(old.value, cst.Name) else [new]
         return updated_node.with_changes(args=[a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in args])
 
-    def _opened(self, arg: cst.Arg) -> list[cst.Arg]:
-        value = self.names.get(code(arg.value), arg.value)
+    def _open_star(self, arg: cst.Arg) -> list[cst.Arg]:
+        value = self.names.get(unparse(arg.value), arg.value)
         if isinstance(value, list):
             return [a.deep_clone() for a in value]
         if arg.star == "*" and isinstance(value, (cst.Tuple, cst.List)):

@@ -15,9 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fnjax.port.source.edits import Edit, edited, place_of, renaming
-from fnjax.port.source.operator_names import OPERATOR, defined_operators, named_operators
-from fnjax.port.source.top_level import SCOPES, alias_of, bound_here, inside, of_top_level, reads
+from fnjax.port.source.edits import Edit, apply_edits, iter_renamings, locate_node
+from fnjax.port.source.operator_names import OPERATOR, iter_defined_operators, iter_named_operators
+from fnjax.port.source.top_level import (
+    SCOPES,
+    iter_bound_here,
+    iter_inside,
+    iter_reads,
+    iter_top_level_references,
+    name_alias,
+)
 
 _OPERATOR = re.compile(OPERATOR)
 _SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
@@ -60,12 +67,12 @@ class Linked:
     spelled: dict[str, dict[str, str]] = field(default_factory=dict)
     imports: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def place(self, line: int) -> tuple[str, int]:
+    def find_place(self, line: int) -> tuple[str, int]:
         """The file of a line of the text, and its line there."""
         name, start = next((n, s) for n, s in reversed(self.starts.items()) if s < line or s == 0)
         return name, line - start
 
-    def classes(self, names: Sequence[str] | None) -> list[str] | None:
+    def rename_classes(self, names: Sequence[str] | None) -> list[str] | None:
         """What the text calls the classes of these names."""
         if names is None:
             return None
@@ -73,7 +80,7 @@ class Linked:
         found = [n.replace(old, new, 1) for n in names for new, old in pairs if n.partition(".")[0] == old]
         return [n for n in sorted({*names, *found}) if re.search(rf"\bclass {n.partition('.')[0]}\b", self.text)]
 
-    def respelled(self, file: str, text: str) -> str:
+    def restore_names(self, file: str, text: str) -> str:
         """A text with the names that a file has for what is in it."""
         spelled = self.spelled[file]
         if not spelled:
@@ -94,30 +101,30 @@ class _File:
         self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
         self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
-        for node in (*inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
-            for bound in bound_here(node):
+        for node in (*iter_inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
+            for bound in iter_bound_here(node):
                 self.bound.setdefault(bound, []).append(node)
         self.stated: dict[ast.stmt, set[str]] = {}
-        self.imports = [n for n in inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        self.imports = [n for n in iter_inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
 
-    def providers(self, name: str) -> list[ast.stmt]:
+    def list_providers(self, name: str) -> list[ast.stmt]:
         """The statements of the top level that bind a name, or that it stands in."""
-        return [s for s in self.tree.body if name in self.bound_by(s)]
+        return [s for s in self.tree.body if name in self.list_bound(s)]
 
-    def bound_by(self, statement: ast.stmt) -> set[str]:
+    def list_bound(self, statement: ast.stmt) -> set[str]:
         """The names that a statement of the top level binds, and the classes in it."""
         if statement not in self.stated:
             classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
-            parts = (statement, *(() if isinstance(statement, SCOPES) else inside(statement)))
-            self.stated[statement] = classes | {name for n in parts for name in bound_here(n)}
+            parts = (statement, *(() if isinstance(statement, SCOPES) else iter_inside(statement)))
+            self.stated[statement] = classes | {name for n in parts for name in iter_bound_here(n)}
         return self.stated[statement]
 
-    def imported(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
+    def find_import(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
         """The import that alone gives a name its meaning."""
         found = self.bound.get(name, [])
         if len(found) != 1 or not isinstance(found[0], (ast.Import, ast.ImportFrom)):
             return None
-        return found[0], next(a for a in found[0].names if alias_of(a) == name)
+        return found[0], next(a for a in found[0].names if name_alias(a) == name)
 
     @property
     def stars(self) -> list[ast.ImportFrom]:
@@ -125,7 +132,7 @@ class _File:
         return [n for n in reversed(self.imports) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
 
 
-def link(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linked | str]:
+def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linked | str]:
     """Join what imports from each other.
 
     Args:
@@ -141,8 +148,8 @@ def link(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linked | st
             known[name] = _File(name, text, roots[name])
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-    groups = _Linker(known, known).groups()
-    return [_Linker(known, g).join(g) if len(g) > 1 else g[0] for g in groups]
+    groups = _Linker(known, known).group_files()
+    return [_Linker(known, g).join_files(g) if len(g) > 1 else g[0] for g in groups]
 
 
 class _Linker:
@@ -155,24 +162,24 @@ class _Linker:
         self.operators: dict[str, set[Name]] = {}
         for file in files.values():
             if _OPERATOR.search(file.text):
-                for qualname, name in defined_operators(file.tree, partial(self._constant, file)):
+                for qualname, name in iter_defined_operators(file.tree, partial(self._find_constant, file)):
                     self.operators.setdefault(qualname, set()).add(Name(file.name, name))
 
-    def groups(self) -> list[list[str]]:
+    def group_files(self) -> list[list[str]]:
         """The files, those together that import what Function classes need from each other."""
         group = {name: [name] for name in self.files}
-        registered = self._registered()
-        waiting = [*self._functions(), *(name for _, name in registered)]
+        registered = self._list_registered()
+        waiting = [*self._list_functions(), *(name for _, name in registered)]
         seen = set(waiting)
         pairs = [(file, name.file) for file, name in registered]
         while waiting:
             here = waiting.pop()
-            for name in self._needs(here):
+            for name in self._list_needs(here):
                 if name in seen:
                     continue
                 seen.add(name)
                 waiting.append(name)
-            pairs += [(here.file, n.file) for n in self._needs(here)]
+            pairs += [(here.file, n.file) for n in self._list_needs(here)]
         for one, other in pairs:
             if group[other] is not group[one]:
                 joined = group[one] + group[other]
@@ -180,17 +187,17 @@ class _Linker:
         order = {name: i for i, name in enumerate(self.files)}
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
 
-    def _registered(self) -> list[tuple[str, Name]]:
+    def _list_registered(self) -> list[tuple[str, Name]]:
         """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
         calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
         lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
-        return [(f.name, r.name) for f, s in lines for r in self._references(f, [s])]
+        return [(f.name, r.name) for f, s in lines for r in self._iter_references(f, [s])]
 
-    def _functions(self) -> list[Name]:
+    def _list_functions(self) -> list[Name]:
         """The classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
         said = [(f, s) for f, s, text in texts if _SAID.search(text)]
-        found = [Name(f.name, n) for f, s in said for n in f.bound_by(s)]
+        found = [Name(f.name, n) for f, s in said for n in f.list_bound(s)]
         classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
@@ -198,21 +205,21 @@ class _Linker:
             if any("Function" in ast.unparse(b) for b in node.bases):
                 found.append(here)
             for base in node.bases:
-                meaning = self._meaning(file, base.id) if isinstance(base, ast.Name) else None
+                meaning = self._find_meaning(file, base.id) if isinstance(base, ast.Name) else None
                 if isinstance(meaning, Name):
                     derived.setdefault(meaning, []).append(here)
         for name in found:  # which grows
             found += [d for d in derived.get(name, ()) if d not in found]
         return found
 
-    def _needs(self, name: Name) -> set[Name]:
+    def _list_needs(self, name: Name) -> set[Name]:
         """The names that the statements read which give a name its meaning."""
         file = self.files[name.file]
-        return {r.name for r in self._references(file, file.providers(name.name))}
+        return {r.name for r in self._iter_references(file, file.list_providers(name.name))}
 
     # ------------------------------------------------------------------------------------- what names mean
 
-    def _module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
+    def _find_module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
         """The file of a module that a file imports, and what it is named from: `folder`, `above`, `beside`, `dots`."""
         parts = tuple(module.split(".")) if module else ()
         if level:
@@ -228,82 +235,84 @@ class _Linker:
                     return found, "above" if skipped else "folder"
         return self.modules.get((file.above, (*file.package, *parts))), "beside"
 
-    def _meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
+    def _find_meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
         """What a name of the top level stands for: a name of a file, or a file."""
         here = Name(file.name, name)
         if here in seen:
             return None
         if here not in self.meanings:
-            found = self._found(file, name, here, seen)
+            found = self._follow_name(file, name, here, seen)
             outside = isinstance(found, Name) and found.file not in self.group
             self.meanings[here] = None if outside else found
         return self.meanings[here]
 
-    def _found(self, file: _File, name: str, here: Name, seen: frozenset[Name]) -> Name | _File | None:
+    def _follow_name(self, file: _File, name: str, here: Name, seen: frozenset[Name]) -> Name | _File | None:
         if name not in file.bound:
-            brought = (self._module(file, s.module or "", s.level)[0] for s in file.stars)
+            brought = (self._find_module(file, s.module or "", s.level)[0] for s in file.stars)
             other = next((o for o in brought if o is not None and name in o.bound), None)
-            return None if other is None or name[0] == "_" else self._meaning(other, name, seen | {here})
-        found = file.imported(name)
+            return None if other is None or name[0] == "_" else self._find_meaning(other, name, seen | {here})
+        found = file.find_import(name)
         if found is None:
             return here
         statement, alias = found
         if isinstance(statement, ast.Import):
-            return self._module(file, alias.name, 0)[0] if alias.asname or "." not in alias.name else None
+            return self._find_module(file, alias.name, 0)[0] if alias.asname or "." not in alias.name else None
         other, _ = (
-            self._module(file, statement.module or "", statement.level)
+            self._find_module(file, statement.module or "", statement.level)
             if statement.module or statement.level
             else (None, "")
         )
         if other is not None and alias.name in other.bound:
-            return self._meaning(other, alias.name, seen | {here})
+            return self._find_meaning(other, alias.name, seen | {here})
         module = f"{statement.module}.{alias.name}" if statement.module else alias.name
-        return self._module(file, module, statement.level)[0]
+        return self._find_module(file, module, statement.level)[0]
 
-    def _constant(self, file: _File, name: str) -> ast.expr | None:
+    def _find_constant(self, file: _File, name: str) -> ast.expr | None:
         """What the name of a file is given, in this or another file, if that is one thing."""
-        meaning = self._found(file, name, Name(file.name, name), frozenset()) if name in file.bound else None
+        meaning = self._follow_name(file, name, Name(file.name, name), frozenset()) if name in file.bound else None
         if not isinstance(meaning, Name):
             return None
-        given = self.files[meaning.file].providers(meaning.name)
+        given = self.files[meaning.file].list_providers(meaning.name)
         return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
 
-    def _operators(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
+    def _iter_operator_references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
         """The places that call an operator of another file by its qualified name."""
-        for node, qualname in named_operators(nodes) if "torch.ops." in file.text and self.operators else ():
+        for node, qualname in iter_named_operators(nodes) if "torch.ops." in file.text and self.operators else ():
             found = self.operators.get(qualname, set())
             if len(found) == 1 and (name := next(iter(found))).file in self.group - {file.name}:
-                free = name.name not in file.identifiers | file.bound.keys() or self._meaning(file, name.name) == name
+                free = (
+                    name.name not in file.identifiers | file.bound.keys() or self._find_meaning(file, name.name) == name
+                )
                 yield _Reference(node, name.name if free else "", name)
 
-    def _references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
+    def _iter_references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
         nodes = list(nodes)
-        yield from self._operators(file, nodes)
-        for node in of_top_level(nodes):
+        yield from self._iter_operator_references(file, nodes)
+        for node in iter_top_level_references(nodes):
             if isinstance(node, ast.Attribute):
                 assert isinstance(node.value, ast.Name)
-                meaning = self._meaning(file, node.value.id)
+                meaning = self._find_meaning(file, node.value.id)
                 if isinstance(meaning, _File):
-                    inner = self._meaning(meaning, node.attr)
+                    inner = self._find_meaning(meaning, node.attr)
                     if isinstance(inner, Name):
                         yield _Reference(node, ast.unparse(node) if inner.file == meaning.name else "", inner)
                 elif meaning is not None:
                     yield _Reference(node.value, node.value.id, meaning)
                 continue
-            for name in (node.id,) if isinstance(node, ast.Name) else bound_here(node):
-                if isinstance(meaning := self._meaning(file, name), Name):
+            for name in (node.id,) if isinstance(node, ast.Name) else iter_bound_here(node):
+                if isinstance(meaning := self._find_meaning(file, name), Name):
                     yield _Reference(node, name, meaning)
 
     # ---------------------------------------------------------------------------------------------- joining
 
-    def join(self, group: Sequence[str]) -> Linked:
+    def join_files(self, group: Sequence[str]) -> Linked:
         """The text of files that import from each other."""
-        references = {name: list(self._references(self.files[name], [self.files[name].tree])) for name in group}
-        named = self._named(group, references)
+        references = {name: list(self._iter_references(self.files[name], [self.files[name].tree])) for name in group}
+        named = self._name_all(group, references)
         linked = Linked()
         lines: list[str] = []
         for file in map(self.files.__getitem__, group):
-            edits = list(self._imports(file, named))
+            edits = list(self._edit_imports(file, named))
             spelled: dict[str, str] = {}
             imports: dict[str, str] = {}
             for reference in references[file.name]:
@@ -311,25 +320,25 @@ class _Linker:
                 if new != reference.spelled and reference.spelled:
                     spelled[new] = reference.spelled
                 if new != reference.spelled or isinstance(reference.node, ast.Attribute):
-                    edits += renaming(reference.node, reference.spelled, new)
+                    edits += iter_renamings(reference.node, reference.spelled, new)
                 if reference.name.file != file.name:
-                    imports[new] = self._import(file, reference, new)
+                    imports[new] = self._write_import(file, reference, new)
             for name in filter(lambda n: self._is_foreign(file, n), file.bound):
                 new = named[Name(file.name, name)]
                 if new != name:
                     spelled[new] = name
-                    edits += [Edit(place_of(n), new) for n in reads(file.tree, name)]
+                    edits += [Edit(locate_node(n), new) for n in iter_reads(file.tree, name)]
             linked.starts[file.name] = len(lines)
             linked.spelled[file.name], linked.imports[file.name] = spelled, imports
-            lines += edited(file.text, edits)
+            lines += apply_edits(file.text, edits)
         linked.text = "\n".join(lines) + "\n"
         return linked
 
     def _is_foreign(self, file: _File, name: str) -> bool:
         """Whether a name is imported, and not from a file."""
-        return file.imported(name) is not None and self._meaning(file, name) is None
+        return file.find_import(name) is not None and self._find_meaning(file, name) is None
 
-    def _named(self, group: Sequence[str], references: Mapping[str, list[_Reference]]) -> dict[Name, str]:
+    def _name_all(self, group: Sequence[str], references: Mapping[str, list[_Reference]]) -> dict[Name, str]:
         """What the text calls each name of the files."""
         files = [self.files[name] for name in group]
         taken = {i for f in files for i in (*f.identifiers, *f.bound)}
@@ -338,9 +347,9 @@ class _Linker:
         own: list[Name] = []
         for file in files:
             for name in file.bound:
-                meaning: object = self._meaning(file, name)
+                meaning: object = self._find_meaning(file, name)
                 if meaning is None:
-                    meaning = _of_import(file, name)
+                    meaning = _describe_import(file, name)
                 if meaning == Name(file.name, name) or self._is_foreign(file, name):
                     own.append(Name(file.name, name))
                 if not isinstance(meaning, _File):
@@ -357,13 +366,13 @@ class _Linker:
                 found[here] = new
         return found
 
-    def _imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[Edit]:
+    def _edit_imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[Edit]:
         """Imports without what they bring from files, and with the names of the text."""
         for node in file.imports:
             left = []
             for alias in node.names:
-                name = alias_of(alias)
-                meaning = self._meaning(file, name) if alias.name != "*" else None
+                name = name_alias(alias)
+                meaning = self._find_meaning(file, name) if alias.name != "*" else None
                 if not isinstance(meaning, Name) or meaning == Name(file.name, name):
                     new = named.get(Name(file.name, name), name)
                     plain = isinstance(node, ast.Import) and "." in alias.name and not alias.asname
@@ -374,13 +383,13 @@ class _Linker:
                     kept = ast.ImportFrom(node.module, left, node.level)
                 elif left:
                     kept = ast.Import(left)
-                yield Edit(place_of(node), ast.unparse(kept))
+                yield Edit(locate_node(node), ast.unparse(kept))
 
-    def _import(self, file: _File, reference: _Reference, new: str) -> str:
+    def _write_import(self, file: _File, reference: _Reference, new: str) -> str:
         """The import that brings a name to a file, as it is to stand in the port."""
         other, name = self.files[reference.name.file], reference.name.name
         local, _, last = reference.spelled.rpartition(".")
-        path = self._path(file, other, reference.spelled.partition(".")[0])
+        path = self._write_module_path(file, other, reference.spelled.partition(".")[0])
         if not local:
             bound = last or new
             return f"from {path} import {name}" + (f" as {bound}" if bound != name else "")
@@ -390,16 +399,16 @@ class _Linker:
         package = package + "." if not package.strip(".") and path[0] == "." else package
         return f"from {package} import {module}" + (f" as {local}" if local != module else "")
 
-    def _path(self, file: _File, other: _File, name: str) -> str:
+    def _write_module_path(self, file: _File, other: _File, name: str) -> str:
         """How a file names the module of another in an import: from the folder, where it does so, else by dots."""
-        found = file.imported(name)
+        found = file.find_import(name)
         statement = found[0] if found else next(iter(file.stars), None)
         module, level = getattr(statement, "module", None), getattr(statement, "level", 0)
         last = [found[1].name] if found else []
         brought, kind = None, "dots"
         for spelled in (module, ".".join(([module] if module else []) + last)):
             if spelled and brought is None:
-                brought, kind = self._module(file, spelled, level)
+                brought, kind = self._find_module(file, spelled, level)
         if kind == "folder":
             return ".".join(other.module)
         shared = 0
@@ -410,9 +419,9 @@ class _Linker:
         return rest if kind == "beside" and not up else "." * (up + 1) + rest
 
 
-def _of_import(file: _File, name: str) -> object:
+def _describe_import(file: _File, name: str) -> object:
     """What a name means that is imported from elsewhere: two files may mean the same."""
-    found = file.imported(name)
+    found = file.find_import(name)
     assert found is not None
     statement, alias = found
     if isinstance(statement, ast.Import):

@@ -12,14 +12,14 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
-from fnjax.port.source.decorating import without_decorating
-from fnjax.port.source.described import with_descriptors_given
-from fnjax.port.source.inlined import with_lines_of_views
+from fnjax.port.source.decorating import expand_decorating
+from fnjax.port.source.described import move_descriptors
+from fnjax.port.source.inlined import inline_pairs_of_views
 from fnjax.port.source.kept_numbers import KEPT_NUMBERS
-from fnjax.port.source.launchers import without_launchers
-from fnjax.port.source.registering import without_registering
-from fnjax.port.torch import Operation, code, find
-from fnjax.port.tree.located import SPACING, Positions, nodes, rewrite_statements
+from fnjax.port.source.launchers import inline_launchers
+from fnjax.port.source.registering import expand_registering
+from fnjax.port.torch import Operation, find_operation, unparse
+from fnjax.port.tree.located import SPACING, Positions, list_nodes, rewrite_statements
 
 # Names under which torch's own code, and Python's, may be met, and the names of the table.
 _CANONICAL = (
@@ -55,7 +55,7 @@ _FUNCTIONAL = frozenset(_NAMES.split())  # those that only torch.nn.functional s
 _OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
 
 
-def canonical(name: str) -> str:
+def find_canonical_name(name: str) -> str:
     """The one name of something that torch shows under several."""
     if name == "triton":
         return "fnjax.triton"
@@ -65,42 +65,42 @@ def canonical(name: str) -> str:
     if name.startswith("torch.ops.aten.") and own in _FUNCTIONAL and rest in {"", "default"}:
         return f"torch.nn.functional.{own}"
     head, _, overload = name.rpartition(".")
-    if overload in _OVERLOADS and isinstance(find(head), Operation) and find(name) is None:
+    if overload in _OVERLOADS and isinstance(find_operation(head), Operation) and find_operation(name) is None:
         return head
     for prefix, short in _CANONICAL:
         if name.startswith(prefix):
-            return canonical(short + name.removeprefix(prefix))
+            return find_canonical_name(short + name.removeprefix(prefix))
     return name
 
 
-def imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
+def iter_imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
     """The names that an import binds, and what each stands for; a relative module begins with dots."""
     if isinstance(statement, cst.Import):
         for alias in statement.names:
-            full = code(alias.name)
+            full = unparse(alias.name)
             if alias.asname:
-                yield code(alias.asname.name), canonical(full)
+                yield unparse(alias.asname.name), find_canonical_name(full)
             else:
-                yield full.split(".")[0], canonical(full.split(".")[0])
+                yield full.split(".")[0], find_canonical_name(full.split(".")[0])
         return
-    module = "." * len(statement.relative) + (code(statement.module) if statement.module else "")
+    module = "." * len(statement.relative) + (unparse(statement.module) if statement.module else "")
     if isinstance(statement.names, cst.ImportStar):
         yield "*", module
         return
     for alias in statement.names:
-        name = code(alias.name)
-        bound = code(alias.asname.name) if alias.asname else name
-        full = canonical(f"{module}.{name}" if module.strip(".") else f"{module}{name}")
+        name = unparse(alias.name)
+        bound = unparse(alias.asname.name) if alias.asname else name
+        full = find_canonical_name(f"{module}.{name}" if module.strip(".") else f"{module}{name}")
         yield bound, "torch" if name == "torch" else full  # `from utils import torch`
 
 
-def targets(node: cst.BaseExpression) -> Iterator[str]:
+def iter_targets(node: cst.BaseExpression) -> Iterator[str]:
     """The plain names that an assignment to this target binds."""
     if isinstance(node, cst.Name):
         yield node.value
     elif isinstance(node, (cst.Tuple, cst.List)):
         for element in node.elements:
-            yield from targets(element.value)
+            yield from iter_targets(element.value)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Definition:
     value: cst.BaseExpression | None = None
 
 
-def _places(tree: cst.Module) -> Positions:
+def _locate_nodes(tree: cst.Module) -> Positions:
     """Line and column, from 1, of each node of a tree that was just parsed, which has none twice."""
     found = MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
     return {node: (r.start.line, r.start.column + 1) for node, r in found.items()}
@@ -146,15 +146,15 @@ class Source:
             cst.ParserSyntaxError: it is no Python.
         """
         parsed = cst.parse_module(text)
-        positions = _places(parsed)
+        positions = _locate_nodes(parsed)
         tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
-        tree = without_registering(without_decorating(tree, positions), positions)
-        tree = with_descriptors_given(without_launchers(tree, positions), positions)
-        tree = with_lines_of_views(tree, positions)
+        tree = expand_registering(expand_decorating(tree, positions), positions)
+        tree = move_descriptors(inline_launchers(tree, positions), positions)
+        tree = inline_pairs_of_views(tree, positions)
         source = cls(filename, tree, positions)
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
-            bound = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in bindings(s)]
+            bound = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in iter_bindings(s)]
             for statement, name, definition in bound:
                 if name in known:
                     continue
@@ -162,106 +162,112 @@ class Source:
                 providers = source.providers.setdefault(name, [])
                 if statement not in providers:
                     providers.append(statement)
-        for name, full in source.starred():
+        for name, full in source.iter_starred():
             source.definitions[name] = [Definition(imported=full)]
-        filling = {f.name.value: _fills(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)}
+        filling = {
+            f.name.value: _list_filled_by(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)
+        }
         for statement in source.tree.body:
-            for name in () if _is_script(statement) else (*source.changes(statement), *_filled(statement, filling)):
+            for name in (
+                () if _is_script(statement) else (*source.iter_changed(statement), *_list_filled(statement, filling))
+            ):
                 source.changed.add(name)
                 if statement not in source.providers.get(name, [statement]):
                     source.providers[name].append(statement)
         return source
 
-    def starred(self) -> Iterator[tuple[str, str]]:
+    def iter_starred(self) -> Iterator[tuple[str, str]]:
         """What `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
         stars = [d.imported for d in self.definitions.get("*", ())]
-        read = {n.value for n in nodes(self.tree, cst.Name)} if stars else set()
+        read = {n.value for n in list_nodes(self.tree, cst.Name)} if stars else set()
         unknown = read - self.definitions.keys() - self.bound
         if "torch" in unknown and any(s.split(".")[0] not in {"torch", *_STARRED} for s in stars):
             yield "torch", "torch"
         for name in sorted(unknown):
-            found = [f for s in stars if _brings(s, name, f := canonical(f"{s}.{name}"))]
+            found = [f for s in stars if _star_brings(s, name, f := find_canonical_name(f"{s}.{name}"))]
             if found:
                 yield name, found[-1]
 
-    def changes(self, statement: cst.CSTNode) -> Iterator[str]:
+    def iter_changed(self, statement: cst.CSTNode) -> Iterator[str]:
         """The names whose objects a statement of the top level changes; a call of a method changes what is no class."""
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        called = isinstance(small, cst.Expr) and code(small.value).partition("(")[0] != "setattr"
-        for name in changed(statement):
+        called = isinstance(small, cst.Expr) and unparse(small.value).partition("(")[0] != "setattr"
+        for name in iter_changed_objects(statement):
             if not called or any(d.value is not None for d in self.definitions.get(name, ())):
                 yield name
 
     @property
     def bound(self) -> set[str]:
         """The names that functions, assignments and parameters bind anywhere in the file."""
-        return {name for node in self.positions if type(node) in _BINDING for name in _bound(node)}
+        return {name for node in self.positions if type(node) in _BINDING for name in _list_bound(node)}
 
-    def renamed(self, names: set[str]) -> str:
+    def rename_names(self, names: set[str]) -> str:
         """The text with an underscore behind these of its names, which the port needs for its own."""
-        made = self.tree.visit(_Renamed(names))
+        made = self.tree.visit(_UnderscoreRenamer(names))
         assert isinstance(made, cst.Module)
         return made.code
 
-    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+    def locate(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line and column, from 1; of a node that the porter made: 1, 1."""
         return self.positions.get(node, (1, 1))
 
-    def last(self, name: str) -> Definition | None:
+    def find_definition(self, name: str) -> Definition | None:
         """What a name means when the file has run, compound statements taken branch after branch."""
         found = self.definitions.get(name)
         return found[-1] if found else None
 
 
-def _brings(module: str, name: str, full: str) -> bool:
+def _star_brings(module: str, name: str, full: str) -> bool:
     """Whether a star of torch's, NumPy's or a few of Python's modules brings a name."""
     if module in _STARRED:
         return not name.startswith("_") and hasattr(importlib.import_module(module), name)
-    return module.split(".", maxsplit=1)[0] == "torch" and (isinstance(find(full), Operation) or full in _CLASSES)
+    return module.split(".", maxsplit=1)[0] == "torch" and (
+        isinstance(find_operation(full), Operation) or full in _CLASSES
+    )
 
 
 # Methods that put something into a container, and all that change one.
 PUTTING = frozenset({"append", "extend", "insert", "add", "update", "setdefault"})
 
 
-def changed(statement: cst.CSTNode) -> Iterator[str]:
+def iter_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
     """The names of the top level whose objects a statement changes: `TABLE[0] = 1`, `TABLE.append(1)`, `A.k = 2`."""
-    return iter(()) if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) else _changes(statement)
+    return iter(()) if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) else _find_changed_objects(statement)
 
 
-def _changes(statement: cst.CSTNode) -> Iterator[str]:
-    for n in nodes(statement):
+def _find_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
+    for n in list_nodes(statement):
         part: cst.BaseExpression | None = n.target if isinstance(n, (cst.AssignTarget, cst.AugAssign)) else None
         if isinstance(n, cst.Expr) and isinstance(n.value, cst.Call):
             func, args = n.value.func, n.value.args
             part = func
-            if code(func) == "setattr" and args:
-                yield code(args[0].value)
+            if unparse(func) == "setattr" and args:
+                yield unparse(args[0].value)
         if isinstance(part, (cst.Subscript, cst.Attribute)):
             while isinstance(part, (cst.Subscript, cst.Attribute)):
                 part = part.value
-            yield from targets(part)
+            yield from iter_targets(part)
 
 
-def _fills(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
+def _list_filled_by(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
     """The names of the top level that a function gives new values, or whose objects it changes."""
-    given = {i.name.value for n in nodes(function, cst.Global) for i in n.names}
-    local = {n for part in (function.params, function.body) for n in _all_bound(part)}
-    return given | (set(_changes(function.body)) & definitions.keys() - local)
+    given = {i.name.value for n in list_nodes(function, cst.Global) for i in n.names}
+    local = {n for part in (function.params, function.body) for n in _iter_bound(part)}
+    return given | (set(_find_changed_objects(function.body)) & definitions.keys() - local)
 
 
-def _filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set[str]:
+def _list_filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set[str]:
     """The names that a statement changes because it calls functions of the file, as a decorator too."""
     own = isinstance(statement, (cst.FunctionDef, cst.ClassDef))
-    parts = [n for d in statement.decorators for n in nodes(d)] if own else list(nodes(statement))  # type: ignore[attr-defined] # it has
-    called = {code(n.func) for n in parts if isinstance(n, cst.Call)}
-    called |= {code(d.decorator) for d in statement.decorators} if own else set()  # type: ignore[attr-defined] # as above
+    parts = [n for d in statement.decorators for n in list_nodes(d)] if own else list(list_nodes(statement))  # type: ignore[attr-defined] # it has
+    called = {unparse(n.func) for n in parts if isinstance(n, cst.Call)}
+    called |= {unparse(d.decorator) for d in statement.decorators} if own else set()  # type: ignore[attr-defined] # as above
     return {name for f in called for name in filling.get(f, ())}
 
 
 def _is_script(node: cst.CSTNode) -> bool:
     """Whether this is `if __name__ == "__main__":`."""
-    return isinstance(node, cst.If) and code(node.test).replace("'", '"') == '__name__ == "__main__"'
+    return isinstance(node, cst.If) and unparse(node.test).replace("'", '"') == '__name__ == "__main__"'
 
 
 _BINDING = (
@@ -270,18 +276,18 @@ _BINDING = (
 )
 
 
-def _bound(node: cst.CSTNode) -> set[str]:
+def _list_bound(node: cst.CSTNode) -> set[str]:
     """The names that a node itself binds, imports left out."""
     if isinstance(node, (cst.FunctionDef, cst.Param)):
         return {node.name.value}
     if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)):
-        return set(targets(node.target))
+        return set(iter_targets(node.target))
     if isinstance(node, cst.AsName):
-        return set(targets(node.name))
+        return set(iter_targets(node.name))
     return set()
 
 
-class _Renamed(cst.CSTTransformer):
+class _UnderscoreRenamer(cst.CSTTransformer):
     """Names get an underscore in the functions that bind them, or in the whole file."""
 
     def __init__(self, names: set[str]) -> None:
@@ -292,22 +298,22 @@ class _Renamed(cst.CSTTransformer):
 
     def visit_Module(self, node: cst.Module) -> None:
         """What the top level binds."""
-        self.here.append({n for s in node.body for n, d in bindings(s) if not d.imported} & self.names)
-        self.parameters = self.names & {p.name.value for p in nodes(node, cst.Param)}
+        self.here.append({n for s in node.body for n, d in iter_bindings(s) if not d.imported} & self.names)
+        self.parameters = self.names & {p.name.value for p in list_nodes(node, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """What the function binds, and those around it."""
-        own = {n for part in (node.params, node.body) for n in _all_bound(part)}
+        own = {n for part in (node.params, node.body) for n in _iter_bound(part)}
         self.here.append(self.here[-1] | (own & self.names))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         """Its own name belongs to what is around it."""
         self.here.pop()
-        return updated_node.with_changes(name=self._name(original_node.name))
+        return updated_node.with_changes(name=self._add_underscore(original_node.name))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
         """A variable."""
-        return self._name(updated_node)
+        return self._add_underscore(updated_node)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
         """What follows a dot is no variable."""
@@ -320,23 +326,23 @@ class _Renamed(cst.CSTTransformer):
             keyword = keyword.with_changes(value=f"{keyword.value}_")
         return updated_node.with_changes(keyword=keyword)
 
-    def _name(self, node: cst.Name) -> cst.Name:
+    def _add_underscore(self, node: cst.Name) -> cst.Name:
         return node.with_changes(value=f"{node.value}_") if node.value in self.here[-1] else node
 
 
-def read_names(made: Iterable[Any]) -> set[str]:
+def collect_read_names(made: Iterable[Any]) -> set[str]:
     """The names of the top level that statements read, or say to be global."""
-    symbols = _symbols("".join(map(code, made)))
+    symbols = _iter_symbols("".join(map(unparse, made)))
     return {s.get_name() for s, top in symbols if (s.is_referenced() if top else s.is_global())}
 
 
-def bound_names(text: str) -> set[str]:
+def collect_bound_names(text: str) -> set[str]:
     """The names of the top level that a file binds, by `global` in its functions too."""
-    symbols = (s for s, top in _symbols(text) if top or s.is_declared_global())
+    symbols = (s for s, top in _iter_symbols(text) if top or s.is_declared_global())
     return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
 
 
-def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
+def _iter_symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
     """The symbols of all scopes, and whether they are the top level's."""
     tables = [symtable.symtable(text, "port", "exec")]
     for table in tables:
@@ -344,12 +350,12 @@ def _symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
         yield from ((s, table.get_type() == "module") for s in table.get_symbols())
 
 
-def _all_bound(node: cst.CSTNode) -> Iterator[str]:
-    for inner in nodes(node, *_BINDING):
-        yield from _bound(inner)
+def _iter_bound(node: cst.CSTNode) -> Iterator[str]:
+    for inner in list_nodes(node, *_BINDING):
+        yield from _list_bound(inner)
 
 
-def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+def iter_bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
     """What a statement of the top level binds, with what is inside it."""
     if isinstance(statement, cst.FunctionDef):
         yield statement.name.value, Definition(function=statement)
@@ -357,7 +363,7 @@ def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
         yield statement.name.value, Definition(cls=statement)
     elif isinstance(statement, cst.SimpleStatementLine):
         for small in statement.body:
-            yield from _small_bindings(small)
+            yield from _iter_small_bindings(small)
     elif isinstance(
         statement,
         (
@@ -373,10 +379,10 @@ def bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
             cst.ExceptStarHandler,
         ),
     ):
-        yield from _inner(statement)
+        yield from _iter_inner_bindings(statement)
 
 
-def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+def _iter_inner_bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
     if isinstance(statement, (cst.With, cst.For)):
         items = (
             [statement.target]
@@ -384,15 +390,15 @@ def _inner(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
             else [i.asname.name for i in statement.items if i.asname]
         )
         for item in items:
-            for name in targets(item):
+            for name in iter_targets(item):
                 yield name, Definition()
     body = getattr(statement, "body", None)
     for part in getattr(body, "body", ()):
-        yield from bindings(part)
-    for name in ("orelse", "finalbody") if succeeds(statement) else ("handlers", "orelse", "finalbody"):
+        yield from iter_bindings(part)
+    for name in ("orelse", "finalbody") if is_import_that_succeeds(statement) else ("handlers", "orelse", "finalbody"):
         more = getattr(statement, name, None) or ()
         for part in more if isinstance(more, (tuple, list)) else (more,):
-            yield from bindings(part)
+            yield from iter_bindings(part)
 
 
 _KEPT = ("torch.amp.", "torch.autograd.", "torch.nn.", "torch.jit.", "torch.compile", "torch.utils.")
@@ -411,27 +417,27 @@ def is_provided(name: str) -> bool:
     return name in PROVIDED or any(name == m or name.startswith(f"{m}.") for m in (LANGUAGE, DESCRIBING))
 
 
-def succeeds(node: cst.CSTNode) -> bool:
+def is_import_that_succeeds(node: cst.CSTNode) -> bool:
     """Whether this is a `try` that imports what every PyTorch of today, or fnjax.triton, has, and does little else."""
     if not isinstance(node, cst.Try) or node.finalbody is not None or not isinstance(node.body, cst.IndentedBlock):
         return False
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     imports = [x for x in small if isinstance(x, (cst.Import, cst.ImportFrom))]
-    whole = [f for x in imports if isinstance(x, cst.Import) for _, f in imported(x)]
+    whole = [f for x in imports if isinstance(x, cst.Import) for _, f in iter_imported(x)]
     modules = all(f.split(".")[0] == "torch" or is_provided(f) for f in whole)
-    full = [canonical(f) for x in imports if isinstance(x, cst.ImportFrom) for _, f in imported(x)]
+    full = [find_canonical_name(f) for x in imports if isinstance(x, cst.ImportFrom) for _, f in iter_imported(x)]
     plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
-    known = all(isinstance(find(f), Operation) or f.startswith(_KEPT) or is_provided(f) for f in full)
+    known = all(isinstance(find_operation(f), Operation) or f.startswith(_KEPT) or is_provided(f) for f in full)
     return bool(imports) and plain and modules and known
 
 
-def _small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
+def _iter_small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
     if isinstance(small, (cst.Import, cst.ImportFrom)):
-        for name, full in imported(small):
+        for name, full in iter_imported(small):
             yield name, Definition(imported=full)
     elif isinstance(small, cst.Assign):
         for target in small.targets:
-            for name in targets(target.target):
+            for name in iter_targets(target.target):
                 simple = isinstance(target.target, cst.Name)
                 yield name, Definition(value=small.value if simple else None)
     elif isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):

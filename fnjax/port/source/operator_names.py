@@ -9,7 +9,7 @@ OPERATOR = r"torch\.library|custom_op|triton_op"
 _DEFINING = ("custom_op", "triton_op")
 
 
-def defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr | None]) -> Iterator[tuple[str, str]]:
+def iter_defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr | None]) -> Iterator[tuple[str, str]]:
     """The qualified names of the operators that a file defines, each with the file's own name for it.
 
     Args:
@@ -27,29 +27,29 @@ def defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr | Non
             while isinstance(call, ast.Call) and isinstance(call.func, ast.Call):  # `custom_op("mylib::f")(body)`
                 call = call.func
             if isinstance(call, ast.Call) and call.args and ast.unparse(call.func).split(".")[-1] in _DEFINING:
-                qualname = _word(call.args[0], constant)
+                qualname = _read_string(call.args[0], constant)
                 if "::" in qualname:
                     yield qualname, name
 
 
-def _word(node: ast.expr | None, constant: Callable[[str], ast.expr | None], depth: int = 0) -> str:
+def _read_string(node: ast.expr | None, constant: Callable[[str], ast.expr | None], depth: int = 0) -> str:
     """The string that an expression is, or nothing."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.Name) and depth < 3:
-        return _word(constant(node.id), constant, depth + 1)
+        return _read_string(constant(node.id), constant, depth + 1)
     if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
-        return _word(node.value, constant, depth)
+        return _read_string(node.value, constant, depth)
     parts: list[ast.expr] = []
     if isinstance(node, ast.JoinedStr):
         parts = node.values
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [node.left, node.right]
-    words = [_word(p, constant, depth) for p in parts]
+    words = [_read_string(p, constant, depth) for p in parts]
     return "".join(words) if all(words) else ""
 
 
-def named_operators(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Attribute, str]]:
+def iter_named_operators(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Attribute, str]]:
     """The places that speak of `torch.ops.mylib.scale`, `.default` included, each with the qualified name."""
     waiting = list(nodes)
     while waiting:

@@ -10,17 +10,17 @@ from typing import Any, Generic, TypeVar
 import libcst as cst
 
 from fnjax.port.known.facts import State, Value, join_values
-from fnjax.port.source.evidence import parameters
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.source.evidence import iter_parameters
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 T = TypeVar("T")
 Heard = tuple[Any, str, Any]  # who was asked (a class or a function), for what, and the answer
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Class:
     """A class of the file.
 
@@ -49,18 +49,18 @@ class Class:
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
 
-    def keep(self, method: str, values: dict[str, Value]) -> None:
+    def keep_on_ctx(self, method: str, values: dict[str, Value]) -> None:
         """What a method has left on ctx; of what several leave there only what holds for all is known."""
         self.kept[method] = values
         found = {k: functools.reduce(join_values, [v[k] for v in self.kept.values() if k in v]) for k in values}
         self.facts = {**self.facts, **found}
 
-    def now(self, _: str) -> dict[str, Value]:
+    def find_current_answer(self, _: str) -> dict[str, Value]:
         """The facts, as they are known now."""
         return self.facts
 
 
-class Told(Generic[T]):
+class Answer(Generic[T]):
     """Something that functions say of each other: each answer is kept, as it may be another one in the end."""
 
     def __init__(self, at_first: T) -> None:
@@ -115,52 +115,52 @@ class Routine:
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
-    result = Told[Value | None](None)
-    views = Told("")
-    draws = Told(False)
-    draws_often = Told(False)
-    writes = Told[frozenset[str]](frozenset())
-    gives = Told[tuple[str, ...]](())
-    answer = Told[bool | None](None)
-    hands = Told(False)
-    differentiated = Told(False)  # called by code that jax.vjp differentiates
-    concrete = Told(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
-    taken_out = Told[frozenset[str]](frozenset())  # the masks for whose entries all entries cannot stand everywhere
-    passed = Told(False)  # passed on, or called by what is: whoever gets it may differentiate it
-    derived = Told(False)  # called by code that JAX may differentiate, as a backward
+    result = Answer[Value | None](None)
+    views = Answer("")
+    draws = Answer(False)
+    draws_often = Answer(False)
+    writes = Answer[frozenset[str]](frozenset())
+    gives = Answer[tuple[str, ...]](())
+    answer = Answer[bool | None](None)
+    hands = Answer(False)
+    differentiated = Answer(False)  # called by code that jax.vjp differentiates
+    concrete = Answer(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
+    taken_out = Answer[frozenset[str]](frozenset())  # the masks for whose entries all entries cannot stand everywhere
+    passed = Answer(False)  # passed on, or called by what is: whoever gets it may differentiate it
+    derived = Answer(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
-        forgotten = {id(n) for d in nodes(self.node.body, cst.Del) for n in nodes(d)}
-        for node in nodes(self.node.body):
+        forgotten = {id(n) for d in list_nodes(self.node.body, cst.Del) for n in list_nodes(d)}
+        for node in list_nodes(self.node.body):
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
             elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
                 self.asked.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
-                own = {p.name.value for p in nodes(node.params, cst.Param)}
-                given = (n.target for n in nodes(node.body, cst.AssignTarget, cst.For, cst.CompFor))
-                own |= {n for target in given for n in targets(target)}
-                read = (n for n in nodes(node, cst.Name) if n.value not in own)
+                own = {p.name.value for p in list_nodes(node.params, cst.Param)}
+                given = (n.target for n in list_nodes(node.body, cst.AssignTarget, cst.For, cst.CompFor))
+                own |= {n for target in given for n in iter_targets(target)}
+                read = (n for n in list_nodes(node, cst.Name) if n.value not in own)
                 self.captured |= {id(n) for n in read}
             elif isinstance(node, cst.Assign):
                 for target in node.targets:
-                    for name, value in _pairs(target.target, node.value):
+                    for name, value in _pair_targets(target.target, node.value):
                         self.given.setdefault(name, []).append(value)
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
-                self.written_at |= {code(e) for e in node.target.slice}
+                self.written_at |= {unparse(e) for e in node.target.slice}
 
-    def argument(self, name: str) -> Value | None:
+    def find_argument(self, name: str) -> Value | None:
         """What call sites say of a parameter, as it was before this round if anything was said then."""
-        answer = self.before.get(name) if self.before else self._said_of(name)
+        answer = self.before.get(name) if self.before else self._join_said(name)
         self.heard.append((self, f"argument {name}", answer))
         return answer
 
-    def _said_of(self, name: str) -> Value | None:
+    def _join_said(self, name: str) -> Value | None:
         """What call sites say of a parameter now."""
         said = [values[name] for values in self.said.values() if name in values]
         return functools.reduce(join_values, said) if said else None
 
-    def tell(self, place: cst.CSTNode, name: str, value: Value) -> None:
+    def add_argument(self, place: cst.CSTNode, name: str, value: Value) -> None:
         """A call in this statement of the top level gives a parameter a value."""
         said = self.said.setdefault(place, {})
         said[name] = join_values(said[name], value) if name in said else value
@@ -168,52 +168,52 @@ class Routine:
     def begin_round(self, kept: Container[cst.CSTNode]) -> None:
         """Only what statements that are not walked again have said of its parameters stays said."""
         names = {name for values in self.said.values() for name in values}
-        self.before = {name: value for name in names if (value := self._said_of(name)) is not None}
+        self.before = {name: value for name in names if (value := self._join_said(name)) is not None}
         self.said = {statement: said for statement, said in self.said.items() if statement in kept}
 
-    def returns(self, value: Value) -> None:
+    def add_result(self, value: Value) -> None:
         """One more thing that it may return."""
         known = self.told.get("result")
         self.result = value if known is None else join_values(known, value)
 
-    def is_called(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
+    def add_call(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
         """One more call, in code that is differentiated, or perhaps is."""
         self.differentiated = self.told.get("differentiated", False) or (differentiated and not perhaps)
         self.passed = self.told.get("passed", False) or perhaps
         self.derived = self.told.get("derived", False) or derived
 
-    def overwrites(self, names: frozenset[str] | set[str]) -> None:
+    def add_writes(self, names: frozenset[str] | set[str]) -> None:
         """More parameters to whose memory it writes."""
         self.writes = self.told.get("writes", frozenset()) | names
 
-    def now(self, name: str) -> Any:
+    def find_current_answer(self, name: str) -> Any:
         """What is known of it now, under the name under which it was heard."""
         kind, _, parameter = name.partition(" ")
-        return self._said_of(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
+        return self._join_said(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
 
-    def nodes_in(self, node: cst.CSTNode) -> frozenset[int]:
+    def list_names_in(self, node: cst.CSTNode) -> frozenset[int]:
         """The identities of the names inside a node."""
         key = id(node)
         if key not in self.inside:
-            self.inside[key] = frozenset(id(n) for n in nodes(node, cst.Name))
+            self.inside[key] = frozenset(id(n) for n in list_nodes(node, cst.Name))
         return self.inside[key]
 
     @functools.cached_property
     def gives_value(self) -> bool:
         """Whether it returns a value, or yields; or a function in it may."""
         kinds = (cst.Yield, cst.FunctionDef, cst.Lambda)
-        inside = nodes(self.node.body)
+        inside = list_nodes(self.node.body)
         return any(isinstance(n, kinds) or (isinstance(n, cst.Return) and n.value is not None) for n in inside)
 
     @property
     def parameters(self) -> list[cst.Param]:
         """Its parameters."""
-        return list(parameters(self.node))
+        return list(iter_parameters(self.node))
 
     @property
     def first(self) -> int:
         """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
-        bound = self.owner is not None and "classmethod" in decorators(self.node)
+        bound = self.owner is not None and "classmethod" in list_decorators(self.node)
         with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
         return bound + with_ctx
 
@@ -229,7 +229,7 @@ class Routine:
         return self.owner is not None and "setup_context" in self.owner.methods
 
 
-def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
+def _pair_targets(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
     """The variables of `a = x` and `a, b = x, y`, with what each is given."""
     if isinstance(target, cst.Name):
         return [(target.value, value)]
@@ -240,6 +240,6 @@ def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[
     return [(e.value.value, v.value) for e, v in pairs if isinstance(e.value, cst.Name)] if plain else []
 
 
-def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
+def list_decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
     """The texts of its decorators."""
-    return [code(d.decorator) for d in node.decorators]
+    return [unparse(d.decorator) for d in node.decorators]

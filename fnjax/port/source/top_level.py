@@ -9,25 +9,25 @@ NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SCOPES = (*NAMED, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def alias_of(alias: ast.alias) -> str:
+def name_alias(alias: ast.alias) -> str:
     """The name that an import binds."""
     return alias.asname or alias.name.partition(".")[0]
 
 
-def inside(node: ast.AST) -> Iterator[ast.AST]:
+def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
     """What stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, SCOPES):
-            yield from inside(child)
+            yield from iter_inside(child)
 
 
-def bound_here(node: ast.AST) -> Iterator[str]:
+def iter_bound_here(node: ast.AST) -> Iterator[str]:
     """The names that a node itself binds where it stands."""
     if isinstance(node, NAMED):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias_of(a) for a in node.names if a.name != "*")
+        yield from (name_alias(a) for a in node.names if a.name != "*")
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     elif isinstance(node, ast.ExceptHandler) and node.name:
@@ -36,7 +36,7 @@ def bound_here(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
-def of_top_level(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
+def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
     """The names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
 
     Args:
@@ -52,20 +52,20 @@ def of_top_level(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset())
         if isinstance(node, ast.Global):
             yield node
         if not isinstance(node, SCOPES):
-            yield from of_top_level(ast.iter_child_nodes(node), hidden)
+            yield from iter_top_level_references(ast.iter_child_nodes(node), hidden)
             continue
         if isinstance(node, NAMED) and node.name not in hidden:
             yield node
-        outside, parameters, body = _parts(node)
-        yield from of_top_level(outside, hidden)
-        own = parameters | {n for inner in inside(node) for n in bound_here(inner)}
-        own -= {n for inner in inside(node) if isinstance(inner, ast.Global) for n in inner.names}
+        outside, parameters, body = _split_scope(node)
+        yield from iter_top_level_references(outside, hidden)
+        own = parameters | {n for inner in iter_inside(node) for n in iter_bound_here(inner)}
+        own -= {n for inner in iter_inside(node) if isinstance(inner, ast.Global) for n in inner.names}
         for part in body:  # methods do not see what the class binds
             method = isinstance(node, ast.ClassDef) and isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
-            yield from of_top_level([part], hidden if method else hidden | own)
+            yield from iter_top_level_references([part], hidden if method else hidden | own)
 
 
-def _parts(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
+def _split_scope(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
     """Of a scope what stands outside of it (defaults, decorators), its parameters, and what stands in it."""
     body = getattr(node, "body", None)
     if body is None:  # a comprehension
@@ -81,9 +81,9 @@ def _parts(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
     return outside, parameters, body if isinstance(body, list) else [body]
 
 
-def reads(tree: ast.AST, name: str) -> Iterator[ast.Name]:
+def iter_reads(tree: ast.AST, name: str) -> Iterator[ast.Name]:
     """The places that read a name of the top level."""
-    for node in of_top_level([tree]):
+    for node in iter_top_level_references([tree]):
         base = node.value if isinstance(node, ast.Attribute) else node
         if isinstance(base, ast.Name) and base.id == name:
             yield base

@@ -4,18 +4,18 @@ How the porter's engine uses it:
 
     >>> import libcst as cst
     >>> call = cst.parse_expression("x.sum(1, keepdim=True)")
-    >>> operation = find("torch.Tensor.sum")  # or Absent (JAX cannot), or None (not torch's)
+    >>> operation = find_operation("torch.Tensor.sum")  # or Absent (JAX cannot), or None (not torch's)
     >>> bound = operation.bind([cst.Arg(call.func.value), *call.args])      # Bound, or Problem(message)
     >>> bound.overload.result, bound.overload.alias, bound.overload.random, bound.overload.traced
     ('same', 'new', False, True)
     >>> rendered = bound.render()                      # Rendered, or Problem(message)
-    >>> code(rendered.expression), sorted(rendered.needs), sorted(rendered.imports)
+    >>> unparse(rendered.expression), sorted(rendered.needs), sorted(rendered.imports)
     ('jnp.sum(x, axis=1, keepdims=True)', [], ['jnp'])
 
-- The arguments are the original nodes, the tensor itself first for methods and attributes. `bind(args, context)` takes
-  a Context (record.py): a subclass of it says what the analysis knows of a node (`kind`, `dtype`, `rank`, `literal`),
-  what JAX expression takes its place (`rewritten`), and a fresh random key (`key`). `context.rewritten` is called in
-  `render`, once for each argument that stands in the result.
+- The arguments are the original nodes, the tensor itself first for methods and attributes. `bind_arguments`
+  takes a Context (context.py): a subclass of it says what the analysis knows of a node (`find_kind`, `find_dtype`,
+  `find_rank`, `read_literal`), what JAX expression takes its place (`rewrite`), and a fresh random key (`make_key`).
+  `context.rewrite` is called in `render`, once for each argument that stands in the result.
 - Attributes and constants are operations with `called` False: `torch.Tensor.shape` binds the tensor, `torch.float32`
   nothing. Attributes of dtypes are `torch.dtype.is_floating_point` and so on, those of torch.finfo stay as they are.
 - In-place methods: `operation.inplace` is the operation behind `add_`, and binding either renders the new value;
@@ -24,7 +24,7 @@ How the porter's engine uses it:
 - Tuples (`result == "pair"`) render as an expression whose value is a plain tuple in the order of `overload.fields`, so
   `.indices` is `[1]`; where `overload.parts` has the field, `render(part="indices")` is the code for that part alone.
 - `render(least)`: parentheses as the place demands; the default suits every place, `render(0)` that of a whole
-  statement's value or an argument. `fit(node, least)` and `level(node)` are the engine's for its own rewrites.
+  statement's value or an argument. `bracket(node, least)` and `find_level(node)` serve the rules' own rewrites.
 - `rendered.needs` are support functions: `support(needs)` is the source of those and of what they call;
   `rendered.imports` holds those of jax, jnp, np and math that the expression names.
 - A Problem is a finding. An overload with `traced` False is right outside jit only.
@@ -45,10 +45,11 @@ import fnjax.port.torch.reductions
 import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
 from fnjax.port.support.text import support
 from fnjax.port.torch.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
-from fnjax.port.torch.derivatives import departure
-from fnjax.port.torch.expressions import ATOM, MISSING, as_tuple, code, fit, level, literal
-from fnjax.port.torch.record import Absent, Bound, Context, Operation, Overload, Problem, Rendered
-from fnjax.port.torch.registry import TABLE, find, names_of, qualified
+from fnjax.port.torch.context import Context
+from fnjax.port.torch.derivatives import find_departure
+from fnjax.port.torch.expressions import ATOM, MISSING, bracket, find_level, make_tuple, read_literal, unparse
+from fnjax.port.torch.record import Absent, Bound, Operation, Overload, Problem, Rendered
+from fnjax.port.torch.registry import TABLE, find_operation, list_dtype_names, qualify_name
 
 __all__ = [
     "ARRAYS",
@@ -64,14 +65,14 @@ __all__ = [
     "Overload",
     "Problem",
     "Rendered",
-    "as_tuple",
-    "code",
-    "departure",
-    "find",
-    "fit",
-    "level",
-    "literal",
-    "names_of",
-    "qualified",
+    "bracket",
+    "find_departure",
+    "find_level",
+    "find_operation",
+    "list_dtype_names",
+    "make_tuple",
+    "qualify_name",
+    "read_literal",
     "support",
+    "unparse",
 ]

@@ -1,8 +1,8 @@
 """What torch has and JAX code cannot stand for: why, and what to write instead."""
 
-from fnjax.port.torch.registry import absent, within
+from fnjax.port.torch.registry import add_absent, add_absent_modules
 
-absent(
+add_absent(
     """
     torch.choose_qparams_optimized torch.dequantize torch.empty_quantized torch.fake_quantize_per_channel_affine
     torch.fake_quantize_per_tensor_affine torch.fbgemm_linear_fp16_weight
@@ -20,7 +20,7 @@ absent(
     "keep the integers and their scale in two arrays",
 )
 
-absent(
+add_absent(
     """
     torch.ccol_indices_copy torch.col_indices_copy torch.crow_indices_copy torch.hsmm torch.hspmm torch.indices_copy
     torch.resize_as_sparse_ torch.row_indices_copy torch.saddmm torch.segment_reduce torch.smm
@@ -34,7 +34,7 @@ absent(
     "use jax.experimental.sparse, or a dense array",
 )
 
-absent(
+add_absent(
     """
     torch.batch_norm_backward_elemt torch.batch_norm_backward_reduce torch.batch_norm_elemt
     torch.batch_norm_gather_stats torch.batch_norm_gather_stats_with_counts torch.batch_norm_stats
@@ -52,7 +52,7 @@ absent(
     "call the function of torch.nn.functional that it serves, or supply the kernel (Pallas, jax.ffi)",
 )
 
-absent(
+add_absent(
     """
     torch.binary_cross_entropy_with_logits torch.cosine_embedding_loss torch.hinge_embedding_loss
     torch.instance_norm torch.kl_div torch.margin_ranking_loss torch.poisson_nll_loss torch.triplet_margin_loss
@@ -61,7 +61,7 @@ absent(
     "call the function of that name in torch.nn.functional",
 )
 
-absent(
+add_absent(
     """
     torch.ctc_loss torch.embedding_bag torch.embedding_renorm_ torch.gru torch.gru_cell torch.lstm torch.lstm_cell
     torch.rnn_relu torch.rnn_relu_cell torch.rnn_tanh torch.rnn_tanh_cell F.ctc_loss F.embedding_bag
@@ -71,7 +71,7 @@ absent(
     "write it with jax.lax.scan, or use Flax or Optax",
 )
 
-absent(
+add_absent(
     """
     torch.as_strided torch.as_strided_ torch.as_strided_copy torch.as_strided_scatter torch.is_storage
     torch.slice_copy torch.slice_inverse .as_strided .as_strided_ .as_strided_scatter
@@ -82,7 +82,7 @@ absent(
     "write it with indexing, reshape and transpose",
 )
 
-absent(
+add_absent(
     """
     torch.is_anomaly_check_nan_enabled torch.is_anomaly_enabled torch.is_grad_enabled
     torch.is_inference_mode_enabled torch.set_anomaly_enabled .backward .grad .grad_dtype .grad_fn .is_leaf .name
@@ -93,7 +93,7 @@ absent(
     "use jax.grad or jax.vjp; in a Function, ctx.needs_input_grad",
 )
 
-absent(
+add_absent(
     """
     torch.are_deterministic_algorithms_enabled torch.autocast_decrement_nesting torch.autocast_increment_nesting
     torch.clear_autocast_cache torch.compiled_with_cxx11_abi torch.get_autocast_cpu_dtype torch.get_autocast_dtype
@@ -115,7 +115,7 @@ absent(
     "leave it out, or set it in jax.config",
 )
 
-absent(
+add_absent(
     """
     torch.initial_seed torch.manual_seed torch.seed torch.thread_safe_generator .random_
     """,
@@ -123,7 +123,7 @@ absent(
     "pass a jax.random key",
 )
 
-absent(
+add_absent(
     """
     torch.classproperty torch.compile torch.cond torch.fork torch.from_dlpack torch.from_file torch.frombuffer
     torch.import_ir_module torch.import_ir_module_from_buffer torch.load torch.merge_type_from_type_comment
@@ -137,7 +137,7 @@ absent(
     "leave it out, or use JAX's own: jax.jit, jax.lax.cond, jax.lax.while_loop, jax.dlpack",
 )
 
-absent(
+add_absent(
     """
     torch.geqrf torch.hash_tensor torch.lobpcg torch.lstsq torch.matrix_rank torch.ormqr
     torch.pca_lowrank torch.range torch.solve torch.svd_lowrank torch.eig linalg.ldl_factor linalg.ldl_factor_ex
@@ -147,7 +147,7 @@ absent(
     "use torch.linalg's newer functions, or write it with jax.numpy",
 )
 
-absent(
+add_absent(
     """
     torch.adaptive_max_pool1d torch.alpha_dropout torch.alpha_dropout_ torch.feature_alpha_dropout
     torch.feature_alpha_dropout_ torch.histogram torch.histogramdd torch.istft torch.unique_consecutive
@@ -167,7 +167,7 @@ absent(
     "write it with jax.numpy",
 )
 
-absent(
+add_absent(
     """
     torch.AcceleratorError torch.AggregationType torch.AliasDb torch.AnyType torch.Argument torch.ArgumentSpec
     torch.AwaitType torch.BFloat16Storage torch.BenchmarkConfig torch.BenchmarkExecutionStats torch.Block
@@ -200,38 +200,38 @@ absent(
 )
 
 # Everything below these modules.
-within(
+add_absent_modules(
     "torch.distributed torch.distributed.nn torch.futures torch.distributed.nn.functional",
     "is a collective or a part of one",
     "use jax.lax.psum, all_gather, ppermute or all_to_all inside jax.shard_map",
 )
-within(
+add_absent_modules(
     "torch.cuda torch.cuda.nvtx torch.backends torch.mps torch.xpu torch.cpu torch.accelerator",
     "speaks of a device",
     "leave it out: JAX places arrays by itself; jax.named_scope and jax.profiler mark stretches of code",
 )
-within(
+add_absent_modules(
     "torch.ops torch.utils.cpp_extension torch.library",
     "calls a kernel",
     "supply the kernel: Pallas, jax.ffi, or jax.numpy",
 )
-within(
+add_absent_modules(
     "torch.autograd torch.func torch.autograd.functional torch.autograd.forward_ad",
     "belongs to PyTorch's automatic differentiation",
     "use jax.grad, jax.vjp, jax.jvp or jax.checkpoint",
 )
-within(
+add_absent_modules(
     "torch.nn torch.nn.init torch.nn.utils torch.nn.grad",
     "is a layer or a tool for layers",
     "pass its arrays as arguments",
 )
-within(
+add_absent_modules(
     "torch.sparse torch.nested torch.masked",
     "works on sparse or ragged tensors",
     "use jax.experimental.sparse, or a dense array",
 )
-within("torch.random", "is a global random state", "pass a jax.random key")
-within(
+add_absent_modules("torch.random", "is a global random state", "pass a jax.random key")
+add_absent_modules(
     "torch.jit torch.compiler torch._dynamo torch.fx torch.onnx torch.export torch.amp torch.utils torch.profiler torch.hub "
     "torch.multiprocessing torch.overrides torch.testing torch.quantization torch.ao torch.distributions torch.optim torch._C "
     "torch.package torch.serialization torch.version torch.signal torch.utils.checkpoint torch.monitor torch.types",

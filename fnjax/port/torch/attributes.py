@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import MISSING, code
+from fnjax.port.torch.expressions import MISSING, unparse
 from fnjax.port.torch.record import WIDE, Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 .shape | input | input.shape | size attribute
 .size | input | input.shape | size
 .size | input, dim | input.shape[dim] | whole
@@ -120,26 +120,26 @@ torch.get_default_dtype | | jnp.result_type(float) | dtype
 """)  # fmt: skip
 
 
-def _size(call: Bound) -> str:
+def _build_size(call: Bound) -> str:
     """A torch.Size as the tuple that a shape is."""
     given = call.values.get("shape")
-    a_tuple = given is None or isinstance(given, cst.Tuple) or code(given).endswith((".shape", ".size()"))
+    a_tuple = given is None or isinstance(given, cst.Tuple) or unparse(given).endswith((".shape", ".size()"))
     return "shape" if a_tuple else "tuple(shape)"
 
 
-operation("torch.Size", "shape=()", _size, "size")
+add_operation("torch.Size", "shape=()", _build_size, "size")
 
 
-def conjugated(template: str) -> Callable[[Bound], str]:
+def make_conjugated(template: str) -> Callable[[Bound], str]:
     """A conjugate transpose, without the conjugate of whole numbers; results that are called floats may be complex."""
 
     def build(call: Bound) -> str:
-        return template if call.dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
+        return template if call.find_dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
 
     return build
 
 
-operation(
+add_operation(
     ".data",
     "input",
     lambda call: "jax.lax.stop_gradient(input)" if call.context.differentiated else "input",
@@ -147,70 +147,74 @@ operation(
     alias="view",
     each=True,
 )
-operation(".H", "input", conjugated("input.T"), called=False, alias="view", gaps=True)
-operation(".mH", "input", conjugated("input.mT"), called=False, alias="view", gaps=True)
-operation("+adjoint", "input", conjugated("input.mT"), alias="view", gaps=True)
-operation(
-    "+conj +conj_physical torch.conj_physical_ .conj_physical_", "input", conjugated("input"), alias="view", each=True
+add_operation(".H", "input", make_conjugated("input.T"), called=False, alias="view", gaps=True)
+add_operation(".mH", "input", make_conjugated("input.mT"), called=False, alias="view", gaps=True)
+add_operation("+adjoint", "input", make_conjugated("input.mT"), alias="view", gaps=True)
+add_operation(
+    "+conj +conj_physical torch.conj_physical_ .conj_physical_",
+    "input",
+    make_conjugated("input"),
+    alias="view",
+    each=True,
 )
 
 
-def _device(call: Bound) -> str:
+def _build_device(call: Bound) -> str:
     """Its name, which compares as PyTorch's device does; a number is that of an accelerator."""
-    if call.given("index"):
+    if call.is_given("index"):
         return '":".join((type, str(index)))'
-    return f'"cuda:{call.literal("type")}"' if isinstance(call.literal("type"), int) else "type"
+    return f'"cuda:{call.read_literal("type")}"' if isinstance(call.read_literal("type"), int) else "type"
 
 
-def _device_value(call: Bound) -> object:
-    name = call.literal("type")
-    return f"cuda:{name}" if isinstance(name, int) else MISSING if call.given("index") else name
+def _find_device_value(call: Bound) -> object:
+    name = call.read_literal("type")
+    return f"cuda:{name}" if isinstance(name, int) else MISSING if call.is_given("index") else name
 
 
-operation("torch.device", "type, index=None", _device, "device", value=_device_value)
+add_operation("torch.device", "type, index=None", _build_device, "device", value=_find_device_value)
 
 
-def _device_type(call: Bound) -> str:
-    known = _type_value(call)
+def _build_device_type(call: Bound) -> str:
+    known = _find_type_value(call)
     return repr(known).replace("'", '"') if isinstance(known, str) else 'input.partition(":")[0]'
 
 
-def _type_value(call: Bound) -> object:
-    name = call.literal("input")
+def _find_type_value(call: Bound) -> object:
+    name = call.read_literal("input")
     return name.partition(":")[0] if isinstance(name, str) else MISSING
 
 
-operation("torch.device.type", "input", _device_type, "static", called=False, value=_type_value)
+add_operation("torch.device.type", "input", _build_device_type, "static", called=False, value=_find_type_value)
 
 _OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
 
 
-def _to(call: Bound) -> str:
+def _build_to(call: Bound) -> str:
     """`x.to(target)`: a dtype, a device, or another tensor, of which the dtype is taken."""
-    if call.given("dtype"):
+    if call.is_given("dtype"):
         return "input.astype((dtype))"
-    if "non_blocking" in call.values and not isinstance(call.literal("non_blocking"), bool):
-        return f"input.astype({_narrow(call, 'non_blocking')})"  # x.to(device, dtype)
+    if "non_blocking" in call.values and not isinstance(call.read_literal("non_blocking"), bool):
+        return f"input.astype({_write_narrow_dtype(call, 'non_blocking')})"  # x.to(device, dtype)
     if "other" in call.values:
-        role = call.context.role(call.values["other"])
+        role = call.context.find_role(call.values["other"])
         if role == "device":
             return "input"
         if role == "dtype":
-            return f"input.astype({_narrow(call, 'other')})"
-        return "input.astype(other.dtype)" if call.kind("other") == "tensor" else "_to(input, other)"
+            return f"input.astype({_write_narrow_dtype(call, 'other')})"
+        return "input.astype(other.dtype)" if call.find_kind("other") == "tensor" else "_to(input, other)"
     return "input"
 
 
-def _narrow(call: Bound, name: str) -> str:
+def _write_narrow_dtype(call: Bound, name: str) -> str:
     """The dtype that a parameter names; `int` and `float` for 64-bit ones, which are JAX's 32-bit ones as it is set up."""
-    return WIDE.get(call.context.named_dtype(call.values[name]), name)
+    return WIDE.get(call.context.find_named_dtype(call.values[name]), name)
 
 
-def _type(call: Bound) -> str:
+def _build_type(call: Bound) -> str:
     """`x.type(dtype)`, also with the name of a tensor type."""
-    name = call.literal("dtype")
+    name = call.read_literal("dtype")
     if name is MISSING:
-        return f"input.astype({_narrow(call, 'dtype')})"
+        return f"input.astype({_write_narrow_dtype(call, 'dtype')})"
     if name not in TENSOR_TYPES:
         raise Refuse(f"{name!r} is no type of tensor")
     return f"input.astype({TENSOR_TYPES[name]})"
@@ -225,35 +229,35 @@ TENSOR_TYPES = {f"torch.{name}": dtype for name, dtype in TENSORS.items()}
 ARRAYS = frozenset({"torch.Tensor", "torch.autograd.Variable"})  # classes of which each array is one
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
-operation(
-    ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _to, alias="maybe", each=True, converts=True
+add_operation(
+    ".to", f"input, other=None, {_OPTIONS}, dtype=None, device=None", _build_to, alias="maybe", each=True, converts=True
 )
-operation(
+add_operation(
     ".type", "input", "input.dtype", "dtype", each=True
 )  # PyTorch's is a string, good for comparisons and x.type(...)
-operation(".type", "input, dtype, non_blocking=False", _type, alias="maybe", each=True, converts=True)
+add_operation(".type", "input, dtype, non_blocking=False", _build_type, alias="maybe", each=True, converts=True)
 
 
-def _constructor(dtype: str, empty: str) -> Template:
+def _make_constructor(dtype: str, empty: str) -> Template:
     """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
 
     def build(call: Bound) -> str:
         if "data" not in call.values:
             return f"{empty}(0, dtype={dtype})"
-        data, value = call.values["data"], call.literal("data")
-        role = call.context.role(data)
+        data, value = call.values["data"], call.read_literal("data")
+        role = call.context.find_role(data)
         if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or role == "list":
             return f"jnp.array(data, dtype={dtype})"
-        size = role in {"size", "int"} or code(data).endswith((".shape", ".size()"))
+        size = role in {"size", "int"} or unparse(data).endswith((".shape", ".size()"))
         if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
             return f"{empty}(data, dtype={dtype})"
-        if call.kind("data") == "tensor":
+        if call.find_kind("data") == "tensor":
             return f"data.astype({dtype})"
         raise Refuse("it cannot be told whether this is data or a shape; write torch.tensor or torch.zeros")
 
     return build
 
 
-operation(".new", "input, *data, device=None", _constructor("input.dtype", "jnp.empty"))
+add_operation(".new", "input, *data, device=None", _make_constructor("input.dtype", "jnp.empty"))
 for _name, _dtype in TENSORS.items():
-    operation(f"torch.{_name}", "*data", _constructor(_dtype, "jnp.zeros"))
+    add_operation(f"torch.{_name}", "*data", _make_constructor(_dtype, "jnp.zeros"))

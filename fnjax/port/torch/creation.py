@@ -2,13 +2,13 @@
 
 import re
 
-from fnjax.port.torch.expressions import code
+from fnjax.port.torch.expressions import unparse
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
 PLACE = "layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 _NEW = f"dtype=None, {PLACE}"
-lines(f"""
+add_lines(f"""
 torch.empty | *size, {_NEW} | jnp.empty(size, dtype=dtype) | float made
 torch.empty_strided | size, stride, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
 torch.empty_permuted | size, physical_layout, *, {_NEW} | jnp.empty(size, dtype=dtype) | float
@@ -28,68 +28,75 @@ torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=incre
 """)  # fmt: skip
 
 
-def _single(name: str, number: str) -> Template:
+def _make_single(name: str, number: str) -> Template:
     """`torch.zeros(())` makes no other's dtype wider, as a number does not."""
 
     def build(call: Bound) -> str:
-        alone = call.literal("size") in {(), ((),)} and not call.given("dtype")
+        alone = call.read_literal("size") in {(), ((),)} and not call.is_given("dtype")
         return f"jnp.array({number})" if alone else f"jnp.{name}(size, dtype=dtype)"
 
     return build
 
 
 for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
-    operation(f"torch.{_name}", f"*size, {_NEW}", _single(_name, _number), "float", made=True)
+    add_operation(f"torch.{_name}", f"*size, {_NEW}", _make_single(_name, _number), "float", made=True)
 
 
-def _arange(call: Bound) -> str:
+def _build_arange(call: Bound) -> str:
     """The step is left out where it is 1."""
-    return "jnp.arange(start, end, step, dtype=dtype)" if call.given("step") else "jnp.arange(start, end, dtype=dtype)"
+    return (
+        "jnp.arange(start, end, step, dtype=dtype)" if call.is_given("step") else "jnp.arange(start, end, dtype=dtype)"
+    )
 
 
-operation("torch.arange", f"start, end, step=1, *, {_NEW}", _arange, "int")
+add_operation("torch.arange", f"start, end, step=1, *, {_NEW}", _build_arange, "int")
 
 
-def _linspace(call: Bound) -> str:
+def _build_linspace(call: Bound) -> str:
     """Exact where numbers are rounded: jnp.linspace may stay below a whole number that PyTorch gives."""
-    whole = call.given("dtype") and re.search("int|long|short", code(call.values["dtype"]))
+    whole = call.is_given("dtype") and re.search("int|long|short", unparse(call.values["dtype"]))
     name = "_linspace" if whole or call.context.rounding else "jnp.linspace"
     return f"{name}(start, end, steps, dtype=dtype)"
 
 
-operation("torch.linspace", f"start, end, steps, *, {_NEW}", _linspace, "float", made=True)
+add_operation("torch.linspace", f"start, end, steps, *, {_NEW}", _build_linspace, "float", made=True)
 
 
-def _scalar(call: Bound) -> str:
-    return "jnp.array(s, dtype=(dtype))" if call.given("dtype") else "jnp.array(s, dtype=jnp.float32)"
+def _build_scalar(call: Bound) -> str:
+    return "jnp.array(s, dtype=(dtype))" if call.is_given("dtype") else "jnp.array(s, dtype=jnp.float32)"
 
 
-operation("torch.scalar_tensor", f"s, *, {_NEW}", _scalar)
+add_operation("torch.scalar_tensor", f"s, *, {_NEW}", _build_scalar)
 
 
-def _like(template: str) -> Template:
+def _make_new_like(template: str) -> Template:
     """`x.new_zeros(size)`: of x's dtype unless one is given."""
 
     def build(call: Bound) -> str:
-        return template.replace("DTYPE", "(dtype)" if call.given("dtype") else "input.dtype")
+        return template.replace("DTYPE", "(dtype)" if call.is_given("dtype") else "input.dtype")
 
     return build
 
 
 for _name in ("zeros", "ones", "empty"):
-    operation(f".new_{_name}", f"input, *size, {_NEW}", _like(f"jnp.{_name}(size, dtype=DTYPE)"), made=True)
-operation(
-    ".new_full", f"input, size, fill_value, *, {_NEW}", _like("jnp.full(size, fill_value, dtype=DTYPE)"), made=True
+    add_operation(
+        f".new_{_name}", f"input, *size, {_NEW}", _make_new_like(f"jnp.{_name}(size, dtype=DTYPE)"), made=True
+    )
+add_operation(
+    ".new_full",
+    f"input, size, fill_value, *, {_NEW}",
+    _make_new_like("jnp.full(size, fill_value, dtype=DTYPE)"),
+    made=True,
 )
-operation(".new_empty_strided", f"input, size, stride, *, {_NEW}", _like("jnp.empty(size, dtype=DTYPE)"))
-operation(".new_tensor", f"input, data, *, {_NEW}", _like("jnp.array(data, dtype=DTYPE)"))
+add_operation(".new_empty_strided", f"input, size, stride, *, {_NEW}", _make_new_like("jnp.empty(size, dtype=DTYPE)"))
+add_operation(".new_tensor", f"input, data, *, {_NEW}", _make_new_like("jnp.array(data, dtype=DTYPE)"))
 
 
-def _window(name: str) -> Template:
+def _make_window(name: str) -> Template:
     """A window of jnp, of which the periodic form is the symmetric one of one more entry."""
 
     def build(call: Bound) -> str:
-        periodic = call.literal("periodic")
+        periodic = call.read_literal("periodic")
         if not isinstance(periodic, bool):
             raise Refuse("periodic must be True or False as a literal")
         return f"jnp.{name}(window_length + 1)[:-1]" if periodic else f"jnp.{name}(window_length)"
@@ -98,14 +105,14 @@ def _window(name: str) -> Template:
 
 
 for _name, _torch in {"hanning": "hann", "bartlett": "bartlett", "blackman": "blackman", "hamming": "hamming"}.items():
-    operation(f"torch.{_torch}_window", f"window_length, periodic=True, *, {_NEW}", _window(_name), "float")
+    add_operation(f"torch.{_torch}_window", f"window_length, periodic=True, *, {_NEW}", _make_window(_name), "float")
 
 
-def _kaiser(call: Bound) -> str:
-    periodic = call.literal("periodic")
+def _build_kaiser(call: Bound) -> str:
+    periodic = call.read_literal("periodic")
     if not isinstance(periodic, bool):
         raise Refuse("periodic must be True or False as a literal")
     return "jnp.kaiser(window_length + 1, beta)[:-1]" if periodic else "jnp.kaiser(window_length, beta)"
 
 
-operation("torch.kaiser_window", f"window_length, periodic=True, beta=12.0, *, {_NEW}", _kaiser, "float")
+add_operation("torch.kaiser_window", f"window_length, periodic=True, beta=12.0, *, {_NEW}", _build_kaiser, "float")

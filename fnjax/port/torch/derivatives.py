@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import code, template_of
+from fnjax.port.torch.expressions import parse_template, unparse
 from fnjax.port.tree.located import Rewriter
 
 # By the function that a template calls.
@@ -51,12 +51,12 @@ _DEPARTURES = {
 }
 
 
-def departure(name: str) -> str:
+def find_departure(name: str) -> str:
     """At which inputs the operation's gradient is JAX's and not PyTorch's; empty where there are none."""
-    return _DEPARTURES.get(_plain(name), "")
+    return _DEPARTURES.get(_drop_in_place(name), "")
 
 
-def with_derivative(name: str, text: str, literal: Callable[[str], object]) -> cst.BaseExpression:
+def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> cst.BaseExpression:
     """The template of a call in code that is differentiated.
 
     Args:
@@ -64,26 +64,26 @@ def with_derivative(name: str, text: str, literal: Callable[[str], object]) -> c
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
     """
-    tree = template_of(_TEMPLATES.get(_plain(name), text))
+    tree = parse_template(_TEMPLATES.get(_drop_in_place(name), text))
     order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
     vectors = order in (None, "fro") or isinstance(literal("dim"), int)
-    made = _Calls(_FUNCTIONS | (_NORM if vectors else {}), order not in (None, "fro")).rewrite(tree)
+    made = _CallReplacer(_FUNCTIONS | (_NORM if vectors else {}), order not in (None, "fro")).rewrite(tree)
     assert isinstance(made, cst.BaseExpression)
     return made
 
 
-def _plain(name: str) -> str:
+def _drop_in_place(name: str) -> str:
     return name.replace("torch.Tensor.", "torch.").rstrip("_")
 
 
-class _Calls(Rewriter):
+class _CallReplacer(Rewriter):
     def __init__(self, functions: Mapping[str, str], order: bool) -> None:
         self.functions, self.order = functions, order
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        own = self.functions.get(code(original_node.func))
+        own = self.functions.get(unparse(original_node.func))
         if own is None:
             return updated_node
-        plain = code(original_node.func) == "jnp.linalg.norm" and not self.order
+        plain = unparse(original_node.func) == "jnp.linalg.norm" and not self.order
         args = [a for a in updated_node.args if not (plain and a.keyword and a.keyword.value == "ord")]
         return updated_node.with_changes(func=cst.Name(own), args=args)

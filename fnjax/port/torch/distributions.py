@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import operation
-from fnjax.port.torch.signature import bind, parse
+from fnjax.port.torch.registry import add_operation
+from fnjax.port.torch.signature import bind_to_signature, parse_signature
 
 HOME = "torch.distributions."
 METHODS = {
@@ -159,21 +159,21 @@ _OF_LOGITS = {
 PARAMETERS: dict[str, str] = {}
 
 
-def _template(distribution: str, method: str, text: str) -> Template:
-    names = [p.name for p in parse(PARAMETERS[distribution])]
+def _make_method(distribution: str, method: str, text: str) -> Template:
+    names = [p.name for p in parse_signature(PARAMETERS[distribution])]
 
     def build(call: Bound) -> str:
-        given = [n for n in names if n in call.values and call.literal(n) is not None]
+        given = [n for n in names if n in call.values and call.read_literal(n) is not None]
         if {"probs", "logits"} <= set(given):
             raise Refuse("it cannot be told which of probs and logits is None")
         made = text
         for word, meaning in (_OF_LOGITS if "logits" in given else _OF_PROBS).get(distribution, {}).items():
             made = made.replace(word, meaning)
-        arrays = [n for n in given if call.kind(n) != "static"]
-        shapes = [f"{n}.shape" if call.kind(n) == "tensor" else f"jnp.shape({n})" for n in arrays]
+        arrays = [n for n in given if call.find_kind(n) != "static"]
+        shapes = [f"{n}.shape" if call.find_kind(n) == "tensor" else f"jnp.shape({n})" for n in arrays]
         shape = f"jnp.broadcast_shapes({', '.join(shapes)})" if len(shapes) > 1 else (shapes or ["()"])[0]
         dtype = f"jnp.result_type({', '.join(arrays)})" if arrays else "float"
-        if len(arrays) == 1 and call.kind(arrays[0]) == "tensor":
+        if len(arrays) == 1 and call.find_kind(arrays[0]) == "tensor":
             dtype = f"{arrays[0]}.dtype"
         if method == "entropy" or method not in METHODS:  # of the shape of all parameters together
             used = [n for n in arrays if re.search(rf"\b{n}\b", made)]
@@ -196,32 +196,32 @@ for _block in _TEXT.strip().split("\n\n"):
         _methods, _text = _row.split(" | ")
         for _method in [*_methods.split(), *(["sample"] if _methods == "rsample" else [])]:
             _own = METHODS.get(_method, "")
-            operation(
+            add_operation(
                 f"{HOME}{_name}.{_method}",
                 ", ".join(p for p in (PARAMETERS[_name], f"*, {_own}" if _own else "") if p),
-                _template(_name, _method, _text),
+                _make_method(_name, _method, _text),
                 "int" if _name == "Categorical" and _method == "sample" else "float",
                 random=_method in {"sample", "rsample"},
                 called=_method in METHODS,
             )
-    for _parameter in parse(PARAMETERS[_name]):
+    for _parameter in parse_signature(PARAMETERS[_name]):
         if _parameter.name not in {"probs", "logits"}:
-            operation(
+            add_operation(
                 f"{HOME}{_name}.{_parameter.name}",
                 PARAMETERS[_name],
-                _template(_name, _parameter.name, _parameter.name),
+                _make_method(_name, _parameter.name, _parameter.name),
                 "float",
                 called=False,
             )
 
 
-def parameters(name: str, args: Sequence[cst.Arg]) -> Mapping[str, cst.BaseExpression] | str:
+def bind_parameters(name: str, args: Sequence[cst.Arg]) -> Mapping[str, cst.BaseExpression] | str:
     """The parameters of a distribution by name, or what is wrong with the call that makes it."""
-    found = bind(parse(f"{PARAMETERS[name]}, validate_args=None"), args, lambda node: "unknown")
+    found = bind_to_signature(parse_signature(f"{PARAMETERS[name]}, validate_args=None"), args, lambda node: "unknown")
     return found if isinstance(found, str) else {n: v for n, v in found.items() if n != "validate_args"}
 
 
-def arguments(method: str, args: Sequence[cst.Arg]) -> list[cst.Arg]:
+def name_arguments(method: str, args: Sequence[cst.Arg]) -> list[cst.Arg]:
     """The arguments of a method by name."""
     own = METHODS.get(method, "").partition("=")[0]
     return [a if a.keyword or a.star or i else a.with_changes(keyword=cst.Name(own)) for i, a in enumerate(args)]

@@ -3,9 +3,9 @@
 import libcst as cst
 
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 *exp | input | jnp.exp(input) | float each pole=0
 *exp2 special.exp2 | input | 2.0 ** input | float each pole=0
 *expm1 special.expm1 | input | jnp.expm1(input) | float each pole=0
@@ -119,65 +119,65 @@ torch.where | condition | jnp.nonzero(condition) | list untraced each
 .fill_ torch.fill torch.fill_ | input, value | jnp.full_like(input, value) | same each
 .zero_ torch.zero_ | input | jnp.zeros_like(input) | same each
 """)  # fmt: skip
-operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
+add_operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
 
 
-def _copy(call: Bound) -> str:
+def _build_copy(call: Bound) -> str:
     """A variable takes the other's entries in its own shape and dtype; a number, and what may be one, fills it."""
-    named = isinstance(call.context.rewritten(call.values["input"]), cst.Name)
-    if not named or call.kind("src") != "tensor" or call.rank("src") == 0:
+    named = isinstance(call.context.rewrite(call.values["input"]), cst.Name)
+    if not named or call.find_kind("src") != "tensor" or call.find_rank("src") == 0:
         return "jnp.full_like(input, src)"
-    if call.context.same_shape(call.values["input"], call.values["src"]):
+    if call.context.have_same_shape(call.values["input"], call.values["src"]):
         return "src.astype(input.dtype)"
     return "jnp.broadcast_to(src, input.shape).astype(input.dtype)"
 
 
-operation(".copy_", "input, src, non_blocking=False", _copy, each=True)
+add_operation(".copy_", "input, src, non_blocking=False", _build_copy, each=True)
 
 
-def _masked_fill(call: Bound) -> str:
+def _build_masked_fill(call: Bound) -> str:
     """jnp.where; integers and booleans keep their dtype whatever the value."""
     filled = "jnp.where(mask, value, input)"
-    return f"{filled}.astype(input.dtype)" if call.dtype("input") in {"int", "bool"} else filled
+    return f"{filled}.astype(input.dtype)" if call.find_dtype("input") in {"int", "bool"} else filled
 
 
-operation("~masked_fill", "input, mask, value", _masked_fill, each=True)
+add_operation("~masked_fill", "input, mask, value", _build_masked_fill, each=True)
 
 
-def whole(template: str) -> Template:
+def make_rounding(template: str) -> Template:
     """A rounding operation: on integers it changes nothing, where jnp's would give floats."""
-    return lambda call: "input" if call.dtype("input") in {"int", "bool"} else template
+    return lambda call: "input" if call.find_dtype("input") in {"int", "bool"} else template
 
 
 for _name in ("floor", "ceil", "trunc"):
-    operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", whole(f"jnp.{_name}(input)"), each=True)
-operation("*frac", "input", "input - jnp.trunc(input)", each=True)
+    add_operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", make_rounding(f"jnp.{_name}(input)"), each=True)
+add_operation("*frac", "input", "input - jnp.trunc(input)", each=True)
 
 
-def _round(call: Bound) -> str:
-    return "jnp.round(input, decimals)" if call.given("decimals") else "jnp.round(input)"
+def _build_round(call: Bound) -> str:
+    return "jnp.round(input, decimals)" if call.is_given("decimals") else "jnp.round(input)"
 
 
-operation("*round special.round", "input, *, decimals=0", _round, each=True)
+add_operation("*round special.round", "input, *, decimals=0", _build_round, each=True)
 
 
-def _rsqrt(call: Bound) -> str:
-    return "jax.lax.rsqrt(input)" if call.dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
+def _build_rsqrt(call: Bound) -> str:
+    return "jax.lax.rsqrt(input)" if call.find_dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
 
 
-operation("*rsqrt", "input", _rsqrt, "float", each=True, pole="1")
+add_operation("*rsqrt", "input", _build_rsqrt, "float", each=True, pole="1")
 
 
-def _logit(call: Bound) -> str:
-    if call.literal("eps") is None:
+def _build_logit(call: Bound) -> str:
+    if call.read_literal("eps") is None:
         return "jax.scipy.special.logit(input)"
     return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
 
 
-operation("*logit special.logit", "input, eps=None", _logit, "float", each=True, pole="0.5")
+add_operation("*logit special.logit", "input, eps=None", _build_logit, "float", each=True, pole="0.5")
 
 
-def _whole(name: str) -> Template:
+def _make_logarithm(name: str) -> Template:
     """A logarithm, exact for powers of its base where the file rounds numbers."""
 
     def build(call: Bound) -> str:
@@ -188,56 +188,64 @@ def _whole(name: str) -> Template:
 
 
 for _name in ("log2", "log10"):
-    operation(f"*{_name}", "input", _whole(_name), "float", each=True, pole="1")
+    add_operation(f"*{_name}", "input", _make_logarithm(_name), "float", each=True, pole="1")
 
 
-def _add(call: Bound) -> str:
-    return "input + alpha * other" if call.given("alpha") else "input + other"
+def _build_add(call: Bound) -> str:
+    return "input + alpha * other" if call.is_given("alpha") else "input + other"
 
 
-def _sub(call: Bound) -> str:
-    return "input - alpha * other" if call.given("alpha") else "input - other"
+def _build_sub(call: Bound) -> str:
+    return "input - alpha * other" if call.is_given("alpha") else "input - other"
 
 
-def _rsub(call: Bound) -> str:
-    return "other - alpha * input" if call.given("alpha") else "other - input"
+def _build_rsub(call: Bound) -> str:
+    return "other - alpha * input" if call.is_given("alpha") else "other - input"
 
 
-operation("~add", "input, other, *, alpha=1", _add, "promoted", each=True)
-operation("~sub ~subtract", "input, other, *, alpha=1", _sub, "promoted", each=True)
-operation("~add", "input, alpha, other", _add, "promoted", each=True)  # deprecated, as the other scales by position
-operation("~sub ~subtract", "input, alpha, other", _sub, "promoted", each=True)
-operation("torch.rsub", "input, other, alpha=1", _rsub, "promoted")
+add_operation("~add", "input, other, *, alpha=1", _build_add, "promoted", each=True)
+add_operation("~sub ~subtract", "input, other, *, alpha=1", _build_sub, "promoted", each=True)
+add_operation(
+    "~add", "input, alpha, other", _build_add, "promoted", each=True
+)  # deprecated, as the other scales by position
+add_operation("~sub ~subtract", "input, alpha, other", _build_sub, "promoted", each=True)
+add_operation("torch.rsub", "input, other, alpha=1", _build_rsub, "promoted")
 
 
-def _div(call: Bound) -> str:
+def _build_div(call: Bound) -> str:
     """True division, unless a rounding mode is named."""
-    mode = call.literal("rounding_mode")
+    mode = call.read_literal("rounding_mode")
     if mode is None:
         return "input / other"
     if mode == "floor":
         return "_floor_divide(input, other)"
     if mode == "trunc":
-        both = {call.dtype("input"), call.dtype("other")}
+        both = {call.find_dtype("input"), call.find_dtype("other")}
         return "jnp.trunc(input / other)" if "float" in both else "_truncated_divide(input, other)"
     raise Refuse("rounding_mode must be a literal: None, 'floor' or 'trunc'")
 
 
-operation(
-    "~div ~divide", "input, other, *, rounding_mode=None", _div, "promoted", each=True, quotient=True, pole="other:1"
+add_operation(
+    "~div ~divide",
+    "input, other, *, rounding_mode=None",
+    _build_div,
+    "promoted",
+    each=True,
+    quotient=True,
+    pole="other:1",
 )
 
 
-def _pow(call: Bound) -> str:
+def _build_pow(call: Bound) -> str:
     return "input ** exponent"
 
 
-operation("~pow", "input, exponent", _pow, "promoted", each=True, pole="1")
+add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True, pole="1")
 
 
-def _clamp(call: Bound) -> str:
+def _build_clamp(call: Bound) -> str:
     """jnp.clip, with its bounds by position where both are there."""
-    low, high = call.literal("min") is not None, call.literal("max") is not None
+    low, high = call.read_literal("min") is not None, call.read_literal("max") is not None
     if low and high:
         return "jnp.clip(input, min, max)"
     if low:
@@ -245,18 +253,18 @@ def _clamp(call: Bound) -> str:
     return "jnp.clip(input, max=(max))" if high else "input"
 
 
-operation("*clamp *clip", "input, min=None, max=None", _clamp, each=True)
+add_operation("*clamp *clip", "input, min=None, max=None", _build_clamp, each=True)
 
 
-def _scaled(operator: str) -> Template:
+def _make_scaled(operator: str) -> Template:
     def build(call: Bound) -> str:
-        scale = "value * " if call.given("value") else ""
+        scale = "value * " if call.is_given("value") else ""
         return f"input + {scale}tensor1 {operator} tensor2"
 
     return build
 
 
-operation("~addcmul", "input, tensor1, tensor2, *, value=1", _scaled("*"), "promoted", each=True)
-operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _scaled("/"), "promoted", each=True)
-operation("~addcmul", "input, value, tensor1, tensor2", _scaled("*"), "promoted", each=True)
-operation("~addcdiv", "input, value, tensor1, tensor2", _scaled("/"), "promoted", each=True)
+add_operation("~addcmul", "input, tensor1, tensor2, *, value=1", _make_scaled("*"), "promoted", each=True)
+add_operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _make_scaled("/"), "promoted", each=True)
+add_operation("~addcmul", "input, value, tensor1, tensor2", _make_scaled("*"), "promoted", each=True)
+add_operation("~addcdiv", "input, value, tensor1, tensor2", _make_scaled("/"), "promoted", each=True)

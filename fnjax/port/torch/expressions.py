@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import libcst as cst
 
-from fnjax.port.tree.located import Rewriter, changed, children, clone
+from fnjax.port.tree.located import Rewriter, clone, list_children, replace_parts
 
-MISSING = object()  # what `literal` answers for an expression that is none
+MISSING = object()  # what `read_literal` answers for an expression that is none
 
 _BINARY: dict[type[cst.BaseBinaryOp], int] = {
     cst.BitOr: 7,
@@ -28,64 +29,61 @@ _BINARY: dict[type[cst.BaseBinaryOp], int] = {
     cst.Power: 14,
 }
 ATOM = 16  # what needs no parentheses anywhere
+_LEVELS: dict[type[cst.CSTNode], int | dict[Any, int]] = {
+    cst.BinaryOperation: _BINARY,
+    cst.UnaryOperation: {cst.Not: 5, cst.Minus: 13, cst.Plus: 13, cst.BitInvert: 13},
+    cst.BooleanOperation: {cst.Or: 3, cst.And: 4},
+    cst.Await: 15,
+    cst.Comparison: 6,
+    cst.IfExp: 2,
+    cst.Lambda: 1,
+    **dict.fromkeys((cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString), 0),
+}
 
 
-def level(node: cst.BaseExpression) -> int:
+def find_level(node: cst.BaseExpression) -> int:
     """How tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
     if getattr(node, "lpar", ()):
         return ATOM
-    if isinstance(node, cst.BinaryOperation):
-        return _BINARY[type(node.operator)]
-    if isinstance(node, cst.UnaryOperation):
-        return 5 if isinstance(node.operator, cst.Not) else 13
-    if isinstance(node, cst.Comparison):
-        return 6
-    if isinstance(node, cst.BooleanOperation):
-        return 4 if isinstance(node.operator, cst.And) else 3
-    if isinstance(node, cst.IfExp):
-        return 2
-    if isinstance(node, cst.Await):
-        return 15
-    if isinstance(node, (cst.Lambda, cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString)):
-        return 0 if not isinstance(node, cst.Lambda) else 1
-    return ATOM
+    own = _LEVELS.get(type(node), ATOM)
+    return own if isinstance(own, int) else own[type(node.operator)]  # type: ignore[attr-defined] # these have one
 
 
-def fit(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
+def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
     """The expression, in parentheses where it binds less tightly than its place demands."""
-    if level(node) >= least:
+    if find_level(node) >= least:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def added(parts: Sequence[cst.BaseExpression]) -> str:
+def add_up(parts: Sequence[cst.BaseExpression]) -> str:
     """The sum of some expressions, their numbers added up."""
     number, texts = 0, list[str]()
     for part in parts:
-        value = literal(part)
+        value = read_literal(part)
         if type(value) is int:
             number += value
         else:
-            texts.append(code(fit(part, 11)))
+            texts.append(unparse(bracket(part, 11)))
     return " + ".join([*texts, str(number)] if number or not texts else texts)
 
 
-def times(node: cst.BaseExpression, count: int) -> str:
+def multiply(node: cst.BaseExpression, count: int) -> str:
     """So many times an expression."""
-    value = literal(node)
+    value = read_literal(node)
     if type(value) is int:
         return str(value * count)
-    return code(fit(node, 1)) if count == 1 else f"{count} * {code(fit(node, 12))}"
+    return unparse(bracket(node, 1)) if count == 1 else f"{count} * {unparse(bracket(node, 12))}"
 
 
-def bare(node: cst.BaseExpression) -> cst.BaseExpression:
+def drop_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
     """The expression without the parentheses that an argument does not need."""
     if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:
         return node
     if not (node.lpar[0].whitespace_after.empty and node.rpar[0].whitespace_before.empty):
         return node
     inner = node.with_changes(lpar=[], rpar=[])
-    return inner if level(inner) >= 1 else node
+    return inner if find_level(inner) >= 1 else node
 
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
@@ -95,7 +93,7 @@ _LITERALS = (
 )
 
 
-def literal(node: cst.BaseExpression) -> object:
+def read_literal(node: cst.BaseExpression) -> object:
     """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
     if isinstance(node, cst.Name):
         return _CONSTANTS.get(node.value, MISSING)
@@ -112,13 +110,13 @@ def literal(node: cst.BaseExpression) -> object:
     if not isinstance(first, _LITERALS):
         return MISSING
     try:
-        return ast.literal_eval(code(node).strip())
+        return ast.literal_eval(unparse(node).strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return MISSING
 
 
-def text_of(
-    node: cst.BaseExpression, value: Callable[[cst.BaseExpression], object] = literal, hole: str | None = None
+def read_text(
+    node: cst.BaseExpression, value: Callable[[cst.BaseExpression], object] = read_literal, hole: str | None = None
 ) -> str | None:
     """The string that an expression is, sums and f-strings among them.
 
@@ -127,7 +125,7 @@ def text_of(
         value: what is known of its parts.
         hole: stands for a part that is not known; by default all is unknown then.
     """
-    found = literal(node)
+    found = read_literal(node)
     if isinstance(found, str):
         return found
     parts: Sequence[cst.CSTNode] = ()
@@ -140,22 +138,24 @@ def text_of(
     if not parts:
         known = "" if isinstance(node, cst.FormattedString) else value(node)
         return known if isinstance(known, str) else hole
-    texts = [_text_of_part(p, value, hole) for p in parts]
+    texts = [_read_text_of_part(p, value, hole) for p in parts]
     return None if None in texts else "".join(map(str, texts))
 
 
-def _text_of_part(part: cst.CSTNode, value: Callable[[cst.BaseExpression], object], hole: str | None) -> str | None:
+def _read_text_of_part(
+    part: cst.CSTNode, value: Callable[[cst.BaseExpression], object], hole: str | None
+) -> str | None:
     if isinstance(part, cst.FormattedStringText):
         return part.value
     if not isinstance(part, cst.FormattedStringExpression):
-        return text_of(part, value, hole)  # type: ignore[arg-type] # an operand
+        return read_text(part, value, hole)  # type: ignore[arg-type] # an operand
     if part.format_spec is not None or part.conversion is not None:
         return hole
-    number = literal(part.expression)
-    return str(number) if type(number) is int else text_of(part.expression, value, hole)
+    number = read_literal(part.expression)
+    return str(number) if type(number) is int else read_text(part.expression, value, hole)
 
 
-def _plain(dot: cst.Dot) -> bool:
+def _is_plain_dot(dot: cst.Dot) -> bool:
     """Whether no blanks stand around a dot."""
     before, behind = dot.whitespace_before, dot.whitespace_after
     return (
@@ -166,27 +166,27 @@ def _plain(dot: cst.Dot) -> bool:
 
 
 @lru_cache(1 << 17)
-def code(node: cst.CSTNode) -> str:
+def unparse(node: cst.CSTNode) -> str:
     """The source text of a node."""
     if isinstance(node, (cst.Name, cst.Integer)) and not node.lpar:
         return node.value
-    if isinstance(node, cst.Attribute) and not node.lpar and _plain(node.dot):
-        return f"{code(node.value)}.{code(node.attr)}"
+    if isinstance(node, cst.Attribute) and not node.lpar and _is_plain_dot(node.dot):
+        return f"{unparse(node.value)}.{unparse(node.attr)}"
     return cst.Module(body=()).code_for_node(node)
 
 
-def same_code(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
+def is_same_text(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
     """Whether two expressions have the same text."""
-    return a is b or (type(a) is type(b) and code(a) == code(b))
+    return a is b or (type(a) is type(b) and unparse(a) == unparse(b))
 
 
 @lru_cache(1 << 12)
-def template_of(text: str) -> cst.BaseExpression:
+def parse_template(text: str) -> cst.BaseExpression:
     """The tree of a template, which nobody may put into a tree: what fills it makes a new one."""
     return cst.parse_expression(text)
 
 
-def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
+def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     """A list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
     if not isinstance(node, cst.List):
         return node
@@ -196,7 +196,7 @@ def as_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-class Fill(Rewriter):
+class TemplateFiller(Rewriter):
     """Puts expressions in place of a template's names, with parentheses where they are needed.
 
     A keyword argument whose value is just the name of an omitted parameter goes away: JAX's default is the same there.
@@ -217,10 +217,10 @@ class Fill(Rewriter):
         of, attr = original_node.value, original_node.attr
         if self.known is not None and isinstance(of, cst.Name) and (known := self.known(of.value, attr.value)):
             return clone(known)
-        value = fit(updated_node.value)
+        value = bracket(updated_node.value)
         if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
             value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        return changed(updated_node, value=value, attr=attr)
+        return replace_parts(updated_node, value=value, attr=attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
         """Omitted parameters vanish, and `*names` takes the elements of a tuple."""
@@ -230,8 +230,8 @@ class Fill(Rewriter):
             return cst.RemovalSentinel.REMOVE
         filled = updated_node.value
         if isinstance(value, cst.Name) and filled is not value:
-            filled = bare(filled)
-        return changed(updated_node, keyword=keyword, value=fit(filled, 1))
+            filled = drop_parentheses(filled)
+        return replace_parts(updated_node, keyword=keyword, value=bracket(filled, 1))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Starred tuples open up; the last comma goes."""
@@ -244,10 +244,10 @@ class Fill(Rewriter):
             else:
                 args.append(arg)
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        args = [changed(a, comma=comma) for a in args[:-1]] + [
-            changed(a, comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
+        args = [replace_parts(a, comma=comma) for a in args[:-1]] + [
+            replace_parts(a, comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
         ]
-        return changed(updated_node, args=args, func=fit(updated_node.func))
+        return replace_parts(updated_node, args=args, func=bracket(updated_node.func))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """A parameter's name becomes its value."""
@@ -256,11 +256,11 @@ class Fill(Rewriter):
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
         """The name that an expression gives is no parameter."""
-        return changed(updated_node, target=original_node.target)
+        return replace_parts(updated_node, target=original_node.target)
 
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
         """Nor are those of a lambda."""
-        return changed(updated_node, name=original_node.name)
+        return replace_parts(updated_node, name=original_node.name)
 
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
@@ -269,55 +269,57 @@ class Fill(Rewriter):
         own = _BINARY[type(updated_node.operator)]
         power = isinstance(updated_node.operator, cst.Power)
         left, right = (ATOM if power else own), (own - 1 if power else own + 1)
-        return changed(updated_node, left=fit(updated_node.left, left), right=fit(updated_node.right, right))
+        return replace_parts(
+            updated_node, left=bracket(updated_node.left, left), right=bracket(updated_node.right, right)
+        )
 
     def leave_UnaryOperation(
         self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
     ) -> cst.BaseExpression:
         """As for two operands."""
         own = 5 if isinstance(updated_node.operator, cst.Not) else 13
-        return changed(updated_node, expression=fit(updated_node.expression, own))
+        return replace_parts(updated_node, expression=bracket(updated_node.expression, own))
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
         """Comparisons inside comparisons would chain."""
-        targets = [changed(t, comparator=fit(t.comparator, 7)) for t in updated_node.comparisons]
-        return changed(updated_node, left=fit(updated_node.left, 7), comparisons=targets)
+        targets = [replace_parts(t, comparator=bracket(t.comparator, 7)) for t in updated_node.comparisons]
+        return replace_parts(updated_node, left=bracket(updated_node.left, 7), comparisons=targets)
 
     def leave_BooleanOperation(
         self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
     ) -> cst.BaseExpression:
         """`and` and `or`."""
-        return changed(updated_node, left=fit(updated_node.left, 4), right=fit(updated_node.right, 4))
+        return replace_parts(updated_node, left=bracket(updated_node.left, 4), right=bracket(updated_node.right, 4))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
         """A conditional expression."""
-        return changed(
+        return replace_parts(
             updated_node,
-            test=fit(updated_node.test, 3),
-            body=fit(updated_node.body, 3),
-            orelse=fit(updated_node.orelse, 2),
+            test=bracket(updated_node.test, 3),
+            body=bracket(updated_node.body, 3),
+            orelse=bracket(updated_node.orelse, 2),
         )
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         """What is indexed."""
-        return changed(updated_node, value=fit(updated_node.value))
+        return replace_parts(updated_node, value=bracket(updated_node.value))
 
     def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
         """An index may be a bare tuple, but no generator."""
-        return changed(updated_node, value=fit(updated_node.value, 1))
+        return replace_parts(updated_node, value=bracket(updated_node.value, 1))
 
     def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
         """Elements of tuples and lists."""
-        return changed(updated_node, value=fit(updated_node.value, 1))
+        return replace_parts(updated_node, value=bracket(updated_node.value, 1))
 
     def leave_StarredElement(
         self, original_node: cst.StarredElement, updated_node: cst.StarredElement
     ) -> cst.StarredElement:
         """Starred ones bind like operands of `|`."""
-        return changed(updated_node, value=fit(updated_node.value, 7))
+        return replace_parts(updated_node, value=bracket(updated_node.value, 7))
 
 
-def names(node: cst.CSTNode) -> set[str]:
+def find_names(node: cst.CSTNode) -> set[str]:
     """The names in an expression, those after a dot, keywords and the parameters of lambdas left out."""
     found: set[str] = set()
     waiting = [node]
@@ -330,5 +332,5 @@ def names(node: cst.CSTNode) -> set[str]:
         elif isinstance(first, cst.Param):
             waiting += [first.default] if first.default is not None else []
         else:
-            waiting += children(first)
+            waiting += list_children(first)
     return found

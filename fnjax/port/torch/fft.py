@@ -1,9 +1,9 @@
 """Fourier transforms: jnp's and torch's agree but for the names of their arguments."""
 
 from fnjax.port.torch.record import Bound, Refuse
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines(
+add_lines(
     "\n".join(
         f"fft.{name} | input, n=None, dim=-1, norm=None | jnp.fft.{name}(input, n=n, axis=dim, norm=norm) | {result}"
         for name, result in {
@@ -30,10 +30,10 @@ fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
 )
 
 
-def _stft(call: Bound) -> str:
-    if call.literal("return_complex") not in (True, None):
+def _build_stft(call: Bound) -> str:
+    if call.read_literal("return_complex") not in (True, None):
         raise Refuse("return_complex must be True as a literal; PyTorch leaves the other form behind")
-    if call.given("align_to_window"):
+    if call.is_given("align_to_window"):
         raise Refuse("align_to_window= has no counterpart in JAX")
     return (
         "_stft(input, n_fft, hop=hop_length, width=win_length, window=window, center=center, pad_mode=pad_mode, "
@@ -41,10 +41,10 @@ def _stft(call: Bound) -> str:
     )
 
 
-operation(
+add_operation(
     "+stft",
     'input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, '
     "onesided=None, return_complex=None, align_to_window=None",
-    _stft,
+    _build_stft,
     "complex",
 )

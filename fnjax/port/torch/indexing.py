@@ -1,9 +1,9 @@
 """Operations that read and write entries at indices."""
 
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 +gather | input, dim, index, *, sparse_grad=False | _gather(input, index, axis=dim) | same
 +index_select | input, dim, index | jnp.take(input, index, axis=dim) | same
 +take | input, index | jnp.take(input, index) | same
@@ -24,18 +24,20 @@ torch.unravel_index | indices, shape | jnp.unravel_index(indices, shape) | list
 """)  # fmt: skip
 
 
-def _embedding(indices: str) -> Template:
+def _make_embedding(indices: str) -> Template:
     """The rows; where the port differentiates, that of padding_idx takes no gradient."""
 
     def build(call: Bound) -> str:
-        if call.given("max_norm"):
+        if call.is_given("max_norm"):
             raise Refuse("max_norm= writes to the weight; divide its rows by hand")
         if not call.context.differentiated:
             return f"weight[{indices}]"
-        if call.given("scale_grad_by_freq"):
+        if call.is_given("scale_grad_by_freq"):
             raise Refuse("scale_grad_by_freq= has no counterpart in JAX")
         return (
-            f"_padded_embedding({indices}, weight, padding_idx)" if call.given("padding_idx") else f"weight[{indices}]"
+            f"_padded_embedding({indices}, weight, padding_idx)"
+            if call.is_given("padding_idx")
+            else f"weight[{indices}]"
         )
 
     return build
@@ -43,16 +45,16 @@ def _embedding(indices: str) -> Template:
 
 _OPTIONS = "scale_grad_by_freq=False, sparse=False"
 _LIMITED = f"padding_idx=None, max_norm=None, norm_type=2.0, {_OPTIONS}"
-operation("F.embedding", f"input, weight, {_LIMITED}", _embedding("input"))
-operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _embedding("indices"))  # -1: none
+add_operation("F.embedding", f"input, weight, {_LIMITED}", _make_embedding("input"))
+add_operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _make_embedding("indices"))  # -1: none
 
 
-def _index_add(call: Bound) -> str:
-    source = "(alpha) * source" if call.given("alpha") else "source"
+def _build_index_add(call: Bound) -> str:
+    source = "(alpha) * source" if call.is_given("alpha") else "source"
     return f'_index_write(input, index, {source}, axis=dim, how="add")'
 
 
-operation("~index_add", "input, dim, index, source, *, alpha=1", _index_add)
+add_operation("~index_add", "input, dim, index, source, *, alpha=1", _build_index_add)
 _REDUCTIONS = {
     "add": "add",
     "sum": "add",
@@ -64,9 +66,9 @@ _REDUCTIONS = {
 }
 
 
-def _scatter(value: str) -> Template:
+def _make_scatter(value: str) -> Template:
     def build(call: Bound) -> str:
-        reduce = call.literal("reduce")
+        reduce = call.read_literal("reduce")
         if reduce is None:
             return f"_scatter(input, index, {value}, axis=dim)"
         if reduce not in {"add", "multiply"}:
@@ -76,76 +78,76 @@ def _scatter(value: str) -> Template:
     return build
 
 
-operation("~scatter", "input, dim, index, src, *, reduce=None", _scatter("src"))
-operation("~scatter", "input, dim, index, value, *, reduce=None", _scatter("value"))
+add_operation("~scatter", "input, dim, index, src, *, reduce=None", _make_scatter("src"))
+add_operation("~scatter", "input, dim, index, value, *, reduce=None", _make_scatter("value"))
 
 
-def _reduced(write: str, reduction: str, joined: str, source: str) -> Template:
+def _make_reduced(write: str, reduction: str, joined: str, source: str) -> Template:
     """scatter_reduce and index_reduce."""
 
     def build(call: Bound) -> str:
-        reduce = call.literal("reduce")
+        reduce = call.read_literal("reduce")
         if reduce not in _REDUCTIONS:
             raise Refuse("reduce must be a literal: 'sum', 'prod', 'mean', 'amax' or 'amin'")
         how = _REDUCTIONS[reduce]
         if call.context.differentiated and how in {"multiply", "max", "min"}:  # which JAX does not differentiate
             return f'{joined}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
-        if how != "mean" and call.literal("include_self") is True:
+        if how != "mean" and call.read_literal("include_self") is True:
             return f'{write}(input, index, {source}, axis=dim, how="{how}")'
         return f'{reduction}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
 
     return build
 
 
-operation(
+add_operation(
     "~scatter_reduce",
     "input, dim, index, src, reduce, *, include_self=True",
-    _reduced("_scatter", "_scatter_reduce", "_scatter_joined", "src"),
+    _make_reduced("_scatter", "_scatter_reduce", "_scatter_joined", "src"),
 )
-operation(
+add_operation(
     "~index_reduce",
     "input, dim, index, source, reduce, *, include_self=True",
-    _reduced("_index_write", "_index_reduce", "_index_joined", "source"),
+    _make_reduced("_index_write", "_index_reduce", "_index_joined", "source"),
 )
 
 
-def _index_put(call: Bound) -> str:
-    accumulate = call.literal("accumulate")
+def _build_index_put(call: Bound) -> str:
+    accumulate = call.read_literal("accumulate")
     if not isinstance(accumulate, bool):
         raise Refuse("accumulate must be True or False as a literal")
     return f"input.at[tuple(indices)].{'add' if accumulate else 'set'}(values)"
 
 
-operation("~index_put torch.index_put_", "input, indices, values, accumulate=False", _index_put)
+add_operation("~index_put torch.index_put_", "input, indices, values, accumulate=False", _build_index_put)
 
 
-def _nonzero(call: Bound) -> str:
-    return {True: "jnp.nonzero(input)", False: "jnp.argwhere(input)"}[bool(call.literal("as_tuple"))]
+def _build_nonzero(call: Bound) -> str:
+    return {True: "jnp.nonzero(input)", False: "jnp.argwhere(input)"}[bool(call.read_literal("as_tuple"))]
 
 
-operation("+nonzero", "input, *, as_tuple=False", _nonzero, "int", traced=False)
+add_operation("+nonzero", "input, *, as_tuple=False", _build_nonzero, "int", traced=False)
 
 
-def _one_hot(call: Bound) -> str:
-    if not call.given("num_classes"):
+def _build_one_hot(call: Bound) -> str:
+    if not call.is_given("num_classes"):
         raise Refuse("the number of classes depends on the values; give num_classes")
     return "jax.nn.one_hot(input, num_classes, dtype=int)"
 
 
-operation("F.one_hot", "input, num_classes=-1", _one_hot, "int")
-operation("F.one_hot", "tensor, num_classes", "jax.nn.one_hot(tensor, num_classes, dtype=int)", "int")
+add_operation("F.one_hot", "input, num_classes=-1", _build_one_hot, "int")
+add_operation("F.one_hot", "tensor, num_classes", "jax.nn.one_hot(tensor, num_classes, dtype=int)", "int")
 
 
-def _associative_scan(call: Bound) -> str:
-    dim = call.literal("dim")
+def _build_associative_scan(call: Bound) -> str:
+    dim = call.read_literal("dim")
     function = "jax.lax.associative_scan" if isinstance(dim, int) and dim >= 0 else "_associative_scan"
     return f"{function}(combine_fn, xs, reverse=reverse, axis=dim)"
 
 
 _SCAN = "torch._higher_order_ops.associative_scan"
-operation(
+add_operation(
     f"{_SCAN} {_SCAN}.associative_scan",
     'combine_fn, xs, dim, reverse=False, combine_mode="pointwise"',
-    _associative_scan,
+    _build_associative_scan,
     "unknown",
 )

@@ -6,10 +6,12 @@ import fnjax.port.torch.elementwise
 import fnjax.port.torch.indexing
 import fnjax.port.torch.reductions
 import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
-from fnjax.port.torch.registry import mark
+from fnjax.port.torch.registry import mark_column
 
-mark("product", ".pow .square .mul .div .multiply .divide")
-mark("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
-mark("turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous")
-mark("turns", ".expand_as .view_as .detach .max .min .amax .amin")
-mark("blank", "torch.empty torch.empty_like .new_empty torch.zeros torch.zeros_like .new_zeros")
+mark_column("product", ".pow .square .mul .div .multiply .divide")
+mark_column("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
+mark_column(
+    "turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous"
+)
+mark_column("turns", ".expand_as .view_as .detach .max .min .amax .amin")
+mark_column("blank", "torch.empty torch.empty_like .new_empty torch.zeros torch.zeros_like .new_zeros")

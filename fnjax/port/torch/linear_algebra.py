@@ -1,9 +1,9 @@
 """Products, decompositions and solvers."""
 
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 +matmul linalg.matmul | input, other | input @ other | promoted
 +mm torch.dsmm | input, mat2 | input @ mat2 | promoted
 +bmm | input, mat2 | input @ mat2 | promoted
@@ -60,15 +60,15 @@ torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
 """)  # fmt: skip
 
 
-def _product(product: str) -> Template:
+def _make_product(product: str) -> Template:
     """`beta * input + alpha * product`, as short as the call allows."""
 
     def build(call: Bound) -> str:
-        scaled = {name for name in ("beta", "alpha") if call.given(name) and call.literal(name) != 1}
+        scaled = {name for name in ("beta", "alpha") if call.is_given(name) and call.read_literal(name) != 1}
         first = "beta * input" if "beta" in scaled else "input"
         inner = product if "@" not in product or "alpha" not in scaled else f"({product})"
         second = f"alpha * {inner}" if "alpha" in scaled else product
-        return second if call.literal("beta") == 0 and call.given("beta") else f"{first} + {second}"
+        return second if call.read_literal("beta") == 0 and call.is_given("beta") else f"{first} + {second}"
 
     return build
 
@@ -80,41 +80,41 @@ for _names, _factors, _inner in (
     ("~baddbmm", "batch1, batch2", "batch1 @ batch2"),
     ("~addbmm", "batch1, batch2", "jnp.sum(batch1 @ batch2, axis=0)"),
 ):
-    operation(_names, f"input, {_factors}, *, beta=1, alpha=1", _product(_inner), "promoted")
+    add_operation(_names, f"input, {_factors}, *, beta=1, alpha=1", _make_product(_inner), "promoted")
     for _first in ("input, beta: static", "beta: static, input"):  # deprecated: the scales by position
-        operation(_names, f"{_first}, {_factors}", _product(_inner), "promoted")
-        operation(_names, f"{_first}, alpha: static, {_factors}", _product(_inner), "promoted")
+        add_operation(_names, f"{_first}, {_factors}", _make_product(_inner), "promoted")
+        add_operation(_names, f"{_first}, alpha: static, {_factors}", _make_product(_inner), "promoted")
 
 
-def flag(call: Bound, name: str) -> bool:
+def read_flag(call: Bound, name: str) -> bool:
     """A parameter that decides the form of the code and so must be a literal."""
-    value = call.literal(name)
+    value = call.read_literal(name)
     if not isinstance(value, bool):
         raise Refuse(f"{name} must be True or False as a literal")
     return value
 
 
-def _cholesky(call: Bound) -> str:
+def _build_cholesky(call: Bound) -> str:
     """PyTorch reads the lower triangle alone; with upper=True the upper one."""
-    upper = call.literal("upper")
+    upper = call.read_literal("upper")
     if not isinstance(upper, bool):
         return "jnp.linalg.cholesky(A, upper=upper)"
     return f"jnp.linalg.cholesky({'A.mT.conj(), upper=True' if upper else 'A'}, symmetrize_input=False)"
 
 
-operation("+cholesky", "A, upper=False", _cholesky, "float")
-operation("linalg.cholesky", "A, *, upper=False", _cholesky, "float")
-operation(
+add_operation("+cholesky", "A, upper=False", _build_cholesky, "float")
+add_operation("linalg.cholesky", "A, *, upper=False", _build_cholesky, "float")
+add_operation(
     "linalg.cholesky_ex",
     "A, *, upper=False, check_errors=False",
-    lambda call: f"_with_info({_cholesky(call)})",
+    lambda call: f"_with_info({_build_cholesky(call)})",
     "pair",
     fields="L info",
 )
 
 
-def _qr(call: Bound) -> str:
-    mode = call.literal("mode")
+def _build_qr(call: Bound) -> str:
+    mode = call.read_literal("mode")
     if mode == "r":
         return '(jnp.empty(0, dtype=A.dtype), jnp.linalg.qr(A, mode="r"))'
     if mode not in {"reduced", "complete"}:
@@ -122,135 +122,139 @@ def _qr(call: Bound) -> str:
     return "jnp.linalg.qr(A)" if mode == "reduced" else 'jnp.linalg.qr(A, mode="complete")'
 
 
-operation("linalg.qr", 'A, mode="reduced"', _qr, "pair", fields="Q R")
-operation(
+add_operation("linalg.qr", 'A, mode="reduced"', _build_qr, "pair", fields="Q R")
+add_operation(
     "+qr",
     "input, some=True",
-    lambda c: "jnp.linalg.qr(input)" if flag(c, "some") else 'jnp.linalg.qr(input, mode="complete")',
+    lambda c: "jnp.linalg.qr(input)" if read_flag(c, "some") else 'jnp.linalg.qr(input, mode="complete")',
     "pair",
     fields="Q R",
 )
 
 
-def _svd(call: Bound) -> str:
-    if not flag(call, "compute_uv"):
+def _build_svd(call: Bound) -> str:
+    if not read_flag(call, "compute_uv"):
         raise Refuse("without compute_uv it returns empty matrices; use torch.linalg.svdvals")
-    return "_svd(input)" if flag(call, "some") else "_svd(input, full_matrices=True)"
+    return "_svd(input)" if read_flag(call, "some") else "_svd(input, full_matrices=True)"
 
 
-operation("+svd", "input, some=True, compute_uv=True", _svd, "pair", fields="U S V")
+add_operation("+svd", "input, some=True, compute_uv=True", _build_svd, "pair", fields="U S V")
 
 
-def _symeig(call: Bound) -> str:
+def _build_symeig(call: Bound) -> str:
     """Of PyTorch before 2.0, which read the upper triangle."""
-    half = {True: '"U"', False: '"L"'}.get(call.literal("upper"), '"U" if upper else "L"')
+    half = {True: '"U"', False: '"L"'}.get(call.read_literal("upper"), '"U" if upper else "L"')
     options = f"input, UPLO={half}, symmetrize_input=False"
     return (
         f"jnp.linalg.eigh({options})"
-        if flag(call, "eigenvectors")
+        if read_flag(call, "eigenvectors")
         else f"(jnp.linalg.eigvalsh({options}), jnp.zeros(0))"
     )
 
 
-operation("+symeig", "input, eigenvectors=False, upper=True", _symeig, "pair", fields="eigenvalues eigenvectors")
+add_operation(
+    "+symeig", "input, eigenvectors=False, upper=True", _build_symeig, "pair", fields="eigenvalues eigenvectors"
+)
 
 
-def _pinv(call: Bound) -> str:
-    if call.given("atol"):
+def _build_pinv(call: Bound) -> str:
+    if call.is_given("atol"):
         raise Refuse("atol has no counterpart in JAX; use rtol")
     return "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
 
 
-operation("linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", _pinv, "float")
-operation("linalg.pinv", "A, rcond, hermitian=False", "jnp.linalg.pinv(A, rtol=(rcond), hermitian=hermitian)", "float")
+add_operation("linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", _build_pinv, "float")
+add_operation(
+    "linalg.pinv", "A, rcond, hermitian=False", "jnp.linalg.pinv(A, rtol=(rcond), hermitian=hermitian)", "float"
+)
 
 
-def _matrices(call: Bound, a: str, b: str) -> str:
+def _write_right_side(call: Bound, a: str, b: str) -> str:
     """The right side of a system; jax.scipy would take (3, 3) beside (3, 3, 3) for three vectors."""
-    ranks = call.rank(a), call.rank(b)
+    ranks = call.find_rank(a), call.find_rank(b)
     return b if ranks[0] == 2 or (None not in ranks and ranks[0] == ranks[1]) else f"_matrices({a}, {b})"
 
 
-def _triangular(call: Bound) -> str:
+def _build_triangular(call: Bound) -> str:
     """From the right it is the transposed system."""
-    lower = {True: "", False: ", lower=True"}.get(call.literal("upper"), ", lower=not upper")
-    right, options = _matrices(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
-    if flag(call, "left"):
+    lower = {True: "", False: ", lower=True"}.get(call.read_literal("upper"), ", lower=not upper")
+    right, options = _write_right_side(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
+    if read_flag(call, "left"):
         return f"jax.scipy.linalg.solve_triangular(A, {right}{options})"
     return f'jax.scipy.linalg.solve_triangular(A, {right}.mT, trans="T"{options}).mT'
 
 
-operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _triangular, "float")
+add_operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _build_triangular, "float")
 
 
-def _triangular_solve(call: Bound) -> str:
-    lower = "" if flag(call, "upper") else ", lower=True"
-    transpose = ', trans="T"' if flag(call, "transpose") else ""
+def _build_triangular_solve(call: Bound) -> str:
+    lower = "" if read_flag(call, "upper") else ", lower=True"
+    transpose = ', trans="T"' if read_flag(call, "transpose") else ""
     return f"_triangular_solve(b, A{lower}{transpose}, unit_diagonal=unitriangular)"
 
 
-operation(
+add_operation(
     "torch.triangular_solve",
     "b, A, upper=True, transpose=False, unitriangular=False",
-    _triangular_solve,
+    _build_triangular_solve,
     "pair",
     fields="solution cloned_coefficient",
 )
-operation(
+add_operation(
     ".triangular_solve",
     "b, A, upper=True, transpose=False, unitriangular=False",
-    _triangular_solve,
+    _build_triangular_solve,
     "pair",
     fields="solution cloned_coefficient",
 )
 
 
-def _cholesky_solve(call: Bound) -> str:
-    lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
+def _build_cholesky_solve(call: Bound) -> str:
+    lower = {True: "False", False: "True"}.get(call.read_literal("upper"), "not upper")
     factor = "L" if "L" in call.values else "input2"
-    return f"jax.scipy.linalg.cho_solve(({factor}, {lower}), {_matrices(call, factor, 'B')})"
+    return f"jax.scipy.linalg.cho_solve(({factor}, {lower}), {_write_right_side(call, factor, 'B')})"
 
 
-operation("+cholesky_solve", "B, L, upper=False", _cholesky_solve, "float")
-operation("+cholesky_solve", "B, input2, upper=False", _cholesky_solve, "float")
+add_operation("+cholesky_solve", "B, L, upper=False", _build_cholesky_solve, "float")
+add_operation("+cholesky_solve", "B, input2, upper=False", _build_cholesky_solve, "float")
 
 
-def _cholesky_inverse(call: Bound) -> str:
-    lower = {True: "False", False: "True"}.get(call.literal("upper"), "not upper")
+def _build_cholesky_inverse(call: Bound) -> str:
+    lower = {True: "False", False: "True"}.get(call.read_literal("upper"), "not upper")
     return f"_cholesky_inverse(L, lower={lower})"
 
 
-operation("+cholesky_inverse", "L, upper=False", _cholesky_inverse, "float")
+add_operation("+cholesky_inverse", "L, upper=False", _build_cholesky_inverse, "float")
 
 
-def _solve(call: Bound) -> str:
-    return "_solve(A, B)" if flag(call, "left") else "_solve(A.mT, B.mT).mT"
+def _build_solve(call: Bound) -> str:
+    return "_solve(A, B)" if read_flag(call, "left") else "_solve(A.mT, B.mT).mT"
 
 
-operation("linalg.solve", "A, B, *, left=True", _solve, "float")
-operation(
+add_operation("linalg.solve", "A, B, *, left=True", _build_solve, "float")
+add_operation(
     "linalg.solve_ex",
     "A, B, *, left=True, check_errors=False",
-    lambda c: f"({_solve(c)}, _zero_pivot(A))",
+    lambda c: f"({_build_solve(c)}, _zero_pivot(A))",
     "pair",
     fields="result info",
 )
 
 
-def _lu_solve(call: Bound) -> str:
+def _build_lu_solve(call: Bound) -> str:
     """From the right it is the transposed system, and adjoint is LAPACK's trans=2."""
-    adjoint, right = flag(call, "adjoint"), _matrices(call, "LU", "B")
-    if flag(call, "left"):
+    adjoint, right = read_flag(call, "adjoint"), _write_right_side(call, "LU", "B")
+    if read_flag(call, "left"):
         return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}{', trans=2' * adjoint})"
     if adjoint:
         raise Refuse("adjoint=True together with left=False is not translated")
     return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}.mT, trans=1).mT"
 
 
-operation(
+add_operation(
     "+lu_solve",
     "b, LU_data, LU_pivots",
-    lambda c: f"jax.scipy.linalg.lu_solve((LU_data, LU_pivots - 1), {_matrices(c, 'LU_data', 'b')})",
+    lambda c: f"jax.scipy.linalg.lu_solve((LU_data, LU_pivots - 1), {_write_right_side(c, 'LU_data', 'b')})",
     "float",
 )
-operation("linalg.lu_solve", "LU, pivots, B, *, left=True, adjoint=False", _lu_solve, "float")
+add_operation("linalg.lu_solve", "LU, pivots, B, *, left=True, adjoint=False", _build_lu_solve, "float")

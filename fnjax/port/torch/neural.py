@@ -4,7 +4,7 @@ import libcst as cst
 
 from fnjax.port.torch.expressions import MISSING
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
 _LOSS = 'size_average=None, reduce=None, reduction="mean"'
 _CONV = "input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1"
@@ -12,7 +12,7 @@ _CONV_T = "input, weight, bias=None, stride=1, padding=0, output_padding=0, grou
 _MAX_POOL = "input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False"
 _AVG_POOL = "input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True"
 
-lines(f"""
+add_lines(f"""
 *relu F.relu F.relu_ | input, inplace=False | jax.nn.relu(input) | same each
 F.relu6 | input, inplace=False | jax.nn.relu6(input) | same each
 F.elu F.elu_ | input, alpha=1.0, inplace=False | jax.nn.elu(input, alpha=alpha) | float each
@@ -61,54 +61,54 @@ F.gaussian_nll_loss | input, target, var, full=False, eps=1e-06, reduction="mean
 """)  # fmt: skip
 
 
-def _softmax_gradient(helper: str) -> Template:
+def _make_softmax_gradient(helper: str) -> Template:
     """The last argument is a dtype; up to PyTorch 1.10 it was the tensor that has it."""
 
     def build(call: Bound) -> str:
-        dtype = "input_dtype.dtype" if call.kind("input_dtype") == "tensor" else "input_dtype"
+        dtype = "input_dtype.dtype" if call.find_kind("input_dtype") == "tensor" else "input_dtype"
         return f"{helper}(grad_output, output, axis=dim).astype({dtype})"
 
     return build
 
 
 for _name in ("_softmax", "_log_softmax"):
-    operation(
+    add_operation(
         f"torch.{_name}_backward_data",
         "grad_output, output, dim, input_dtype",
-        _softmax_gradient(f"{_name}_grad"),
+        _make_softmax_gradient(f"{_name}_grad"),
         "float",
     )
 
 
-def each_rank(pattern: str, signature: str, template: str, result: str = "float", *, fields: str = "") -> None:
+def add_each_rank(pattern: str, signature: str, template: str, result: str = "float", *, fields: str = "") -> None:
     """The same operation for one, two and three spatial axes; `RANK` stands for their number."""
     for rank in (1, 2, 3):
-        operation(
+        add_operation(
             pattern.replace("RANK", str(rank)), signature, template.replace("RANK", str(rank)), result, fields=fields
         )
 
 
-each_rank(
+add_each_rank(
     "F.convRANKd torch.convRANKd",
     _CONV,
     "_conv(input, weight, bias, rank=RANK, stride=stride, padding=padding, dilation=dilation, groups=groups)",
 )
-each_rank(
+add_each_rank(
     "F.conv_transposeRANKd torch.conv_transposeRANKd",
     _CONV_T,
     "_conv_transpose(input, weight, bias, rank=RANK, stride=stride, padding=padding, output_padding=output_padding, groups=groups, dilation=dilation)",
 )
-each_rank(
+add_each_rank(
     "torch.nn.grad.convRANKd_input",
     "input_size, weight, grad_output, stride=1, padding=0, dilation=1, groups=1",
     "_conv_input_grad(input_size, weight, grad_output, rank=RANK, stride=stride, padding=padding, dilation=dilation, groups=groups)",
 )
-each_rank(
+add_each_rank(
     "torch.nn.grad.convRANKd_weight",
     "input, weight_size, grad_output, stride=1, padding=0, dilation=1, groups=1",
     "_conv_weight_grad(input, weight_size, grad_output, rank=RANK, stride=stride, padding=padding, dilation=dilation, groups=groups)",
 )
-operation(
+add_operation(
     "torch.convolution",
     "input, weight, bias, stride, padding, dilation, transposed, output_padding, groups",
     "_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)",
@@ -120,9 +120,9 @@ _POOLED = (
 _POOLED_AT = _POOLED.replace("_max_pool", "_max_pool_with_indices")
 
 
-def _max_pool(rank: int) -> Template:
+def _make_max_pool(rank: int) -> Template:
     def build(call: Bound) -> str:
-        indices = call.literal("return_indices")
+        indices = call.read_literal("return_indices")
         if not isinstance(indices, bool):
             raise Refuse("return_indices must be True or False as a literal")
         return (_POOLED_AT if indices else _POOLED).replace("RANK", str(rank))
@@ -131,68 +131,75 @@ def _max_pool(rank: int) -> Template:
 
 
 for _rank in (1, 2, 3):
-    operation(
-        f"F.max_pool{_rank}d torch.max_pool{_rank}d", f"{_MAX_POOL}, return_indices=False", _max_pool(_rank), "float"
+    add_operation(
+        f"F.max_pool{_rank}d torch.max_pool{_rank}d",
+        f"{_MAX_POOL}, return_indices=False",
+        _make_max_pool(_rank),
+        "float",
     )
-each_rank("F.max_poolRANKd_with_indices", _MAX_POOL, _POOLED_AT, "pair", fields="values indices")
-operation("torch.max_pool1d_with_indices", _MAX_POOL, _POOLED_AT.replace("RANK", "1"), "pair", fields="values indices")
-each_rank(
+add_each_rank("F.max_poolRANKd_with_indices", _MAX_POOL, _POOLED_AT, "pair", fields="values indices")
+add_operation(
+    "torch.max_pool1d_with_indices", _MAX_POOL, _POOLED_AT.replace("RANK", "1"), "pair", fields="values indices"
+)
+add_each_rank(
     "F.max_unpoolRANKd",
     "input, indices, kernel_size, stride=None, padding=0, output_size=None",
     "_max_unpool(input, indices, kernel_size, rank=RANK, stride=stride, padding=padding, output_size=output_size)",
 )
 _AVERAGED = "_avg_pool(input, kernel_size, rank=RANK, stride=stride, padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad"
-operation("F.avg_pool1d torch.avg_pool1d", _AVG_POOL, _AVERAGED.replace("RANK", "1") + ")", "float")
+add_operation("F.avg_pool1d torch.avg_pool1d", _AVG_POOL, _AVERAGED.replace("RANK", "1") + ")", "float")
 for _rank in (2, 3):
-    operation(
+    add_operation(
         f"F.avg_pool{_rank}d",
         f"{_AVG_POOL}, divisor_override=None",
         _AVERAGED.replace("RANK", str(_rank)) + ", divisor_override=divisor_override)",
         "float",
     )
-each_rank("F.adaptive_avg_poolRANKd", "input, output_size", "_adaptive_avg_pool(input, output_size, rank=RANK)")
-operation("torch.adaptive_avg_pool1d", "input, output_size", "_adaptive_avg_pool(input, output_size, rank=1)", "float")
-each_rank(
+add_each_rank("F.adaptive_avg_poolRANKd", "input, output_size", "_adaptive_avg_pool(input, output_size, rank=RANK)")
+add_operation(
+    "torch.adaptive_avg_pool1d", "input, output_size", "_adaptive_avg_pool(input, output_size, rank=1)", "float"
+)
+add_each_rank(
     "F.adaptive_max_poolRANKd",
     "input, output_size, return_indices=False",
     "_adaptive_max_pool(input, output_size, rank=RANK)",
 )
-each_rank(
+add_each_rank(
     "F.lp_poolRANKd",
     "input, norm_type, kernel_size, stride=None, ceil_mode=False",
     "_lp_pool(input, norm_type, kernel_size, rank=RANK, stride=stride, ceil_mode=ceil_mode)",
 )
 
 
-def _gelu(call: Bound) -> str:
+def _build_gelu(call: Bound) -> str:
     """jax.nn.gelu is the approximate one unless told otherwise; torch's the exact one."""
-    form = call.literal("approximate")
+    form = call.read_literal("approximate")
     if form not in {"none", "tanh"}:
         raise Refuse("approximate must be 'none' or 'tanh' as a literal")
     return "jax.nn.gelu(input, approximate=False)" if form == "none" else "jax.nn.gelu(input, approximate=True)"
 
 
-operation("F.gelu", 'input, *, approximate="none"', _gelu, "float", each=True)
+add_operation("F.gelu", 'input, *, approximate="none"', _build_gelu, "float", each=True)
 
 
-def _softplus(call: Bound) -> str:
-    if call.given("threshold"):
+def _build_softplus(call: Bound) -> str:
+    if call.is_given("threshold"):
         return "_softplus(input, beta, threshold)"
-    return "jax.nn.softplus(beta * input) / beta" if call.given("beta") else "jax.nn.softplus(input)"
+    return "jax.nn.softplus(beta * input) / beta" if call.is_given("beta") else "jax.nn.softplus(input)"
 
 
-operation("F.softplus", "input, beta=1, threshold=20", _softplus, "float", each=True)
+add_operation("F.softplus", "input, beta=1, threshold=20", _build_softplus, "float", each=True)
 
 
-def _softmax(template: str) -> Template:
+def _make_softmax(template: str) -> Template:
     """Along a given axis; torch.nn.functional guesses one where a variable holds None."""
 
     def build(call: Bound) -> str:
-        if call.literal("dim") is None:
+        if call.read_literal("dim") is None:
             raise Refuse("without dim PyTorch guesses the axis; give it")
-        if call.operation.names[0].startswith("torch.nn") and call.context.optional(call.values["dim"]):
+        if call.operation.names[0].startswith("torch.nn") and call.context.may_be_none(call.values["dim"]):
             return template.replace("(dim)", "(0 if input.ndim in (0, 1, 3) else 1) if dim is None else dim")
-        if not call.given("dtype"):
+        if not call.is_given("dtype"):
             return template
         sure = not isinstance(call.values["dtype"], cst.Name)  # a variable may hold None
         return template.replace("input", "input.astype((dtype))" if sure else "_to(input, dtype)")
@@ -208,48 +215,48 @@ for _name, _function in {
 }.items():
     for _names, _signature in ((f"F.{_name}", _LEGACY), (f"+{_name} special.{_name}", "input, dim, dtype=None")):
         _where = f"jax.nn.{_name}({{x}}, axis=None, where={{m}})"
-        operation(_names, _signature, _softmax(_function), "float", rows=True, along=True, where=_where)
-operation("F.softmin", _LEGACY, _softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
+        add_operation(_names, _signature, _make_softmax(_function), "float", rows=True, along=True, where=_where)
+add_operation("F.softmin", _LEGACY, _make_softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
 
 
-def _linear(call: Bound) -> str:
-    return "input @ weight.T" if call.literal("bias") is None else _biased(call)
+def _build_linear(call: Bound) -> str:
+    return "input @ weight.T" if call.read_literal("bias") is None else _build_biased(call)
 
 
-def _biased(call: Bound) -> str:
-    return "input @ weight.T + bias" if call.surely("bias") else "_linear(input, weight, bias)"
+def _build_biased(call: Bound) -> str:
+    return "input @ weight.T + bias" if call.is_surely_tensor("bias") else "_linear(input, weight, bias)"
 
 
-operation("F.linear", "input, weight, bias=None", _linear, "float")
+add_operation("F.linear", "input, weight, bias=None", _build_linear, "float")
 
 
-def _batch_norm(call: Bound) -> str:
+def _build_batch_norm(call: Bound) -> str:
     """Batch statistics, or those that are given; PyTorch would update the given ones in place."""
-    training = call.literal(
+    training = call.read_literal(
         "training" if "training" in {p.name for p in call.overload.parameters} else "use_input_stats"
     )
     if training is False:
         return "_batch_norm(input, running_mean, running_var, weight, bias, eps=eps)"
-    if training is True and call.literal("running_mean") is None:
+    if training is True and call.read_literal("running_mean") is None:
         return "_batch_norm(input, None, None, weight, bias, eps=eps)"
     raise Refuse("it updates its running statistics in place; pass None for them, or training=False")
 
 
-operation(
+add_operation(
     "F.batch_norm",
     "input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05",
-    _batch_norm,
+    _build_batch_norm,
     "float",
 )
-operation(
+add_operation(
     "torch.batch_norm",
     "input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled",
-    _batch_norm,
+    _build_batch_norm,
     "float",
 )
 
 
-operation(
+add_operation(
     "torch.grid_sampler torch.grid_sampler_2d torch.grid_sampler_3d",
     "input, grid, interpolation_mode, padding_mode, align_corners",
     '_grid_sample(input, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode], '
@@ -258,45 +265,45 @@ operation(
 )
 
 
-def _attention(call: Bound) -> str:
-    dropout = call.literal("dropout_p")
+def _build_attention(call: Bound) -> str:
+    dropout = call.read_literal("dropout_p")
     if dropout not in {0, MISSING}:
         raise Refuse(f"dropout_p={dropout!r} draws random numbers; write the dropout out")
     told = ", dropout_p=dropout_p" if dropout is MISSING else ""
     return f"_attention(query, key, value, attn_mask{told}, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)"
 
 
-operation(
+add_operation(
     "F.scaled_dot_product_attention",
     "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False",
-    _attention,
+    _build_attention,
     "float",
 )
 
 
-def _instance_norm(call: Bound) -> str:
-    if call.literal("running_mean") is not None or call.literal("use_input_stats") is not True:
+def _build_instance_norm(call: Bound) -> str:
+    if call.read_literal("running_mean") is not None or call.read_literal("use_input_stats") is not True:
         raise Refuse("running statistics are updated in place; pass None for them")
     return "_instance_norm(input, weight, bias, eps=eps)"
 
 
-operation(
+add_operation(
     "F.instance_norm",
     "input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05",
-    _instance_norm,
+    _build_instance_norm,
     "float",
 )
 
 
-def _interpolate(call: Bound) -> str:
-    if call.literal("antialias") is not False:
+def _build_interpolate(call: Bound) -> str:
+    if call.read_literal("antialias") is not False:
         raise Refuse("antialias=True differs from jax.image.resize's and has no counterpart")
     return "_interpolate(input, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners, recompute=recompute_scale_factor)"
 
 
 _RESIZE = 'input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False'
-operation("F.interpolate", _RESIZE, _interpolate, "float")
-operation(
+add_operation("F.interpolate", _RESIZE, _build_interpolate, "float")
+add_operation(
     "F.upsample",
     'input, size=None, scale_factor=None, mode="nearest", align_corners=None',
     "_interpolate(input, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)",
@@ -306,7 +313,7 @@ operation(
 _VEC = "_interpolate(input, size=output_size, scale_factor=scale_factors, mode=MODE"
 for _kernel, _mode in {"nearest1d": "nearest", "nearest2d": "nearest", "nearest3d": "nearest"}.items():
     _template = _VEC.replace("MODE", f'"{_mode}"') + ")"
-    operation(f"torch.upsample_{_kernel}.vec", "input, output_size, scale_factors", _template, "float")
+    add_operation(f"torch.upsample_{_kernel}.vec", "input, output_size, scale_factors", _template, "float")
 for _kernel, _mode in {
     "linear1d": "linear",
     "bilinear2d": "bilinear",
@@ -314,15 +321,17 @@ for _kernel, _mode in {
     "bicubic2d": "bicubic",
 }.items():
     _template = _VEC.replace("MODE", f'"{_mode}"') + ", align_corners=align_corners)"
-    operation(f"torch.upsample_{_kernel}.vec", "input, output_size, align_corners, scale_factors", _template, "float")
+    add_operation(
+        f"torch.upsample_{_kernel}.vec", "input, output_size, align_corners, scale_factors", _template, "float"
+    )
 
 
-def _loss(formula: str) -> Template:
+def _make_loss(formula: str) -> Template:
     """A loss by entries, reduced as `reduction` says."""
 
     def build(call: Bound) -> str:
-        reduction = call.literal("reduction")
-        if call.literal("size_average") is not None or call.literal("reduce") is not None:
+        reduction = call.read_literal("reduction")
+        if call.read_literal("size_average") is not None or call.read_literal("reduce") is not None:
             raise Refuse("size_average and reduce are deprecated; use reduction")
         if reduction is MISSING:
             return f"_reduced({formula}, reduction)"
@@ -363,4 +372,4 @@ _AFTER = {
     "smooth_l1_loss": f"{_LOSS}, beta=1.0",
 }
 for _name, (_before, _after, _formula) in _POINTS.items():
-    operation(f"F.{_name}", f"{_before}, {_AFTER.get(_name, _LOSS + _after)}", _loss(_formula), "float")
+    add_operation(f"F.{_name}", f"{_before}, {_AFTER.get(_name, _LOSS + _after)}", _make_loss(_formula), "float")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import code, fit
+from fnjax.port.torch.expressions import bracket, unparse
 
 _MAKERS = frozenset(f"jnp.{kind}{like}" for kind in ("empty", "zeros", "ones", "full") for like in ("", "_like"))
 
@@ -36,7 +36,9 @@ class NewArray:
     value: str
 
     @classmethod
-    def of(cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]) -> NewArray | None:
+    def read_new_array(
+        cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]
+    ) -> NewArray | None:
         """The array that a template makes, if it does nothing else.
 
         Args:
@@ -44,31 +46,39 @@ class NewArray:
             made: the same, filled.
             role: of a parameter.
         """
-        if not isinstance(template, cst.Call) or not isinstance(made, cst.Call) or code(template.func) not in _MAKERS:
+        if (
+            not isinstance(template, cst.Call)
+            or not isinstance(made, cst.Call)
+            or unparse(template.func) not in _MAKERS
+        ):
             return None
-        name = code(template.func).removeprefix("jnp.")
+        name = unparse(template.func).removeprefix("jnp.")
         kind = name.removesuffix("_like")
         plain = [a for a in template.args if a.keyword is None]
         dtype = next((a.value for a in made.args if a.keyword and a.keyword.value == "dtype"), None)
-        value = code(plain[1].value) if kind == "full" else ""
-        return cls(kind, kind != name, made.args[0].value, role(code(plain[0].value)), dtype, value)
+        value = unparse(plain[1].value) if kind == "full" else ""
+        return cls(kind, kind != name, made.args[0].value, role(unparse(plain[0].value)), dtype, value)
 
-    def attribute(self, name: str) -> cst.BaseExpression | None:
+    def find_attribute(self, name: str) -> cst.BaseExpression | None:
         """Its shape or dtype, where that is written there."""
         if name == "dtype" and (self.dtype is not None or not self.like):
             return self.dtype or cst.Name("float")
         if name in {"dtype", "shape"} and self.like:
-            return cst.Attribute(fit(self.size), cst.Name(name))
+            return cst.Attribute(bracket(self.size), cst.Name(name))
         if name != "shape" or self.role not in {"size", "tuple", "int"}:
             return None
-        return cst.parse_expression(f"({code(self.size)},)") if self.role == "int" else self.size
+        return cst.parse_expression(f"({unparse(self.size)},)") if self.role == "int" else self.size
 
-    def filled(self, kind: str, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    def fill_with(self, kind: str, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
         """The same array, full of something else; None where that cannot be said at once."""
         if self.kind == "full":
             return None
-        dtype = f"dtype={code(self.dtype)}" if self.dtype is not None else ""
+        dtype = f"dtype={unparse(self.dtype)}" if self.dtype is not None else ""
         if kind == "full" and not self.like:
             dtype = dtype or "dtype=float"
-        parts = [code(self.size), *([code(fit(value, 1))] if value is not None else []), *([dtype] if dtype else [])]
+        parts = [
+            unparse(self.size),
+            *([unparse(bracket(value, 1))] if value is not None else []),
+            *([dtype] if dtype else []),
+        ]
         return cst.parse_expression(f"jnp.{kind}{'_like' if self.like else ''}({', '.join(parts)})")

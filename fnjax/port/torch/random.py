@@ -2,10 +2,10 @@
 
 from fnjax.port.torch.creation import PLACE
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
 _NEW = f"generator=None, dtype=None, {PLACE}"
-lines(f"""
+add_lines(f"""
 torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random made
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random made
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
@@ -25,9 +25,9 @@ F.gumbel_softmax | logits, tau=1, hard=False, eps=1e-10, dim=-1 | _gumbel_softma
 """)  # fmt: skip
 
 
-def _like(template: str) -> Template:
+def _make_draw_like(template: str) -> Template:
     def build(call: Bound) -> str:
-        return template.replace("DTYPE", "(dtype)" if call.given("dtype") else "input.dtype")
+        return template.replace("DTYPE", "(dtype)" if call.is_given("dtype") else "input.dtype")
 
     return build
 
@@ -36,41 +36,43 @@ for _name, _draw in {
     "torch.rand_like": "jax.random.uniform(key, input.shape, dtype=DTYPE)",
     "torch.randn_like": "jax.random.normal(key, input.shape, dtype=DTYPE)",
 }.items():
-    operation(_name, f"input, *, {_NEW}", _like(_draw), "float", random=True, each=True)
+    add_operation(_name, f"input, *, {_NEW}", _make_draw_like(_draw), "float", random=True, each=True)
 _INTEGERS = "jax.random.randint(key, input.shape, {}, high).astype(DTYPE)"
-operation("torch.randint_like", f"input, high, *, {_NEW}", _like(_INTEGERS.format("0")), random=True)
-operation("torch.randint_like", f"input, low, high, *, {_NEW}", _like(_INTEGERS.format("low")), random=True)
+add_operation("torch.randint_like", f"input, high, *, {_NEW}", _make_draw_like(_INTEGERS.format("0")), random=True)
+add_operation(
+    "torch.randint_like", f"input, low, high, *, {_NEW}", _make_draw_like(_INTEGERS.format("low")), random=True
+)
 
 
-def _randint(low: str) -> Template:
+def _make_randint(low: str) -> Template:
     """Whole numbers of any dtype."""
 
     def build(call: Bound) -> str:
-        return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.given('dtype') else ''}"
+        return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.is_given('dtype') else ''}"
 
     return build
 
 
-operation("torch.randint", f"high, size, *, {_NEW}", _randint("0"), "int", random=True, made=True)
-operation("torch.randint", f"low, high, size, *, {_NEW}", _randint("low"), "int", random=True)
+add_operation("torch.randint", f"high, size, *, {_NEW}", _make_randint("0"), "int", random=True, made=True)
+add_operation("torch.randint", f"low, high, size, *, {_NEW}", _make_randint("low"), "int", random=True)
 
 
-def _normal(call: Bound) -> str:
+def _build_normal(call: Bound) -> str:
     draw = "jax.random.normal(key, input.shape, input.dtype)"
-    scaled = draw if call.literal("std") == 1 else f"std * {draw}"
-    return scaled if call.literal("mean") == 0 else f"mean + {scaled}"
+    scaled = draw if call.read_literal("std") == 1 else f"std * {draw}"
+    return scaled if call.read_literal("mean") == 0 else f"mean + {scaled}"
 
 
-operation(".normal_", "input, mean=0, std=1, *, generator=None", _normal, "float", random=True, each=True)
+add_operation(".normal_", "input, mean=0, std=1, *, generator=None", _build_normal, "float", random=True, each=True)
 
 
-def _uniform(call: Bound) -> str:
+def _build_uniform(call: Bound) -> str:
     bounds = ", minval=(from_), maxval=(to)" if "from_" in call.values or "to" in call.values else ""
     return f"jax.random.uniform(key, input.shape, input.dtype{bounds})"
 
 
-operation(".uniform_", "input, from_=0, to=1, *, generator=None", _uniform, "float", random=True, each=True)
-operation(
+add_operation(".uniform_", "input, from_=0, to=1, *, generator=None", _build_uniform, "float", random=True, each=True)
+add_operation(
     ".uniform_",
     "input, *bounds",
     "jax.random.uniform(key, input.shape, input.dtype, *bounds)",
@@ -80,9 +82,9 @@ operation(
 )
 
 
-def _dropped(draw: str, flag: str) -> Template:
+def _make_dropout(draw: str, flag: str) -> Template:
     def build(call: Bound) -> str:
-        training = call.literal(flag)
+        training = call.read_literal(flag)
         if training is False:
             return "input"
         return draw if training is True else f"{draw} if {flag} else input"
@@ -95,23 +97,30 @@ for _name, _layers, _draw in (
     ("feature_dropout", "F.dropout1d F.dropout2d F.dropout3d", "_dropout_channels(key, input, p)"),
 ):
     _signature = "input, p=0.5, training=True, inplace=False"
-    operation(_layers, _signature, _dropped(_draw, "training"), "float", random=True)
+    add_operation(_layers, _signature, _make_dropout(_draw, "training"), "float", random=True)
     _names = f"torch.{_name} torch.{_name}_"
-    operation(_names, "input, p, train", _dropped(_draw, "train"), "float", random=True)
+    add_operation(_names, "input, p, train", _make_dropout(_draw, "train"), "float", random=True)
 
 
-def _kept(call: Bound) -> str:
-    if call.literal("training") is False:
+def _build_undrawn_dropout(call: Bound) -> str:
+    if call.read_literal("training") is False:
         return "input"
     raise Refuse("alpha dropout that draws: write it with jax.random, or pass training=False")
 
 
-operation("F.alpha_dropout F.feature_alpha_dropout", "input, p=0.5, training=False, inplace=False", _kept, "float")
+add_operation(
+    "F.alpha_dropout F.feature_alpha_dropout",
+    "input, p=0.5, training=False, inplace=False",
+    _build_undrawn_dropout,
+    "float",
+)
 
 
-def _multinomial(call: Bound) -> str:
-    replacement = call.literal("replacement")
+def _build_multinomial(call: Bound) -> str:
+    replacement = call.read_literal("replacement")
     return f"_multinomial(key, input, num_samples, replacement={replacement if isinstance(replacement, bool) else 'replacement'})"
 
 
-operation("+multinomial", "input, num_samples, replacement=False, *, generator=None", _multinomial, "int", random=True)
+add_operation(
+    "+multinomial", "input, num_samples, replacement=False, *, generator=None", _build_multinomial, "int", random=True
+)

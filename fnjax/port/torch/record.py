@@ -8,10 +8,20 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.torch.derivatives import with_derivative
-from fnjax.port.torch.expressions import ATOM, MISSING, Fill, code, fit, literal, names, template_of
+from fnjax.port.torch.context import Context
+from fnjax.port.torch.derivatives import use_derivative
+from fnjax.port.torch.expressions import (
+    ATOM,
+    MISSING,
+    TemplateFiller,
+    bracket,
+    find_names,
+    parse_template,
+    read_literal,
+    unparse,
+)
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.port.torch.signature import Parameter, bind, parse
+from fnjax.port.torch.signature import Parameter, bind_to_signature, parse_signature
 
 # Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
 # which of several ways leads to the same numbers (jnp's sorts are stable).
@@ -32,18 +42,6 @@ VANISH = frozenset(
 )
 # dtypes that JAX has only when 64-bit numbers are switched on: Python's types are their right names in both cases.
 WIDE = {"int64": "int", "float64": "float", "complex128": "complex", "bool_": "bool"}
-_NAMES = {
-    "float": ("float32", "float", "float64", "double", "float16", "half", "bfloat16"),
-    "complex": ("complex64", "cfloat", "complex128", "cdouble"),
-    "int": ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "short", "int32", "int", "int64", "long"),
-    "bool": ("bool", "bool_"),
-}
-DTYPES = {name: kind for kind, names_ in _NAMES.items() for name in names_}
-
-
-def class_of(dtype: str) -> str:
-    """The class of a dtype: `float` for `float8_e5m2`."""
-    return DTYPES.get(dtype.rstrip("_"), "float" if dtype.startswith("float") else "unknown")
 
 
 ROOTS = frozenset({"jax", "jnp", "np", "math"})
@@ -76,76 +74,6 @@ class Problem:
 
 class Refuse(Exception):  # noqa: N818 - no error: the way out of a template function
     """Raised in a template function: its text becomes the Problem."""
-
-
-class Context:
-    """What the engine knows of the expressions in a call. This one knows only what the expressions themselves say."""
-
-    def kind(self, node: cst.BaseExpression) -> str:
-        """`tensor`, `static` (a Python value) or `unknown`."""
-        return "unknown" if self.literal(node) is MISSING else "static"
-
-    def optional(self, node: cst.BaseExpression) -> bool:
-        """Whether what is taken for a tensor may be None."""
-        return False
-
-    def dtype(self, node: cst.BaseExpression) -> str:
-        """`float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
-        value = self.literal(node)
-        kinds: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
-        return next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
-
-    def rank(self, node: cst.BaseExpression) -> int | None:
-        """The number of dimensions of a tensor, where it is known."""
-        return None
-
-    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
-        """Whether two tensors surely have the same shape."""
-        return False
-
-    def literal(self, node: cst.BaseExpression) -> object:
-        """The value of a literal, or of a name that surely stands for one; else MISSING."""
-        return literal(node)
-
-    def role(self, node: cst.BaseExpression) -> str:
-        """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
-        text = code(node)
-        if self.named_dtype(node) or text.endswith("dtype"):
-            return "dtype"
-        is_device = isinstance(self.literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
-        return "device" if is_device else ""
-
-    def named_dtype(self, node: cst.BaseExpression) -> str:
-        """The dtype of torch's that an expression names, `int64`, or nothing."""
-        space, _, last = code(node).rpartition(".")
-        return last if space in {"torch", "jnp"} and last in DTYPES else ""
-
-    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """The JAX expression that takes the place of an argument."""
-        return node
-
-    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
-        """The array that an argument makes, if it is a call that makes one."""
-        return None
-
-    def key(self) -> cst.BaseExpression:
-        """A fresh random key."""
-        return cst.Name("key")
-
-    @property
-    def unpacked(self) -> int | None:
-        """How many variables take the result, if it is unpacked where it is made."""
-        return None
-
-    @property
-    def differentiated(self) -> bool:
-        """Whether the call stands in code that the port differentiates."""
-        return False
-
-    @property
-    def rounding(self) -> bool:
-        """Whether the file makes whole numbers of others, so that the last digit before may matter."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +160,14 @@ class Overload:
     @property
     def constant(self) -> object:
         """The value of a template that is one; else MISSING."""
-        return literal(template_of(self.template)) if isinstance(self.template, str) else MISSING
+        return read_literal(parse_template(self.template)) if isinstance(self.template, str) else MISSING
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """What the signature says, read when it is first asked for: a port needs few of them."""
-        return parse(self.signature)
+        return parse_signature(self.signature)
 
-    def takes(self, count: int) -> bool:
+    def may_take(self, count: int) -> bool:
         """Whether a call may have this many positional arguments."""
         places = [p for p in self.parameters if not p.keyword]
         return count <= len(places) or any(p.variadic for p in places)
@@ -276,7 +204,7 @@ class Operation:
         """Whether it works on each entry alone."""
         return self.first.each
 
-    def bind(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
+    def bind_arguments(self, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
         """The call's arguments by their names.
 
         Args:
@@ -290,7 +218,7 @@ class Operation:
         wrong: list[str] = []
         fitting: list[Bound] = []
         for overload in self.overloads:
-            values = bind(overload.parameters, args, context.kind)
+            values = bind_to_signature(overload.parameters, args, context.find_kind)
             if isinstance(values, str):
                 wrong.append(values)
             else:
@@ -298,7 +226,7 @@ class Operation:
         if not fitting:
             return Problem(f"{self.names[0]} {wrong[-1]}")
         first = fitting[0]
-        doubtful = [p.name for p in first.overload.parameters if p.kind and first.kind(p.name) == "unknown"]
+        doubtful = [p.name for p in first.overload.parameters if p.kind and first.find_kind(p.name) == "unknown"]
         if doubtful and len(fitting) > 1:
             which = f"{self.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value"
             return Problem(which, doubtful=True)
@@ -333,52 +261,55 @@ class Bound:
     @property
     def out(self) -> cst.BaseExpression | None:
         """The tensor that `out=` names: it takes the result."""
-        return None if self.literal("out") is None else self.values.get("out")
+        return None if self.read_literal("out") is None else self.values.get("out")
 
     @property
     def overwrites(self) -> bool:
         """Whether the first argument takes the result: an in-place method, or `inplace=True`."""
-        return self.operation.inplace is not None or self.literal("inplace") is True
+        return self.operation.inplace is not None or self.read_literal("inplace") is True
 
     @property
     def known(self) -> object:
         """The value of the result, where the table or the arguments tell it; else MISSING."""
         return self.overload.value(self) if self.overload.value else self.overload.constant
 
-    def given(self, name: str) -> bool:
+    def is_given(self, name: str) -> bool:
         """Whether the call says something else for this parameter than its default."""
         if name not in self.values:
             return False
-        default = self._parameter(name).default
-        value = self.literal(name)
+        default = self._find_parameter(name).default
+        value = self.read_literal(name)
         return (
-            default is None or value is MISSING or type(value) is not type(known := literal(default)) or value != known
+            default is None
+            or value is MISSING
+            or type(value) is not type(known := read_literal(default))
+            or value != known
         )
 
-    def literal(self, name: str) -> Any:
+    def read_literal(self, name: str) -> Any:
         """The literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
         if name in self.values:
-            return self.context.literal(self.values[name])
+            return self.context.read_literal(self.values[name])
         if name == "out":
             return None
         default = next((p.default for p in self.overload.parameters if p.name == name), None)
-        return literal(default) if default is not None else None
+        return read_literal(default) if default is not None else None
 
-    def kind(self, name: str) -> str:
+    def find_kind(self, name: str) -> str:
         """`tensor`, `static` or `unknown`."""
-        return self.context.kind(self.values[name]) if name in self.values else "static"
+        return self.context.find_kind(self.values[name]) if name in self.values else "static"
 
-    def surely(self, name: str) -> bool:
+    def is_surely_tensor(self, name: str) -> bool:
         """Whether it is a tensor, and not None."""
-        return self.kind(name) == "tensor" and not self.context.optional(self.values[name])
+        return self.find_kind(name) == "tensor" and not self.context.may_be_none(self.values[name])
 
-    def dtype(self, name: str) -> str:
+    def find_dtype(self, name: str) -> str:
         """The class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
-        return self.context.dtype(self.values[name]) if name in self.values else "unknown"
+        return self.context.find_dtype(self.values[name]) if name in self.values else "unknown"
 
-    def rank(self, name: str) -> int | None:
+    def find_rank(self, name: str) -> int | None:
         """The number of dimensions, where it is known."""
-        return self.context.rank(self.values[name]) if name in self.values else None
+        return self.context.find_rank(self.values[name]) if name in self.values else None
 
     def render(self, least: int = ATOM, part: str = "", first: cst.BaseExpression | None = None) -> Rendered | Problem:
         """The JAX expression.
@@ -395,66 +326,68 @@ class Bound:
         except Refuse as e:
             return Problem(f"{self.operation.names[0]}: {e}")
         own = self.overload.parameters[0].name if self.overload.parameters else ""
-        if self.operation.inplace and self.overload.result == "bool" and self.dtype(own) != "bool":
+        if self.operation.inplace and self.overload.result == "bool" and self.find_dtype(own) != "bool":
             text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
         differentiated = self.context.differentiated
         name = self.operation.names[0]
-        tree = with_derivative(name, text, self.literal) if differentiated else template_of(text)
-        read = names(tree)
+        tree = use_derivative(name, text, self.read_literal) if differentiated else parse_template(text)
+        read = find_names(tree)
         optional = [p.name for p in self.overload.parameters if p.default is not None]
-        ignored = [name for name in optional if name not in read | VANISH and self.given(name)]
+        ignored = [name for name in optional if name not in read | VANISH and self.is_given(name)]
         if ignored and isinstance(template, str):
             return Problem(f"{self.operation.names[0]}: {ignored[0]}= has no counterpart in JAX")
-        expression = self._filled(tree, {} if first is None else {own: first})
-        read = names(expression)
-        needs = frozenset(n for n in names(tree) if n.startswith("_"))
-        made = NewArray.of(tree, expression, self._role)
-        return Rendered(fit(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made)
+        expression = self._fill_template(tree, {} if first is None else {own: first})
+        read = find_names(expression)
+        needs = frozenset(n for n in find_names(tree) if n.startswith("_"))
+        made = NewArray.read_new_array(tree, expression, self._find_role)
+        return Rendered(
+            bracket(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made
+        )
 
-    def _role(self, name: str) -> str:
+    def _find_role(self, name: str) -> str:
         """Of an argument that is a size: whether it is a tuple, or a number."""
         node = self.values.get(name)
         if node is None:
             return ""
-        return "tuple" if isinstance(node, cst.Tuple) else self.context.role(node)
+        return "tuple" if isinstance(node, cst.Tuple) else self.context.find_role(node)
 
-    def _parameter(self, name: str) -> Parameter:
+    def _find_parameter(self, name: str) -> Parameter:
         return next(p for p in self.overload.parameters if p.name == name)
 
-    def _all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
+    def _list_all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
         """No axes at all are all of them to PyTorch."""
-        if literal(axes) in ((), []):
+        if read_literal(axes) in ((), []):
             return cst.Name("None")
-        role, text = self.context.role(self.values["dim"]), code(fit(axes, 2))
+        role, text = self.context.find_role(self.values["dim"]), unparse(bracket(axes, 2))
         if role == "row":  # or one axis, which may be 0
             return cst.parse_expression(f"None if {text} in ((), []) else {text}")
         return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
 
-    def _filled(self, tree: cst.BaseExpression, given: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
+    def _fill_template(self, tree: cst.BaseExpression, given: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
         values: dict[str, cst.BaseExpression] = {}
         for p in self.overload.parameters:
             if p.name in given:
                 values[p.name] = given[p.name]
             elif p.name in self.values:
-                value = self.context.rewritten(self.values[p.name])
-                if p.name == "dtype" and (wide := WIDE.get(self.context.named_dtype(self.values[p.name]))):
+                value = self.context.rewrite(self.values[p.name])
+                if p.name == "dtype" and (wide := WIDE.get(self.context.find_named_dtype(self.values[p.name]))):
                     value = cst.Name(wide)
                 if p.name == "dim" and self.operation.first.axes:
-                    value = self._all_axes(value)
+                    value = self._list_all_axes(value)
                 values[p.name] = value
             elif p.variadic:
                 values[p.name] = cst.Tuple((), lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             elif p.default is not None:
                 values[p.name] = p.default
         if self.overload.random:
-            values["key"] = self.context.key()
-        omitted = frozenset(p.name for p in self.overload.parameters if not self.given(p.name))
-        new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.new_array(v))}
+            values["key"] = self.context.make_key()
+        omitted = frozenset(p.name for p in self.overload.parameters if not self.is_given(p.name))
+        new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.find_new_array(v))}
 
         def known(name: str, attribute: str) -> cst.BaseExpression | None:
-            return new[name].attribute(attribute) if name in new else None
+            return new[name].find_attribute(attribute) if name in new else None
 
-        filled = Fill(values, omitted, known).rewrite(tree)
+        filled = TemplateFiller(values, omitted, known).rewrite(tree)
         assert isinstance(filled, cst.BaseExpression)
         return filled
 

@@ -2,9 +2,9 @@
 
 from fnjax.port.torch.expressions import MISSING
 from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 +sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes | jnp.sum({x}, where={m})
 +nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same axes
 +mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float total axes | jnp.mean({x}, where={m})
@@ -57,7 +57,7 @@ linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | 
 """)  # fmt: skip
 
 for _name in ("max", "min"):
-    operation(
+    add_operation(
         f"+{_name}",
         "input, dim: static, keepdim=False",
         f"_{_name}(input, axis=dim, keepdims=keepdim)",
@@ -70,8 +70,8 @@ for _name in ("max", "min"):
     )
 
 
-def _searchsorted_bucketize(call: Bound) -> str:
-    right = call.literal("right")
+def _build_searchsorted_bucketize(call: Bound) -> str:
+    right = call.read_literal("right")
     side = {True: '"right"', False: '"left"'}.get(right) if isinstance(right, bool) else '"right" if right else "left"'
     return (
         f"jnp.searchsorted(boundaries, input, side={side})"
@@ -80,21 +80,23 @@ def _searchsorted_bucketize(call: Bound) -> str:
     )
 
 
-operation("torch.bucketize", "input, boundaries, *, out_int32=False, right=False", _searchsorted_bucketize, "int")
+add_operation(
+    "torch.bucketize", "input, boundaries, *, out_int32=False, right=False", _build_searchsorted_bucketize, "int"
+)
 
 
-def _spread(function: str) -> Template:
+def _make_spread(function: str) -> Template:
     """Standard deviation and variance: unbiased unless the call says otherwise."""
 
     def build(call: Bound) -> str:
         rest = "axis=dim, keepdims=keepdim"
-        if call.given("correction"):
-            value = call.literal("correction")
+        if call.is_given("correction"):
+            value = call.read_literal("correction")
             ddof = "" if value == 0 else ", ddof=(correction)"
             return f"{function}(input, {rest}{ddof})"
-        flag = call.literal("unbiased")
-        if isinstance(call.literal("dim"), bool):
-            flag, rest = call.literal("dim"), ""
+        flag = call.read_literal("unbiased")
+        if isinstance(call.read_literal("dim"), bool):
+            flag, rest = call.read_literal("dim"), ""
             ddof = ", ddof=1" if flag else ""
             return f"{function}(input{ddof})"
         ddof = ", ddof=int(unbiased)" if flag is MISSING else ", ddof=1" if flag else ""
@@ -104,26 +106,26 @@ def _spread(function: str) -> Template:
 
 
 _SPREAD = "input, dim=None, unbiased=True, keepdim=False, *, correction=1"
-operation("+std", _SPREAD, _spread("jnp.std"), "float", axes=True, where="jnp.std({x}, where={m}, ddof=1)")
-operation("+var", _SPREAD, _spread("jnp.var"), "float", axes=True, where="jnp.var({x}, where={m}, ddof=1)")
+add_operation("+std", _SPREAD, _make_spread("jnp.std"), "float", axes=True, where="jnp.std({x}, where={m}, ddof=1)")
+add_operation("+var", _SPREAD, _make_spread("jnp.var"), "float", axes=True, where="jnp.var({x}, where={m}, ddof=1)")
 
 
-def _with_mean(function: str) -> Template:
-    spread = _spread(function)
+def _make_with_mean(function: str) -> Template:
+    spread = _make_spread(function)
 
     def build(call: Bound) -> str:
-        flag = isinstance(call.literal("dim"), bool)
+        flag = isinstance(call.read_literal("dim"), bool)
         mean = "jnp.mean(input)" if flag else "jnp.mean(input, axis=dim, keepdims=keepdim)"
         return f"({spread(call)}, {mean})"
 
     return build
 
 
-operation("torch.std_mean", _SPREAD, _with_mean("jnp.std"), "pair", fields="std mean", axes=True)
-operation("torch.var_mean", _SPREAD, _with_mean("jnp.var"), "pair", fields="var mean", axes=True)
+add_operation("torch.std_mean", _SPREAD, _make_with_mean("jnp.std"), "pair", fields="std mean", axes=True)
+add_operation("torch.var_mean", _SPREAD, _make_with_mean("jnp.var"), "pair", fields="var mean", axes=True)
 
 
-def _sorted(call: Bound) -> str:
+def _build_sorted(call: Bound) -> str:
     return "_sort(input, axis=(dim), descending=descending)"
 
 
@@ -131,7 +133,7 @@ _SORTED = {
     "values": "jnp.sort(input, axis=dim, descending=descending)",
     "indices": "jnp.argsort(input, axis=dim, descending=descending)",
 }
-operation(
+add_operation(
     "+sort",
     "input, dim=-1, descending=False, stable=False",
     "_sort(input, axis=dim, descending=descending)",
@@ -139,35 +141,35 @@ operation(
     fields="values indices",
     parts=_SORTED,
 )
-operation(
-    "+sort", "input, *, stable, dim=-1, descending=False", _sorted, "pair", fields="values indices", parts=_SORTED
+add_operation(
+    "+sort", "input, *, stable, dim=-1, descending=False", _build_sorted, "pair", fields="values indices", parts=_SORTED
 )
 
 
-def _topk(call: Bound) -> str:
+def _build_topk(call: Bound) -> str:
     """lax.top_k where it is that: the largest along the last axis."""
-    if call.literal("dim") in {-1, None} and call.literal("largest") is True:
+    if call.read_literal("dim") in {-1, None} and call.read_literal("largest") is True:
         return "jax.lax.top_k(input, k)"
     return "_topk(input, k, axis=dim, largest=largest)"
 
 
-operation("+topk", "input, k, dim=-1, largest=True, sorted=True", _topk, "pair", fields="values indices")
+add_operation("+topk", "input, k, dim=-1, largest=True, sorted=True", _build_topk, "pair", fields="values indices")
 
 
-def _norm(call: Bound) -> str:
+def _build_norm(call: Bound) -> str:
     """torch.norm: that of a vector, whatever the number of axes, but for the nuclear norm."""
-    p = call.literal("p")
+    p = call.read_literal("p")
     if p == "nuc":
         return "jnp.linalg.norm(input, ord='nuc', axis=dim, keepdims=keepdim)"
     if p is MISSING:
         return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
     if p in {"fro", 2, None}:
-        plain = not call.given("dim") and not call.given("keepdim")
+        plain = not call.is_given("dim") and not call.is_given("keepdim")
         return "jnp.linalg.norm(input)" if plain else "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim)"
     return "jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim, ord=(p))"
 
 
-operation(
+add_operation(
     "+bincount",
     "input, weights=None, *, minlength",
     "_bincount(input, (minlength), weights=weights)",
@@ -175,7 +177,7 @@ operation(
     note="under jit the result has minlength entries, and numbers from there on are not counted; outside jit it grows as "
     "in PyTorch",
 )
-operation(
+add_operation(
     "+bincount",
     "input, weights=None, minlength=0",
     "jnp.bincount(input, weights=weights, minlength=minlength)",
@@ -184,18 +186,18 @@ operation(
 )
 
 
-def _norm_cast(call: Bound) -> str:
-    text = _norm(call)
-    if call.given("dtype"):
+def _build_norm_cast(call: Bound) -> str:
+    text = _build_norm(call)
+    if call.is_given("dtype"):
         return text.replace("(input", "(input.astype((dtype))", 1)
     return text
 
 
 for _name in ("torch.norm", ".norm"):
-    operation(
+    add_operation(
         _name,
         'input, p="fro", dim=None, keepdim=False, dtype=None',
-        _norm_cast,
+        _build_norm_cast,
         "float",
         total=True,
         axes=True,
@@ -203,22 +205,22 @@ for _name in ("torch.norm", ".norm"):
     )
 
 
-def _nuclear(call: Bound) -> str:
-    if call.given("dim"):
+def _build_nuclear(call: Bound) -> str:
+    if call.is_given("dim"):
         raise Refuse("write torch.linalg.matrix_norm with ord='nuc'")
     return "jnp.linalg.norm(input, ord='nuc', keepdims=keepdim)"
 
 
-operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _nuclear, "float")
+add_operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _build_nuclear, "float")
 
 
-def _gradient(call: Bound) -> str:
+def _build_gradient(call: Bound) -> str:
     """Central differences; jnp's edge_order is one less than its own."""
-    if call.given("edge_order"):
+    if call.is_given("edge_order"):
         raise Refuse("edge_order=2 has no counterpart in JAX")
-    axis = ", axis=dim" if call.given("dim") else ""
-    spacing = ", spacing" if call.given("spacing") else ""
+    axis = ", axis=dim" if call.is_given("dim") else ""
+    spacing = ", spacing" if call.is_given("spacing") else ""
     return f"_gradient(input{spacing}{axis})"
 
 
-operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _gradient, "list")
+add_operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _build_gradient, "list")

@@ -1,13 +1,13 @@
 """How a line is written into the table, and how it is found there.
 
-A line of `lines` has four columns, or five, parted by ` | `:
+A line of `add_lines` has four columns, or five, parted by ` | `:
 
     ~add | input, other, *, alpha=1 | input + alpha * other | promoted
 
 1. names: `torch.add`, `.add` (the method), `F.relu` (torch.nn.functional), `linalg.`, `special.`, `fft.`, `dtype.`;
    `+sum` is short for `torch.sum .sum`, `~add` for `torch.add .add .add_`, `*exp` for `torch.exp .exp torch.exp_ .exp_`
 2. torch's signature
-3. the template: a JAX expression over the parameters (see Fill for what is left out)
+3. the template: a JAX expression over the parameters (see TemplateFiller for what is left out)
 4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
    the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `along`, `casts=float16`, `pole=1`
 5. the JAX expression for entries that a mask selects (Overload.where)
@@ -42,17 +42,17 @@ _SHORT: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-def _as_it_is(name: str) -> list[str]:
+def _list_itself(name: str) -> list[str]:
     return [name]
 
 
-def qualified(name: str) -> str:
+def qualify_name(name: str) -> str:
     """A name as the table's lines write it, in full: `.add` is a method, `F.` torch.nn.functional."""
     space, _, last = name.rpartition(".")
     return _SPACES.get(space, f"{space}.") + last
 
 
-def operation(
+def add_operation(
     names: str,
     signature: str,
     template: str | Template,
@@ -74,8 +74,8 @@ def operation(
     overload = Overload(
         signature, template, result, tuple(fields.split()), parts or {}, random, traced, alias, **columns
     )
-    full = [qualified(name) for short in names.split() for name in _SHORT.get(short[0], _as_it_is)(short)]
-    plain = tuple(name for name in full if not _in_place(name))
+    full = [qualify_name(name) for short in names.split() for name in _SHORT.get(short[0], _list_itself)(short)]
+    plain = tuple(name for name in full if not _is_in_place(name))
     found = TABLE.get((plain or full)[0])
     before = found.overloads if isinstance(found, Operation) else ()
     record = Operation(plain or tuple(full), (*before, overload), called)
@@ -83,11 +83,11 @@ def operation(
     for name in plain:
         TABLE[name] = copying if name.endswith("_copy") else record
     for name in full:
-        if _in_place(name):
+        if _is_in_place(name):
             TABLE[name] = Operation((name,), record.overloads, called, inplace=record)
 
 
-def lines(text: str) -> None:
+def add_lines(text: str) -> None:
     """Enter operations from text, one a line."""
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith("#"):
@@ -95,7 +95,7 @@ def lines(text: str) -> None:
         names, signature, template, words, *where = (part.strip() for part in re.split(r" \|(?= )", line))
         result, *rest = words.split()
         said = dict(word.partition("=")[::2] for word in rest)
-        operation(
+        add_operation(
             names,
             signature,
             template,
@@ -110,31 +110,31 @@ def lines(text: str) -> None:
         )
 
 
-def _in_place(name: str) -> bool:
+def _is_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def absent(names: str, reason: str, remedy: str) -> None:
+def add_absent(names: str, reason: str, remedy: str) -> None:
     """Enter operations that JAX code cannot stand for."""
     for name in names.split():
-        TABLE[qualified(name)] = Absent(reason, remedy)
+        TABLE[qualify_name(name)] = Absent(reason, remedy)
 
 
-def within(modules: str, reason: str, remedy: str) -> None:
+def add_absent_modules(modules: str, reason: str, remedy: str) -> None:
     """Enter whole modules that JAX code cannot stand for, but for the names that are in the table."""
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
 
 
-def names_of(*dtypes: str) -> frozenset[str]:
+def list_dtype_names(*dtypes: str) -> frozenset[str]:
     """The names under which torch has these of jnp's dtypes: `torch.int64` and `torch.long`."""
     known = ((name, o.first) for name, o in TABLE.items() if isinstance(o, Operation) and o.inplace is None)
     return frozenset(name for name, first in known if first.dtype in dtypes)
 
 
-def mark(column: str, names: str) -> None:
+def mark_column(column: str, names: str) -> None:
     """Say one thing more of operations that are in the table: a column of their first signature is True."""
     for name in names.split():
-        found = TABLE[qualified(name)]
+        found = TABLE[qualify_name(name)]
         assert isinstance(found, Operation)
         if not getattr(found.first, column):
             made = replace(found, overloads=(replace(found.first, **{column: True}), *found.overloads[1:]))  # type: ignore[arg-type] # a flag
@@ -145,6 +145,6 @@ def mark(column: str, names: str) -> None:
                     TABLE[other] = replace(record, overloads=made.overloads, inplace=made)
 
 
-def find(name: str) -> Operation | Absent | None:
+def find_operation(name: str) -> Operation | Absent | None:
     """What the table says of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None: it is not torch's."""
     return TABLE.get(name) or _WITHIN.get(name.rpartition(".")[0])

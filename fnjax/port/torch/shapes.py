@@ -4,11 +4,11 @@ import re
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import MISSING, added, code, literal, names, times
+from fnjax.port.torch.expressions import MISSING, add_up, find_names, multiply, read_literal, unparse
 from fnjax.port.torch.record import Bound
-from fnjax.port.torch.registry import lines, operation
+from fnjax.port.torch.registry import add_lines, add_operation
 
-lines("""
+add_lines("""
 torch.reshape | input, shape | input.reshape(shape) | same maybe rows
 .reshape | input, *shape | input.reshape(shape) | same maybe rows
 .view_as | input, other | input.reshape(other.shape) | same view rows
@@ -83,42 +83,48 @@ torch.constant_pad_nd | input, pad, value=0 | _pad(input, pad, value=value) | sa
 """)  # fmt: skip
 
 
-def _chunk(call: Bound) -> str:
+def _build_chunk(call: Bound) -> str:
     """Two variables take what jnp.array_split gives; of more pieces, PyTorch's have one size but the last."""
-    two = call.literal("chunks") == call.context.unpacked == 2
+    two = call.read_literal("chunks") == call.context.unpacked == 2
     return "jnp.array_split(input, chunks, axis=dim)" if two else "_chunk(input, chunks, axis=dim)"
 
 
-def _split(call: Bound) -> str:
+def _build_split(call: Bound) -> str:
     """jnp.split takes where the pieces begin: sums of the sizes that are written out, or of one size for each variable."""
     name = next(n for n in call.values if n.startswith("split"))
     sizes, variables = call.values[name], call.context.unpacked
     begins: list[str] = []
     if isinstance(sizes, (cst.Tuple, cst.List)) and not any(isinstance(e, cst.StarredElement) for e in sizes.elements):
-        parts = [call.context.rewritten(e.value) for e in sizes.elements]
-        begins = [added(parts[: i + 1]) for i in range(len(parts) - 1)]
-    elif variables in {2, 3, 4} and (call.context.role(sizes) == "int" or type(call.literal(name)) is int):
-        size = call.context.rewritten(sizes)
-        begins = [times(size, i + 1) for i in range(variables - 1)]
-    read = names(cst.parse_expression(f"[{', '.join(begins)}]"))
+        parts = [call.context.rewrite(e.value) for e in sizes.elements]
+        begins = [add_up(parts[: i + 1]) for i in range(len(parts) - 1)]
+    elif variables in {2, 3, 4} and (call.context.find_role(sizes) == "int" or type(call.read_literal(name)) is int):
+        size = call.context.rewrite(sizes)
+        begins = [multiply(size, i + 1) for i in range(variables - 1)]
+    read = find_names(cst.parse_expression(f"[{', '.join(begins)}]"))
     if not begins or read & {"input", "dim", name} or any(n.startswith("_") for n in read):  # names of the template
         return f"_split(input, {name}, axis=dim)"
     made = f"jnp.split(input, [{', '.join(begins)}], axis=dim)"
     return made if variables else f"tuple({made})"
 
 
-operation("+chunk +unsafe_chunk", "input, chunks, dim=0", _chunk, "list", alias="view")
-operation("+split +unsafe_split", "input, split_size_or_sections, dim=0", _split, "list", alias="view")
-operation(
-    "torch.split .split torch.unsafe_split .unsafe_split", "input, split_size, dim=0", _split, "list", alias="view"
+add_operation("+chunk +unsafe_chunk", "input, chunks, dim=0", _build_chunk, "list", alias="view")
+add_operation("+split +unsafe_split", "input, split_size_or_sections, dim=0", _build_split, "list", alias="view")
+add_operation(
+    "torch.split .split torch.unsafe_split .unsafe_split",
+    "input, split_size, dim=0",
+    _build_split,
+    "list",
+    alias="view",
 )
-operation("+split_with_sizes +unsafe_split_with_sizes", "input, split_sizes, dim=0", _split, "list", alias="view")
-operation("torch.split_copy", "input, split_size, dim=0", _split, "list")
-operation("torch.split_with_sizes_copy", "input, split_sizes, dim=0", _split, "list")
-operation(
+add_operation(
+    "+split_with_sizes +unsafe_split_with_sizes", "input, split_sizes, dim=0", _build_split, "list", alias="view"
+)
+add_operation("torch.split_copy", "input, split_size, dim=0", _build_split, "list")
+add_operation("torch.split_with_sizes_copy", "input, split_sizes, dim=0", _build_split, "list")
+add_operation(
     "+unbind torch.unbind_copy",
     "input, dim=0",
-    lambda c: "tuple(jnp.moveaxis(input, dim, 0))" if c.given("dim") else "tuple(input)",
+    lambda c: "tuple(jnp.moveaxis(input, dim, 0))" if c.is_given("dim") else "tuple(input)",
     "list",
     alias="view",
 )
@@ -128,69 +134,69 @@ _SIZE = re.compile(r"len\(.*\)|.*\.shape\[[^\]]*\]|.*\.size\([^)]+\)|.*\.(numel\
 _SHAPE = re.compile(r"[\w.\[\]]+\.(shape|size\(\))(\[[^\]]*:[^\]]*\])?|torch\.broadcast_shapes\(.*\)")
 
 
-def _expand(call: Bound) -> str:
+def _build_expand(call: Bound) -> str:
     """jnp.broadcast_to, unless a size may be -1."""
     sizes = call.values.get("size")
     known = False
     if isinstance(sizes, (cst.Tuple, cst.List)):
-        known = all(_positive(e) for e in sizes.elements)
+        known = all(_is_positive(e) for e in sizes.elements)
     elif sizes is not None:
-        value = call.literal("size")
-        known = (isinstance(value, int) and value >= 0) or _SHAPE.fullmatch(code(sizes)) is not None
+        value = call.read_literal("size")
+        known = (isinstance(value, int) and value >= 0) or _SHAPE.fullmatch(unparse(sizes)) is not None
     return "jnp.broadcast_to(input, size)" if known else "_expand(input, size)"
 
 
-def _positive(element: cst.BaseElement) -> bool:
-    text = code(element.value)
+def _is_positive(element: cst.BaseElement) -> bool:
+    text = unparse(element.value)
     if isinstance(element, cst.StarredElement):
         return _SHAPE.fullmatch(text) is not None
-    value = literal(element.value)
+    value = read_literal(element.value)
     return isinstance(value, int) and value >= 0 if value is not MISSING else _SIZE.fullmatch(text) is not None
 
 
-operation(".expand .broadcast_to", "input, *size", _expand, alias="repeat")
-operation("torch.broadcast_to torch.expand_copy", "input, size", _expand, alias="repeat")
+add_operation(".expand .broadcast_to", "input, *size", _build_expand, alias="repeat")
+add_operation("torch.broadcast_to torch.expand_copy", "input, size", _build_expand, alias="repeat")
 
 
-def _view(call: Bound) -> str:
+def _build_view(call: Bound) -> str:
     """A view of another shape, or of the same bits as another dtype."""
-    if "shape" in call.values and call.context.role(call.values["shape"]) == "dtype":
+    if "shape" in call.values and call.context.find_role(call.values["shape"]) == "dtype":
         return "input.view(shape)"
     return "input.reshape(shape)"
 
 
-operation(".view torch.view_copy", "input, *shape", _view, alias="view", rows=True)
-operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view")
+add_operation(".view torch.view_copy", "input, *shape", _build_view, alias="view", rows=True)
+add_operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view")
 
 
-def _flatten(call: Bound) -> str:
-    if call.literal("start_dim") == 0 and call.literal("end_dim") == -1:
+def _build_flatten(call: Bound) -> str:
+    if call.read_literal("start_dim") == 0 and call.read_literal("end_dim") == -1:
         return "input.reshape(-1)"
-    return "_flatten(input, start_dim, end_dim)" if call.given("end_dim") else "_flatten(input, start_dim)"
+    return "_flatten(input, start_dim, end_dim)" if call.is_given("end_dim") else "_flatten(input, start_dim)"
 
 
-operation("+flatten", "input, start_dim=0, end_dim=-1", _flatten, alias="maybe", rows=True)
+add_operation("+flatten", "input, start_dim=0, end_dim=-1", _build_flatten, alias="maybe", rows=True)
 
 
-def _meshgrid(call: Bound) -> str:
-    value = call.literal("indexing")
+def _build_meshgrid(call: Bound) -> str:
+    value = call.read_literal("indexing")
     return 'jnp.meshgrid(*tensors, indexing="ij")' if value is None else "jnp.meshgrid(*tensors, indexing=(indexing))"
 
 
-operation("torch.meshgrid", "*tensors, indexing=None", _meshgrid, "list", alias="view")
-operation(
+add_operation("torch.meshgrid", "*tensors, indexing=None", _build_meshgrid, "list", alias="view")
+add_operation(
     "torch.repeat_interleave",
     "repeats, *, output_size=None",
     "jnp.repeat(jnp.arange(repeats.size), repeats, total_repeat_length=output_size)",
     "int",
 )
-operation(
+add_operation(
     "torch.tril_indices",
     "row, col, offset=0, *, dtype=None, device=None, layout=None",
     "jnp.stack(jnp.tril_indices(row, offset, col))",
     "int",
 )
-operation(
+add_operation(
     "torch.triu_indices",
     "row, col, offset=0, *, dtype=None, device=None, layout=None",
     "jnp.stack(jnp.triu_indices(row, offset, col))",

@@ -8,7 +8,7 @@ from functools import cache
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import as_tuple
+from fnjax.port.torch.expressions import make_tuple
 
 # NumPy's names, which PyTorch takes as well.
 ALIASES = {
@@ -76,23 +76,23 @@ class Parameter:
 
 
 @cache
-def parse(text: str) -> tuple[Parameter, ...]:
+def parse_signature(text: str) -> tuple[Parameter, ...]:
     """The parameters of `input, dim=None, *, dtype=None`; an annotation gives the kind, `*dims` is variadic."""
     function = cst.parse_statement(f"def f({text}): pass")
     assert isinstance(function, cst.FunctionDef)
     params = function.params
-    found = [_parameter(p) for p in params.params]
+    found = [_parse_parameter(p) for p in params.params]
     if isinstance(params.star_arg, cst.Param):
-        found.append(_parameter(params.star_arg, variadic=True))
-    return (*found, *(_parameter(p, keyword=True) for p in params.kwonly_params))
+        found.append(_parse_parameter(params.star_arg, variadic=True))
+    return (*found, *(_parse_parameter(p, keyword=True) for p in params.kwonly_params))
 
 
-def _parameter(param: cst.Param, variadic: bool = False, keyword: bool = False) -> Parameter:
+def _parse_parameter(param: cst.Param, variadic: bool = False, keyword: bool = False) -> Parameter:
     kind = param.annotation.annotation.value if param.annotation else ""  # type: ignore[attr-defined] # a bare name
     return Parameter(param.name.value, param.default, kind, variadic, keyword)
 
 
-def bind(
+def bind_to_signature(
     parameters: Sequence[Parameter], args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
 ) -> Mapping[str, cst.BaseExpression] | str:
     """The arguments by parameter, or what is wrong, as a sentence without its subject."""
@@ -103,7 +103,7 @@ def bind(
     while rest and waiting:
         parameter = waiting.pop(0)
         if parameter.variadic:
-            gathered = _gathered(parameter.name, rest, kind)
+            gathered = _gather_variadic(parameter.name, rest, kind)
             if gathered is None:
                 return "has one argument of which it cannot be told whether it is a tensor or a sequence of them"
             values[parameter.name], rest = gathered, []
@@ -132,18 +132,18 @@ def bind(
         if p.kind and kind(values[p.name]) not in {p.kind, "unknown"}:
             return f"takes a {p.kind} value for {p.name!r}"
         if p.name in SIZES:
-            values[p.name] = as_tuple(values[p.name])
+            values[p.name] = make_tuple(values[p.name])
     return values
 
 
-def _gathered(
+def _gather_variadic(
     name: str, args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
 ) -> cst.BaseExpression | None:
     """Variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
     if len(args) == 1 and not args[0].star:
         value = args[0].value
         if name in SIZES:
-            return as_tuple(value)
+            return make_tuple(value)
         if name == "data" or isinstance(value, (cst.List, cst.Tuple, cst.ListComp)):
             return cst.List(value.elements) if isinstance(value, cst.Tuple) else value
         if kind(value) != "tensor":

@@ -11,7 +11,7 @@ _BRACKETS = 200  # in brackets, as Python has it
 _LINKS = 1000  # of `a and b and c`, `a < b < c` and `"a" "b" "c"`, which Python reads as one and libcst as nested
 
 
-def too_deep(text: str) -> bool:
+def is_too_deep(text: str) -> bool:
     """Whether a text is nested too deeply for the porter, as far as one can tell without reading it with libcst."""
     try:
         tree = ast.parse(text)
@@ -20,14 +20,14 @@ def too_deep(text: str) -> bool:
     except (SyntaxError, ValueError):  # libcst reads the syntax of newer Pythons too; it counts no brackets
         changes = itertools.accumulate((c in "([{") - (c in ")]}") for c in text)
         return max(changes, default=0) > _BRACKETS
-    return any(_links(n) > _LINKS for n in ast.walk(tree)) or _strings(text) > _LINKS
+    return any(_count_links(n) > _LINKS for n in ast.walk(tree)) or _count_strings(text) > _LINKS
 
 
-def _links(node: ast.AST) -> int:
+def _count_links(node: ast.AST) -> int:
     return len(node.values) if isinstance(node, ast.BoolOp) else len(node.ops) if isinstance(node, ast.Compare) else 0
 
 
-def _strings(text: str) -> int:
+def _count_strings(text: str) -> int:
     """How many strings at most stand side by side."""
     if text.count("'") + text.count('"') <= _LINKS:
         return 0

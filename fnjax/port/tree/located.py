@@ -20,12 +20,14 @@ _KEYWORDS = (
 
 
 @overload
-def nodes(node: cst.CSTNode, *, but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[cst.CSTNode, ...]: ...
+def list_nodes(node: cst.CSTNode, *, but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[cst.CSTNode, ...]: ...
 @overload
-def nodes(node: cst.CSTNode, kind: type[Node], /, *, but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Node, ...]: ...
+def list_nodes(
+    node: cst.CSTNode, kind: type[Node], /, *, but: tuple[type[cst.CSTNode], ...] = ()
+) -> tuple[Node, ...]: ...
 @overload
-def nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]: ...
-def nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]:
+def list_nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]: ...
+def list_nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]:
     """A node and all below it in the order of the source; blanks, comments and punctuation are left out.
 
     Args:
@@ -33,35 +35,37 @@ def nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ..
         kinds: what nodes are wanted; all by default.
         but: kinds of nodes that are left out with all that is below them.
     """
-    return _those(node, kinds, but) if kinds or but else _all(node)
+    return _list_of_kinds(node, kinds, but) if kinds or but else _list_all(node)
 
 
 # A tree is never changed, and is looked through some forty times. `isinstance` is slow for libcst's abstract classes.
 @lru_cache(1 << 15)
-def _all(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
-    return tuple(_outside(node, frozenset()))
+def _list_all(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    return tuple(_list_outside(node, frozenset()))
 
 
 @lru_cache(1 << 15)
-def _those(
+def _list_of_kinds(
     node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...], but: tuple[type[cst.CSTNode], ...]
 ) -> tuple[cst.CSTNode, ...]:
-    wanted = kinds_below(kinds or (cst.CSTNode,))
-    return tuple(n for n in (_outside(node, kinds_below(but)) if but else _all(node)) if type(n) in wanted)
+    wanted = list_kinds_below(kinds or (cst.CSTNode,))
+    return tuple(
+        n for n in (_list_outside(node, list_kinds_below(but)) if but else _list_all(node)) if type(n) in wanted
+    )
 
 
-def _outside(node: cst.CSTNode, but: frozenset[type]) -> list[cst.CSTNode]:
+def _list_outside(node: cst.CSTNode, but: frozenset[type]) -> list[cst.CSTNode]:
     found, waiting = [], [node]
     while waiting:
         first = waiting.pop()
         if type(first) not in but:
             found.append(first)
-            waiting += children(first)
+            waiting += list_children(first)
     return found
 
 
 @cache
-def kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
+def list_kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
     """These kinds of nodes and all that are derived from them."""
     found: set[type] = set()
     waiting: list[type] = [*kinds]
@@ -73,10 +77,10 @@ def kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
 
 
 @lru_cache(1 << 17)
-def children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+def list_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     """What stands right below a node, the last first; libcst itself visits the node to find it, which is slow."""
     found: list[cst.CSTNode] = []
-    for name in _parts(type(node)):
+    for name in _list_node_fields(type(node)):
         value = getattr(node, name)
         if isinstance(value, (tuple, list)):
             found += [v for v in value if type(v) in _KINDS]
@@ -87,38 +91,38 @@ def children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
 
 def forget_nodes() -> None:
     """Let go of the trees that were looked through."""
-    for found in (_all, _those, children):
+    for found in (_list_all, _list_of_kinds, list_children):
         found.cache_clear()
 
 
 def clone(node: Node) -> Node:
     """A copy of a node and of all below it; blanks and punctuation are shared: nothing asks where they are."""
     parts: dict[str, object] = {}
-    for name in _parts(type(node)):
+    for name in _list_node_fields(type(node)):
         value = getattr(node, name)
         if type(value) in _KINDS:
             parts[name] = clone(value)
         elif isinstance(value, (tuple, list)) and value:
             parts[name] = [clone(v) if type(v) in _KINDS else v for v in value]
-    return _copied(node, parts)
+    return _copy_with(node, parts)
 
 
-def _copied(node: Node, parts: Mapping[str, object]) -> Node:
+def _copy_with(node: Node, parts: Mapping[str, object]) -> Node:
     """A copy with some parts put in, without the questions that libcst asks of each new node."""
     made = object.__new__(type(node))
-    for name in _fields(type(node)):
+    for name in _list_fields(type(node)):
         object.__setattr__(made, name, parts[name] if name in parts else getattr(node, name))
     return made
 
 
 @cache
-def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+def _list_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-def changed(node: Node, **parts: object) -> Node:
+def replace_parts(node: Node, **parts: object) -> Node:
     """The node with other parts, itself if they are its own; for parts of which it is known that they fit."""
-    return node if all(getattr(node, name) is part for name, part in parts.items()) else _copied(node, parts)
+    return node if all(getattr(node, name) is part for name, part in parts.items()) else _copy_with(node, parts)
 
 
 class Rewriter:
@@ -130,7 +134,7 @@ class Rewriter:
     def rewrite(self, node: cst.CSTNode) -> Any:
         """What takes the place of a node."""
         parts: dict[str, object] = {}
-        for name in _parts(type(node)):
+        for name in _list_node_fields(type(node)):
             value = getattr(node, name)
             if type(value) in _KINDS:
                 parts[name] = self.rewrite(value)
@@ -138,7 +142,7 @@ class Rewriter:
                 made = [self.rewrite(v) if type(v) in _KINDS else v for v in value]
                 parts[name] = [v for v in made if not isinstance(v, cst.RemovalSentinel)]
         leave = getattr(self, f"leave_{type(node).__name__}", None)
-        new = _copied(node, parts)
+        new = _copy_with(node, parts)
         return new if leave is None else leave(node, new)
 
 
@@ -158,12 +162,12 @@ _IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
 
 
 @cache
-def _parts(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+def _list_node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """The fields of such nodes that hold others, in the order of the source."""
     return _IN_ORDER.get(kind) or tuple(f.name for f in fields(kind) if not _LAYOUT.fullmatch(f.name))
 
 
-_KINDS = kinds_below((cst.CSTNode,))
+_KINDS = list_kinds_below((cst.CSTNode,))
 
 
 class Located(cst.CSTTransformer):
@@ -178,18 +182,18 @@ class Located(cst.CSTTransformer):
         made = super().on_leave(original_node, updated_node)
         assert isinstance(made, cst.CSTNode)
         if original_node in self.positions:
-            self._put(made, self.positions[original_node])
+            self._place_inside(made, self.positions[original_node])
         return made
 
-    def _put(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
+    def _place_inside(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
         if node not in self.positions:  # below those that are known, all are
             self.positions[node] = position
-            for child in children(node):
-                self._put(child, position)
+            for child in list_children(node):
+                self._place_inside(child, position)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class EarlyRewrite:
     """What is rewritten before anything else is looked at.
 
     Attributes:
@@ -203,51 +207,53 @@ class Rewriting:
     rewrite: Callable[[Any, Positions], cst.CSTNode]
 
 
-def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[Rewriting]) -> cst.Module:
+def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[EarlyRewrite]) -> cst.Module:
     """The module after these; each statement of the top level is looked through once for what all of them speak of."""
-    speaking: dict[type[cst.CSTNode], list[Rewriting]] = {}
+    speaking: dict[type[cst.CSTNode], list[EarlyRewrite]] = {}
     for rewriting in rewritings:
         for kind in rewriting.kinds:
             speaking.setdefault(kind, []).append(rewriting)
     body = []
     for statement in tree.body:
-        due = {id(r) for n in nodes(statement) for r in speaking.get(type(n), ()) if r.wanted(n)}
+        due = {id(r) for n in list_nodes(statement) for r in speaking.get(type(n), ()) if r.wanted(n)}
         made: Any = statement
         for rewriting in rewritings if due else ():
             made = rewriting.rewrite(made, positions) if id(rewriting) in due else made
         body.append(made)
-    return tree if all(map(operator.is_, body, tree.body)) else changed(tree, body=body)
+    return tree if all(map(operator.is_, body, tree.body)) else replace_parts(tree, body=body)
 
 
 _SPACED: frozenset[type[cst.CSTNode]] = frozenset({*_KEYWORDS, cst.Yield})
 
 
-class _Spaced(Located):
+class _BlankAdder(Located):
     """A blank wherever a keyword touches a bracket."""
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
-        blanks = _missing(updated_node)
+        blanks = _find_missing_blanks(updated_node)
         return super().on_leave(original_node, updated_node.with_changes(**blanks) if blanks else updated_node)
 
 
-def _missing(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
+def _find_missing_blanks(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
     """The blanks that one would expect around a node's keywords and that are not there."""
     if type(node) not in _SPACED:
         return {}
     if isinstance(node, cst.Yield):
-        return {"whitespace_after_yield": cst.SimpleWhitespace(" ")} if _empty(node.whitespace_after_yield) else {}
-    return {name: blank for name, blank in _blanks(type(node)) if _empty(getattr(node, name))}
+        return {"whitespace_after_yield": cst.SimpleWhitespace(" ")} if _is_empty(node.whitespace_after_yield) else {}
+    return {name: blank for name, blank in _list_usual_blanks(type(node)) if _is_empty(getattr(node, name))}
 
 
 @cache
-def _blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhitespace]]:
+def _list_usual_blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhitespace]]:
     """The blanks that nodes of a kind usually have."""
     usual = [(f.name, f.default_factory()) for f in fields(kind) if f.default_factory is not MISSING]
     return [(name, blank) for name, blank in usual if isinstance(blank, cst.SimpleWhitespace) and not blank.empty]
 
 
-def _empty(node: object) -> bool:
+def _is_empty(node: object) -> bool:
     return isinstance(node, cst.SimpleWhitespace) and node.empty
 
 
-SPACING = Rewriting(_SPACED, lambda node: bool(_missing(node)), lambda made, at: made.visit(_Spaced(at)))
+SPACING = EarlyRewrite(
+    _SPACED, lambda node: bool(_find_missing_blanks(node)), lambda made, at: made.visit(_BlankAdder(at))
+)

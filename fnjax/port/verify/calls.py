@@ -19,13 +19,13 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
     "whole": lambda rng, shape: rng.integers(-2, 3, shape) * 1.0,
     "marks": lambda rng, shape: rng.integers(0, 2, shape) * 1.0,
     "mask": lambda rng, shape: rng.random(shape) > 0.4,
-    "definite": lambda rng, shape: _definite(rng.normal(size=shape)),
+    "definite": lambda rng, shape: _make_definite(rng.normal(size=shape)),
     "order": lambda rng, shape: rng.permuted(np.broadcast_to(np.arange((shape or (1,))[-1]), shape or (1,)), axis=-1),
     "complex": lambda rng, shape: rng.normal(size=shape) + 1j * rng.normal(size=shape),
 }
 
 
-def _definite(drawn: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _make_definite(drawn: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Symmetric and positive definite matrices, if these are square ones."""
     if drawn.ndim < 2 or drawn.shape[-1] != drawn.shape[-2]:
         return drawn
@@ -46,7 +46,7 @@ class Array:
     kind: str = "normal"
     high: int = 0
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    def draw_entries(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """Entries."""
         if self.kind == "index":
             return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
@@ -96,31 +96,31 @@ class Call:
         """The arguments that are no arrays, and the shapes' ranks."""
         return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
 
-    def written(self) -> str:
+    def write_arguments(self) -> str:
         """The arguments as `--args` takes them."""
-        return ", ".join(_text(a) for a in self.args)
+        return ", ".join(_write_value(a) for a in self.args)
 
 
-def drawn(recipe: Sequence[Any], seed: int, argnums: tuple[int, ...] | None = None) -> Call:
+def draw_call(recipe: Sequence[Any], seed: int, argnums: tuple[int, ...] | None = None) -> Call:
     """A call whose arrays are drawn."""
     rng = np.random.default_rng(seed)
-    return Call(tuple(_drawn(r, rng) for r in recipe), argnums, seed, tuple(recipe))
+    return Call(tuple(_draw_part(r, rng) for r in recipe), argnums, seed, tuple(recipe))
 
 
-def _drawn(part: Any, rng: np.random.Generator) -> Any:
+def _draw_part(part: Any, rng: np.random.Generator) -> Any:
     if isinstance(part, Array):
-        return part.draw(rng)
-    return type(part)(_drawn(p, rng) for p in part) if type(part) in {list, tuple} else part
+        return part.draw_entries(rng)
+    return type(part)(_draw_part(p, rng) for p in part) if type(part) in {list, tuple} else part
 
 
-def recipe_of(args: Sequence[Any]) -> tuple[Any, ...]:
+def make_recipe(args: Sequence[Any]) -> tuple[Any, ...]:
     """From what arguments like these could be drawn."""
-    return tuple(_recipe(a) for a in args)
+    return tuple(_make_part(a) for a in args)
 
 
-def _recipe(value: Any) -> Any:
+def _make_part(value: Any) -> Any:
     if type(value) in {list, tuple}:
-        return type(value)(_recipe(v) for v in value)
+        return type(value)(_make_part(v) for v in value)
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind == "b":
@@ -133,14 +133,14 @@ def _recipe(value: Any) -> Any:
     return Array(value.shape, ("unit" if value.max() <= 1 else "positive") if small else "normal")
 
 
-def _text(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "f":  # the shortest digits of float32, which both sides are given
             short = [float(str(np.float32(v))) for v in value.ravel()]
             value = np.array(short).reshape(value.shape)
         return f"array({value.tolist()})" if value.size else f"np.zeros({value.shape}, '{value.dtype}')"
     if type(value) is list:
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(_write_value, value))}]"
     if type(value) is tuple:
-        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(_write_value, value))}{',' * (len(value) == 1)})"
     return repr(value)

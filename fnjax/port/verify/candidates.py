@@ -53,32 +53,34 @@ class Options:
 
     def __init__(self, hints: Hints) -> None:
         self.hints = hints
-        kinds = list(dict.fromkeys(_kinds(hints)))
+        kinds = list(dict.fromkeys(_iter_kinds(hints)))
         primary = kinds[:1]
         if hints.default is None and (hints.optional or "Optional" in hints.annotation or "None" in hints.annotation):
             primary.append("none")
         if "none" in hints.facts:
             primary.append("none")
-        self.likely = [v for kind in dict.fromkeys(primary) for v in _values(kind, hints)]
-        literal = [v for v in hints.values if _fits(v, kinds[0])]
-        if hints.optional and hints.default is not None and _fits(hints.default, kinds[0]):
+        self.likely = [v for kind in dict.fromkeys(primary) for v in _list_values(kind, hints)]
+        literal = [v for v in hints.values if _is_of_kind(v, kinds[0])]
+        if hints.optional and hints.default is not None and _is_of_kind(hints.default, kinds[0]):
             literal.insert(0, hints.default)
-        self.likely = _unique([*literal, *self.likely])
+        self.likely = _drop_repeated([*literal, *self.likely])
         rest = [k for k in [*kinds[1:], "tensor", "float", "int", "bool", "none"] if k not in primary]
-        self.other = _unique([*hints.values, *(v for kind in dict.fromkeys(rest) for v in _values(kind, hints)[:8])])
+        self.other = _drop_repeated(
+            [*hints.values, *(v for kind in dict.fromkeys(rest) for v in _list_values(kind, hints)[:8])]
+        )
 
-    def choose(self, draw: random.Random, width: int) -> Any:
+    def choose_value(self, draw: random.Random, width: int) -> Any:
         """One of the first few; seldom something else."""
         if self.other and draw.random() < (0.05 if width < 6 else 0.15):
             return draw.choice(self.other[: max(4, width)])
         return draw.choice(self.likely[: max(1, width)] or self.other)
 
 
-def _unique(values: Sequence[Any]) -> list[Any]:
+def _drop_repeated(values: Sequence[Any]) -> list[Any]:
     return list({repr(v): v for v in values}.values())
 
 
-def _fits(value: Any, kind: str) -> bool:
+def _is_of_kind(value: Any, kind: str) -> bool:
     types: dict[str, Any] = {
         "bool": bool,
         "int": int,
@@ -92,7 +94,7 @@ def _fits(value: Any, kind: str) -> bool:
     return known is None or value is None or (isinstance(value, known) and (kind == "bool") == isinstance(value, bool))
 
 
-def _kinds(hints: Hints) -> Iterator[str]:
+def _iter_kinds(hints: Hints) -> Iterator[str]:
     """What it may be, the likeliest first."""
     # What the author says comes before what the code does, and both before what names suggest: annotations are seldom
     # wrong, names often. Each kind may come again; who reads this takes it once.
@@ -104,7 +106,7 @@ def _kinds(hints: Hints) -> Iterator[str]:
     if re.search(r"(Tuple|tuple|List|list|Sequence)\[.*Tensor", said):
         yield "tensors"
     elif re.search(r"Tensor|torch\.FloatTensor", said):
-        yield from _tensors(hints)
+        yield from _iter_tensor_kinds(hints)
     if re.search(r"(Tuple|tuple|List|list|Sequence)\[int|Size|_size", said):
         yield "row"
     for word, kind in (("bool", "bool"), ("int", "int"), ("float", "float"), ("str", "text"), ("dtype", "dtype")):
@@ -119,7 +121,7 @@ def _kinds(hints: Hints) -> Iterator[str]:
     if "device" in facts or name == "device":
         yield "device"
     if hints.default is not None:
-        yield _type_of(hints.default)
+        yield _name_kind(hints.default)
     surely = facts & {"tensor", "graded", "mask"} or tensors - {"type", "size", "device", "to"}
     if name in {"dim", "axis"} or ("dim" in facts and not surely):
         yield "dim"
@@ -128,14 +130,14 @@ def _kinds(hints: Hints) -> Iterator[str]:
     if any(isinstance(v, str) for v in hints.values):
         yield "text"
     if surely or facts & SPATIAL.keys():
-        yield from _tensors(hints)
+        yield from _iter_tensor_kinds(hints)
     if "size" in facts:
         yield "size"
     if "number" in facts:
         yield "float"
     if "sequence" in facts:
         yield from ("row", "tensors")
-    yield from (_type_of(v) for v in hints.values if v is not None)
+    yield from (_name_kind(v) for v in hints.values if v is not None)
     if "index" in facts:
         yield from ("index", "int", "mask")
     if "truth" in facts and "computed" not in facts:
@@ -151,7 +153,7 @@ def _kinds(hints: Hints) -> Iterator[str]:
     yield from ("tensor", "float", "int", "bool")
 
 
-def _tensors(hints: Hints) -> Iterator[str]:
+def _iter_tensor_kinds(hints: Hints) -> Iterator[str]:
     """Which tensor: a mask or an index by its name and its uses, where no gradient is given for it."""
     free = "graded" not in hints.facts
     if free and (MASKS.search(hints.name) or "mask" in hints.facts):
@@ -161,12 +163,12 @@ def _tensors(hints: Hints) -> Iterator[str]:
     yield "tensor"
 
 
-def _type_of(value: Any) -> str:
+def _name_kind(value: Any) -> str:
     kinds = {bool: "bool", int: "int", float: "float", str: "text", tuple: "row", list: "row", dict: "keys"}
     return kinds.get(type(value), "tensor")
 
 
-def _values(kind: str, hints: Hints) -> list[Any]:
+def _list_values(kind: str, hints: Hints) -> list[Any]:
     if kind == "tensor":
         first = "positive" if POSITIVE.search(hints.name) else "normal"
         named = [s for pattern, shapes in NAMED if re.search(pattern, hints.name) for s in shapes]

@@ -55,19 +55,19 @@ class Hints:
     star: bool = False
 
 
-def hints(tree: ast.Module, qualname: str) -> list[Hints]:
+def read_hints(tree: ast.Module, qualname: str) -> list[Hints]:
     """For each parameter of the class's forward, ctx aside."""
-    return _Reader(tree, qualname).read()
+    return _HintReader(tree, qualname).read_parameters()
 
 
-def sizes(tree: ast.Module) -> list[int]:
+def list_sizes(tree: ast.Module) -> list[int]:
     """The whole numbers in subscripts and comparisons of a file: such are the sizes of axes."""
     places = [n for n in ast.walk(tree) if isinstance(n, (ast.Subscript, ast.Compare))]
     found = {c.value for p in places for c in ast.walk(p) if isinstance(c, ast.Constant) and type(c.value) is int}
     return sorted(n for n in found if 1 < n < 33)
 
 
-class _Reader:
+class _HintReader:
     """Follows the parameters through a class and the functions of its file."""
 
     def __init__(self, tree: ast.Module, qualname: str) -> None:
@@ -79,8 +79,8 @@ class _Reader:
         self.saved: list[str] = []
         self.context = ""
 
-    def read(self) -> list[Hints]:
-        forward, setup, backward = (self._method(self.name, n) for n in ("forward", "setup_context", "backward"))
+    def read_parameters(self) -> list[Hints]:
+        forward, setup, backward = (self._find_method(self.name, n) for n in ("forward", "setup_context", "backward"))
         if forward is None:
             return []
         params = [*forward.args.posonlyargs, *forward.args.args]
@@ -89,42 +89,42 @@ class _Reader:
             first += 1
         defaults = [None] * (len(params) - len(forward.args.defaults)) + list(forward.args.defaults)
         for param, default in list(zip(params, defaults, strict=True))[first:]:
-            self._add(param, default)
+            self._add_parameter(param, default)
         if forward.args.vararg:
-            self._add(forward.args.vararg, None)
+            self._add_parameter(forward.args.vararg, None)
             self.found[forward.args.vararg.arg].star = True
         own = {n: n for n in self.found}
         if not setup and params[first - 1 : first]:
             self.context = params[first - 1].arg
-        self._visit(forward, own, 0)
+        self._visit_function(forward, own, 0)
         if setup:
-            self._set_up(setup)
-        if backward is not None or (backward := self._method(self.name, "vjp")) is not None:
+            self._follow_setup(setup)
+        if backward is not None or (backward := self._find_method(self.name, "vjp")) is not None:
             self.context = backward.args.args[0].arg if backward.args.args else ""
-            self._visit(backward, {}, 0)
-            self._gradients(backward)
-        self._calls()
+            self._visit_function(backward, {}, 0)
+            self._note_gradients(backward)
+        self._visit_apply_calls()
         if re.search(r"\dj\b|complex|\.conj|fft|view_as_real", ast.unparse(self.classes[self.name])):
             for hint in self.found.values():
                 hint.facts.add("complex")
         return list(self.found.values())
 
-    def _method(self, cls: str, name: str, depth: int = 0) -> Function | None:
+    def _find_method(self, cls: str, name: str, depth: int = 0) -> Function | None:
         node = self.classes.get(cls)
         if node is None or depth > 8:
             return None
         own = (s for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == name)
-        inherited = (self._method(ast.unparse(b).split(".")[-1], name, depth + 1) for b in node.bases)
+        inherited = (self._find_method(ast.unparse(b).split(".")[-1], name, depth + 1) for b in node.bases)
         return next(own, None) or next((m for m in inherited if m), None)
 
-    def _add(self, param: ast.arg, default: ast.expr | None) -> None:
+    def _add_parameter(self, param: ast.arg, default: ast.expr | None) -> None:
         made = Hints(param.arg, ast.unparse(param.annotation) if param.annotation else "", optional=default is not None)
         if default is not None:
-            found, made.default = _literal(default)
+            found, made.default = _read_literal(default)
             made.optional = found
         self.found[param.arg] = made
 
-    def _set_up(self, setup: Function) -> None:
+    def _follow_setup(self, setup: Function) -> None:
         """`setup_context(ctx, inputs, output)`: inputs stand for the parameters."""
         names = [a.arg for a in setup.args.args]
         self.context = names[0]
@@ -140,12 +140,12 @@ class _Reader:
                     if isinstance(t, ast.Name) and not isinstance(t, ast.Starred)
                 }
             elif isinstance(node.value, ast.Subscript) and ast.unparse(node.value.value) == names[1]:
-                found, place = _literal(node.value.slice)
+                found, place = _read_literal(node.value.slice)
                 if found and isinstance(place, int) and isinstance(target, ast.Name):
                     own |= dict.fromkeys([target.id], list(self.found)[place : place + 1 or None][0])
-        self._visit(setup, own, 0)
+        self._visit_function(setup, own, 0)
 
-    def _gradients(self, backward: Function) -> None:
+    def _note_gradients(self, backward: Function) -> None:
         never = dict.fromkeys(self.found)  # what gets no gradient at all
         for node in ast.walk(backward):
             if isinstance(node, ast.Return) and node.value is not None:
@@ -160,7 +160,7 @@ class _Reader:
         for name in never:
             self.found[name].facts.add("ungraded")
 
-    def _who(self, node: ast.AST | None, names: dict[str, str]) -> Hints | None:
+    def _find_parameter(self, node: ast.AST | None, names: dict[str, str]) -> Hints | None:
         """The parameter that an expression is."""
         if isinstance(node, ast.Name):
             return self.found.get(names.get(node.id, ""))
@@ -168,42 +168,42 @@ class _Reader:
             return self.found.get(self.kept.get(node.attr, ""))
         return None
 
-    def _visit(self, function: Function, names: dict[str, str], depth: int) -> None:
+    def _visit_function(self, function: Function, names: dict[str, str], depth: int) -> None:
         names = dict(names)
-        for node in _in_order(function):
+        for node in _iter_in_order(function):
             if isinstance(node, ast.Assign):
-                self._assign(node, names)
+                self._visit_assign(node, names)
             elif isinstance(node, ast.Call):
-                self._call(node, names, depth)
-            elif isinstance(node, ast.Attribute) and (hint := self._who(node.value, names)):
+                self._visit_call(node, names, depth)
+            elif isinstance(node, ast.Attribute) and (hint := self._find_parameter(node.value, names)):
                 hint.attributes[node.attr] = None
             elif isinstance(node, ast.Subscript):
-                self._entry(node, names)
-            elif isinstance(node, ast.Compare) and (hint := self._who(node.left, names)):
-                self._compare(node, hint)
-            elif isinstance(node, (ast.If, ast.IfExp, ast.While)) and (hint := self._who(node.test, names)):
+                self._visit_subscript(node, names)
+            elif isinstance(node, ast.Compare) and (hint := self._find_parameter(node.left, names)):
+                self._visit_compare(node, hint)
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While)) and (hint := self._find_parameter(node.test, names)):
                 hint.facts.add("truth")
             elif isinstance(node, (ast.BoolOp, ast.UnaryOp)):
                 for part in node.values if isinstance(node, ast.BoolOp) else [node.operand]:
-                    if hint := self._who(part, names):
+                    if hint := self._find_parameter(part, names):
                         inverted = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert)
                         negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd))
                         hint.facts.add("mask" if inverted else "computed" if negated else "truth")
             elif isinstance(node, ast.BinOp):
                 for part in (node.left, node.right):
-                    if hint := self._who(part, names):
+                    if hint := self._find_parameter(part, names):
                         hint.facts.add("tensor" if isinstance(node.op, ast.MatMult) else "computed")
-            elif isinstance(node, (ast.For, ast.comprehension)) and (hint := self._who(node.iter, names)):
+            elif isinstance(node, (ast.For, ast.comprehension)) and (hint := self._find_parameter(node.iter, names)):
                 hint.facts.add("sequence")
 
-    def _assign(self, node: ast.Assign, names: dict[str, str]) -> None:
+    def _visit_assign(self, node: ast.Assign, names: dict[str, str]) -> None:
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             pairs = list(zip(target.elts, value.elts, strict=False))
         else:
             pairs = [(target, value)]
         for t, v in pairs:
-            hint = self._who(v, names)
+            hint = self._find_parameter(v, names)
             if isinstance(t, ast.Tuple) and hint:
                 hint.length = len(t.elts)
                 hint.facts.add("sequence")
@@ -215,13 +215,13 @@ class _Reader:
             elif isinstance(t, ast.Attribute) and hint and ast.unparse(t.value) == self.context:
                 self.kept[t.attr] = hint.name
 
-    def _call(self, node: ast.Call, names: dict[str, str], depth: int) -> None:
+    def _visit_call(self, node: ast.Call, names: dict[str, str], depth: int) -> None:
         name = ast.unparse(node.func)
         tail = name.rpartition(".")[2]
-        if hint := self._who(node.func, names):
+        if hint := self._find_parameter(node.func, names):
             hint.facts.add("called")
         if tail == "save_for_backward":
-            hinted = [self._who(a, names) for a in node.args]
+            hinted = [self._find_parameter(a, names) for a in node.args]
             self.saved = [h.name if h else "" for h in hinted]
             for h in hinted:
                 if h:
@@ -230,14 +230,20 @@ class _Reader:
         library = name.startswith(("torch.", "F.", "nn.", "th."))
         method = isinstance(node.func, ast.Attribute) and not library
         for i, arg in enumerate(node.args):
-            if hint := self._who(arg.value if isinstance(arg, ast.Starred) else arg, names):
-                hint.facts |= _fact(name, tail, i + method, library)
+            if hint := self._find_parameter(arg.value if isinstance(arg, ast.Starred) else arg, names):
+                hint.facts |= _list_facts(name, tail, i + method, library)
         spatial = re.search(r"(conv|pool)(_transpose)?([123])d$", tail)
         for part, arg in zip(("input", "weight", "bias"), node.args if spatial else (), strict=False):
-            if spatial and (hint := self._who(arg, names)):
+            if spatial and (hint := self._find_parameter(arg, names)):
                 hint.facts.add(f"{part}{spatial[3] if part != 'bias' else ''}")
         for keyword in node.keywords:
-            if (hint := self._who(keyword.value, names)) and keyword.arg in {"dim", "axis", "dtype", "device", "index"}:
+            if (hint := self._find_parameter(keyword.value, names)) and keyword.arg in {
+                "dim",
+                "axis",
+                "dtype",
+                "device",
+                "index",
+            }:
                 hint.facts.add("dim" if keyword.arg == "axis" else keyword.arg)
         own = self.functions.get(tail)
         if own is not None and depth < 4 and not library:
@@ -245,15 +251,15 @@ class _Reader:
             if params[:1] in (["self"], ["cls"], ["ctx"]) and len(node.args) < len(params):
                 params = params[1:] if params[0] != "ctx" else params
             given = [*zip(params, node.args, strict=False), *((k.arg, k.value) for k in node.keywords if k.arg)]
-            inner = {p: h.name for p, a in given if (h := self._who(a, names))}
+            inner = {p: h.name for p, a in given if (h := self._find_parameter(a, names))}
             if inner:
                 context, self.context = self.context, ""
-                self._visit(own, inner, depth + 1)
+                self._visit_function(own, inner, depth + 1)
                 self.context = context
 
-    def _entry(self, node: ast.Subscript, names: dict[str, str]) -> None:
-        if hint := self._who(node.value, names):
-            found, key = _literal(node.slice)
+    def _visit_subscript(self, node: ast.Subscript, names: dict[str, str]) -> None:
+        if hint := self._find_parameter(node.value, names):
+            found, key = _read_literal(node.slice)
             if found and isinstance(key, str):
                 hint.keys[key] = None
             else:
@@ -262,16 +268,16 @@ class _Reader:
         for part in inside:
             if isinstance(part, ast.Slice):
                 for end in (part.lower, part.upper, part.step):
-                    if hint := self._who(end, names):
+                    if hint := self._find_parameter(end, names):
                         hint.facts.add("size")
-            elif hint := self._who(part, names):
+            elif hint := self._find_parameter(part, names):
                 is_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
                 hint.facts.add("dim" if is_shape else "index")
 
     @staticmethod
-    def _compare(node: ast.Compare, hint: Hints) -> None:
+    def _visit_compare(node: ast.Compare, hint: Hints) -> None:
         for operator, other in zip(node.ops, node.comparators, strict=True):
-            found, value = _literal(other)
+            found, value = _read_literal(other)
             if not found:
                 hint.facts.add("computed")
             elif value is None:
@@ -284,7 +290,7 @@ class _Reader:
                 if number:
                     hint.facts.add("computed")
 
-    def _calls(self) -> None:
+    def _visit_apply_calls(self) -> None:
         """What the file's own calls of apply give."""
         aliases = {
             ast.unparse(s.targets[0])
@@ -292,16 +298,16 @@ class _Reader:
             if isinstance(s, ast.Assign) and ast.unparse(s.value) == f"{self.name}.apply"
         } | {f"{self.name}.apply"}
         for function in [self.tree, *self.functions.values()]:
-            defaults = _defaults(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else {}
+            defaults = _find_defaults(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else {}
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in aliases:
                     for hint, arg in zip(self.found.values(), node.args, strict=False):
-                        found, value = _literal(defaults.get(ast.unparse(arg), arg))
+                        found, value = _read_literal(defaults.get(ast.unparse(arg), arg))
                         if found and value not in hint.values:
                             hint.values.insert(0, value)
 
 
-def _fact(name: str, tail: str, place: int, library: bool) -> set[str]:
+def _list_facts(name: str, tail: str, place: int, library: bool) -> set[str]:
     """What the argument of a call is, by its place; the object of a method has place 0."""
     if _COUNTED.fullmatch(tail) and place == 0:
         return {"index"}
@@ -322,26 +328,26 @@ def _fact(name: str, tail: str, place: int, library: bool) -> set[str]:
     return {"tensor"} if library and place == 0 else set()
 
 
-def _in_order(function: Function) -> Iterator[ast.AST]:
+def _iter_in_order(function: Function) -> Iterator[ast.AST]:
     """All nodes, statement by statement in the order of the text."""
     for statement in function.body:
-        yield from _deep(statement)
+        yield from _iter_deep(statement)
 
 
-def _deep(node: ast.AST) -> Iterator[ast.AST]:
+def _iter_deep(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for child in ast.iter_child_nodes(node):
-        yield from _deep(child)
+        yield from _iter_deep(child)
 
 
-def _defaults(function: Function) -> dict[str, ast.expr]:
+def _find_defaults(function: Function) -> dict[str, ast.expr]:
     params = function.args.args
     given = function.args.defaults
     found = {p.arg: d for p, d in zip(params[len(params) - len(given) :], given, strict=True)}
     return found | {f"self.{n}": d for n, d in found.items()}
 
 
-def _literal(node: ast.expr) -> tuple[bool, Any]:
+def _read_literal(node: ast.expr) -> tuple[bool, Any]:
     """Whether an expression is a literal, and its value."""
     try:
         return True, ast.literal_eval(node)

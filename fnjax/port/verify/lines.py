@@ -34,37 +34,37 @@ class Lines:
             code = getattr(inspect.unwrap(getattr(cls, name, None) or len), "__code__", None)
             if code is not None and code.co_filename in files:
                 self.file = self.file or code.co_filename
-                self.own[name] = set(_executable(code)) if code.co_filename == self.file else set()
+                self.own[name] = set(_iter_executable(code)) if code.co_filename == self.file else set()
         self.ran: set[tuple[str, int]] = set()
 
     @contextmanager
-    def traced(self) -> Iterator[None]:
+    def trace_lines(self) -> Iterator[None]:
         """Record in `ran` what runs meanwhile."""
         self.ran = set()
         before = sys.gettrace()
-        sys.settrace(self._enter)
+        sys.settrace(self._trace_frame)
         try:
             yield
         finally:
             sys.settrace(before)
 
-    def _enter(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        return self._step if frame.f_code.co_filename in self.files else None
+    def _trace_frame(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        return self._trace_line if frame.f_code.co_filename in self.files else None
 
-    def _step(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+    def _trace_line(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         if event == "line":
             self.ran.add((frame.f_code.co_filename, frame.f_lineno))
-        return self._step
+        return self._trace_line
 
-    def of_class(self, ran: AbstractSet[tuple[str, int]]) -> set[int]:
+    def keep_own(self, ran: AbstractSet[tuple[str, int]]) -> set[int]:
         """Those of the class among lines that ran."""
         return {line for file, line in ran if file == self.file} & set().union(*self.own.values())
 
-    def unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
+    def list_unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
         """The class's lines that are not among them."""
-        return sorted(set().union(*self.own.values()) - self.of_class(ran))
+        return sorted(set().union(*self.own.values()) - self.keep_own(ran))
 
-    def reached(self, error: BaseException) -> int:
+    def measure_progress(self, error: BaseException) -> int:
         """How far into its line the exception was raised, to prefer calls that get further."""
         found, trace = 0, error.__traceback__
         while trace is not None:
@@ -74,9 +74,9 @@ class Lines:
         return found
 
 
-def _executable(code: types.CodeType) -> Iterator[int]:
+def _iter_executable(code: types.CodeType) -> Iterator[int]:
     # The first line is that of the definition, which runs with every call.
     yield from (line for _, line in dis.findlinestarts(code) if line > code.co_firstlineno)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            yield from _executable(inner)
+            yield from _iter_executable(inner)

@@ -7,62 +7,62 @@ import ast
 SHARED = "direct_register_custom_op"  # the function that serving packages share, which defines and implements
 
 
-def operator_names(tree: ast.Module) -> list[str]:
+def list_operator_names(tree: ast.Module) -> list[str]:
     """The qualified names, in the order of the file: of custom_op, triton_op, and what a Library defines.
 
     Examples:
-        >>> operator_names(ast.parse("lib = Library('mine', 'DEF'); lib.define('twice' + infer_schema(f))"))
+        >>> list_operator_names(ast.parse("lib = Library('mine', 'DEF'); lib.define('twice' + infer_schema(f))"))
         ['mine::twice']
     """
     found: dict[str, None] = {}
     libraries: dict[str, str] = {}
     texts = {ast.unparse(t): s.value for s in tree.body if isinstance(s, ast.Assign) for t in s.targets}
     for node in (n for s in tree.body for n in ast.walk(s)):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value) == "Library":
-            libraries |= {ast.unparse(t): _text(texts, node.value) for t in node.targets}
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _name_called(node.value) == "Library":
+            libraries |= {ast.unparse(t): _read_text(texts, node.value) for t in node.targets}
         if not isinstance(node, ast.Call):
             continue
-        if _last(node) in {"custom_op", "triton_op"} and "::" in _text(texts, node):
-            found[_text(texts, node)] = None
-        elif _last(node) == "define":
+        if _name_called(node) in {"custom_op", "triton_op"} and "::" in _read_text(texts, node):
+            found[_read_text(texts, node)] = None
+        elif _name_called(node) == "define":
             first = ast.unparse(node.args[0]) if node.args else ""
             owner = libraries.get(ast.unparse(node.func).rpartition(".")[0], "")
-            name = _text(texts, node, 1 if first in libraries else 0).partition("(")[0].strip()
+            name = _read_text(texts, node, 1 if first in libraries else 0).partition("(")[0].strip()
             owner = libraries.get(first, owner)
             if "::" in name or (owner and name):
                 found[name if "::" in name else f"{owner}::{name}"] = None
-        elif _last(node) == SHARED:
+        elif _name_called(node) == SHARED:
             by_name = {k.arg: k.value for k in node.keywords}
-            name = _begins(texts, by_name["op_name"]) if "op_name" in by_name else _text(texts, node)
+            name = _read_beginning(texts, by_name["op_name"]) if "op_name" in by_name else _read_text(texts, node)
             given = (ast.unparse(a) for a in (*node.args, *by_name.values()))
-            owner = next((libraries[a] for a in given if a in libraries), _space(tree, libraries))
+            owner = next((libraries[a] for a in given if a in libraries), _find_namespace(tree, libraries))
             found |= {f"{owner}::{name}": None} if owner and name else {}
     return list(found)
 
 
-def _space(tree: ast.Module, libraries: dict[str, str]) -> str:
+def _find_namespace(tree: ast.Module, libraries: dict[str, str]) -> str:
     """The namespace of SHARED: that of the file's one Library, or of the package that it is imported from."""
     froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
     roots = [(n.module or "").partition(".")[0] for n in froms if any(a.name == SHARED for a in n.names)]
     return next(iter(roots or libraries.values()), "")
 
 
-def _last(call: ast.Call) -> str:
+def _name_called(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-def _text(texts: dict[str, ast.expr], call: ast.Call, index: int = 0) -> str:
+def _read_text(texts: dict[str, ast.expr], call: ast.Call, index: int = 0) -> str:
     """The text that an argument is, or begins with, by the texts that the file has names for."""
-    return _begins(texts, call.args[index]) if len(call.args) > index else ""
+    return _read_beginning(texts, call.args[index]) if len(call.args) > index else ""
 
 
-def _begins(texts: dict[str, ast.expr], given: ast.expr) -> str:
+def _read_beginning(texts: dict[str, ast.expr], given: ast.expr) -> str:
     if isinstance(given, ast.Name) and given.id in texts:
         given = texts[given.id]
     if isinstance(given, ast.JoinedStr):
         parts = (p.value if isinstance(p, ast.FormattedValue) else p for p in given.values)
-        return "".join(_begins(texts, p) for p in parts)
+        return "".join(_read_beginning(texts, p) for p in parts)
     if isinstance(given, ast.BinOp):
-        left = _begins(texts, given.left)
-        return left if "(" in left else left + _begins(texts, given.right)
+        left = _read_beginning(texts, given.left)
+        return left if "(" in left else left + _read_beginning(texts, given.right)
     return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""

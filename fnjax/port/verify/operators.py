@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 import fnjax
-from fnjax.port.compare.values import flat
+from fnjax.port.compare.values import flatten
 from fnjax.port.verify import taking
 from fnjax.port.verify.names import SHARED
 
@@ -48,13 +48,13 @@ class Operator:
     backward: Callable[..., Any] | None = None
     methods: list[ast.FunctionDef] = field(default_factory=list)
 
-    def entered(self, tree: ast.Module) -> ast.Module:
+    def add_to_file(self, tree: ast.Module) -> ast.Module:
         """The file with a class of the operator's name, for who reads hints from methods."""
         made = ast.ClassDef(self.name, [], [], list(self.methods), [])
         return ast.Module([*tree.body, made], [])
 
 
-def original_operator(path: Path, text: str, name: str) -> Operator:
+def make_original_operator(path: Path, text: str, name: str) -> Operator:
     """An operator in PyTorch, defined and registered by its file.
 
     Raises:
@@ -63,9 +63,9 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
     namespace, _, last = name.partition("::")
     if not hasattr(getattr(torch.ops, namespace), last):  # a namespace cannot be defined twice
         try:
-            taking.whole(path)
+            taking.import_whole(path)
         except (Exception, SystemExit):  # noqa: BLE001 - what other libraries are wanted for need not be there
-            taking.part(path, text).run()
+            taking.open_part(path, text).run_all()
     overload = getattr(getattr(torch.ops, namespace), last).default
     arguments = overload._schema.arguments  # printed and read by torch's users, under this name only
     written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
@@ -73,24 +73,24 @@ def original_operator(path: Path, text: str, name: str) -> Operator:
     def apply(*args: Any) -> Any:
         found = overload(*args)
         _refuse_what_the_fake_refuses(overload, args)
-        return (*flat(found), *(args[i] for i in written)) if written else found
+        return (*flatten(found), *(args[i] for i in written)) if written else found
 
     typed = [ast.arg(a.name, ast.Name(str(a.type))) for a in arguments]
-    shown = ast.FunctionDef("forward", _parameters(typed), [ast.Pass()], [])
-    parts = dict(_parts(ast.parse(text), name))
+    shown = ast.FunctionDef("forward", _make_parameters(typed), [ast.Pass()], [])
+    parts = dict(_iter_parts(ast.parse(text), name))
     body = parts.get("forward", shown)
-    methods = [_renamed(body, "forward")]
+    methods = [_rename_function(body, "forward")]
     methods[0].args = ast.arguments([], typed, None, [], [], None, body.args.defaults[-len(typed) :])
-    methods.append(_renamed(parts["setup_context"], "setup_context") if "setup_context" in parts else _NOTHING)
-    methods += [_renamed(parts["backward"], "backward")] if "backward" in parts else []
-    codes = {k: _function(node, str(path.absolute())) for k, node in parts.items()}
-    codes.setdefault("forward", _function(shown, "<schema>"))
+    methods.append(_rename_function(parts["setup_context"], "setup_context") if "setup_context" in parts else _NOTHING)
+    methods += [_rename_function(parts["backward"], "backward")] if "backward" in parts else []
+    codes = {k: _make_function(node, str(path.absolute())) for k, node in parts.items()}
+    codes.setdefault("forward", _make_function(shown, "<schema>"))
     # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
     keys = ("Autograd", "CompositeImplicitAutograd")
     derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
     argnums = () if written or not derived else None
     made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
-    made.forward.__signature__ = _signature([a.name for a in arguments])  # type: ignore[attr-defined] # of functions
+    made.forward.__signature__ = _make_signature([a.name for a in arguments])  # type: ignore[attr-defined] # of functions
     return made
 
 
@@ -119,7 +119,7 @@ def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:
         raise ValueError(f"register_fake does not take this call: {type(e).__name__}: {e}") from e
 
 
-def ported_operator(name: str) -> Operator:
+def make_ported_operator(name: str) -> Operator:
     """The operator that a port has defined, by `fnjax.ops`.
 
     Raises:
@@ -130,12 +130,12 @@ def ported_operator(name: str) -> Operator:
     return Operator(name, found, None, found)
 
 
-def _parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _iter_parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions of a file that are an operator's body, and its derivative."""
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     spelled = {name, name.partition("::")[2]}
     known: set[str] = set()  # the names of the file that are the operator
-    for call, decorated in _calls(tree):
+    for call, decorated in _iter_calls(tree):
         last = ast.unparse(call.func).rpartition(".")[2]
         given = [*call.args, *(k.value for k in call.keywords)]
         ours = any(isinstance(a, ast.Constant) and str(a.value).partition("(")[0] in spelled for a in given)
@@ -151,7 +151,7 @@ def _parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]
             yield from ((k, f) for k in ("setup_context", "backward") if (f := found.get(k)) is not None)
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.FunctionDef | None]]:
+def _iter_calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.FunctionDef | None]]:
     """Calls, and those that decorate a function with it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -160,29 +160,29 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.FunctionDef | None]
             yield from ((d if isinstance(d, ast.Call) else ast.Call(d, [], []), node) for d in node.decorator_list)
 
 
-def _renamed(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
+def _rename_function(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
     return ast.FunctionDef(name, node.args, node.body, [])
 
 
-def _parameters(args: list[ast.arg]) -> ast.arguments:
+def _make_parameters(args: list[ast.arg]) -> ast.arguments:
     return ast.arguments([], args, None, [], [], None, [])
 
 
 _NOTHING = ast.FunctionDef(
-    "setup_context", _parameters([ast.arg("ctx"), ast.arg("inputs"), ast.arg("output")]), [ast.Pass()], []
+    "setup_context", _make_parameters([ast.arg("ctx"), ast.arg("inputs"), ast.arg("output")]), [ast.Pass()], []
 )
 
 
-def _function(node: ast.FunctionDef, file: str) -> types.FunctionType:
+def _make_function(node: ast.FunctionDef, file: str) -> types.FunctionType:
     """A function with the lines of a definition, of which nothing is executed."""
-    plain = ast.FunctionDef(node.name, _parameters([ast.arg(a.arg) for a in node.args.args]), node.body, [])
+    plain = ast.FunctionDef(node.name, _make_parameters([ast.arg(a.arg) for a in node.args.args]), node.body, [])
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(plain, node)], []))
     code = compile(module, file, "exec", dont_inherit=True)
     return types.FunctionType(next(c for c in code.co_consts if isinstance(c, types.CodeType)), {})
 
 
-def _signature(names: list[str]) -> inspect.Signature:
+def _make_signature(names: list[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names])
 
 
-__all__ = ["Operator", "original_operator", "ported_operator"]
+__all__ = ["Operator", "make_original_operator", "make_ported_operator"]

@@ -16,18 +16,18 @@ import torch
 
 from fnjax._class.function import Function
 from fnjax._cli.call import UsageError, arguments, load
-from fnjax.port.compare.comparing import MODES, Comparing, key_of, with_buffers
+from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
-from fnjax.port.compare.values import cast, differentiated
+from fnjax.port.compare.values import cast_arrays, list_differentiated
 from fnjax.port.verify import taking
-from fnjax.port.verify.calls import NAMES, Array, Call, drawn, recipe_of
-from fnjax.port.verify.hints import Hints, hints, sizes
+from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
+from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
-from fnjax.port.verify.operators import Operator, original_operator, ported_operator
+from fnjax.port.verify.operators import Operator, make_original_operator, make_ported_operator
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED, PROVED, REMEDY, Verdict
-from fnjax.port.verify.searching import Search, repeats
-from fnjax.port.verify.shrinking import shrink
-from fnjax.port.verify.trying import TooLong, Tried, Trying, limit
+from fnjax.port.verify.searching import Search, count_repeats
+from fnjax.port.verify.shrinking import shrink_call
+from fnjax.port.verify.trying import TooLong, Tried, Trying, limit_time
 
 ENOUGH = 60  # calls that agree
 A_PORT = 120.0  # seconds that both modes of the port may take for a call
@@ -69,7 +69,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def original(job: Job) -> Any:
+def find_original(job: Job) -> Any:
     """The class in PyTorch, taken out of its file, or imported with it where that cannot be done.
 
     Raises:
@@ -78,10 +78,10 @@ def original(job: Job) -> Any:
     path = Path(job.path)
     first, *rest = job.name.split(".")
     try:
-        found: Any = getattr(taking.part(path, job.text), first)
+        found: Any = getattr(taking.open_part(path, job.text), first)
     except Exception as e:  # noqa: BLE001 - whatever stands in the file
         try:
-            found = getattr(taking.whole(path), first)
+            found = getattr(taking.import_whole(path), first)
         except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
             raise e from None
     for name in rest:
@@ -93,7 +93,7 @@ def original(job: Job) -> Any:
     return found
 
 
-def prove(job: Job, report: Report) -> Verdict:
+def prove_class(job: Job, report: Report) -> Verdict:
     """What becomes of a class.
 
     Args:
@@ -103,7 +103,7 @@ def prove(job: Job, report: Report) -> Verdict:
     if "::" in job.name:
         return _prove_operator(job, report)
     try:
-        theirs = original(job)
+        theirs = find_original(job)
         if not (isinstance(theirs, type) and issubclass(theirs, torch.autograd.Function)):
             raise TypeError(f"{job.name} is no torch.autograd.Function")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
@@ -118,23 +118,23 @@ def prove(job: Job, report: Report) -> Verdict:
         return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
         return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Proof(job, theirs, ours, report).run()
+    return Proof(job, theirs, ours, report).run_proof()
 
 
 def _prove_operator(job: Job, report: Report) -> Verdict:
     """The same for a custom operator."""
     try:
-        theirs = original_operator(Path(job.path), job.text, job.name)
+        theirs = make_original_operator(Path(job.path), job.text, job.name)
     except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
         return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
     try:
         load(job.port)
-        ours = ported_operator(job.name)
+        ours = make_ported_operator(job.name)
     except ImportError as e:
         return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
         return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Proof(job, theirs, ours, report).run()
+    return Proof(job, theirs, ours, report).run_proof()
 
 
 class Proof:
@@ -142,53 +142,53 @@ class Proof:
 
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
-        self.comparing = comparing(job, theirs, ours)
-        self.lines = Lines(theirs, {str(p) for p in taking.files()} | {str(Path(job.path).absolute())})
+        self.comparing = make_comparing(job, theirs, ours)
+        self.lines = Lines(theirs, {str(p) for p in taking.list_files()} | {str(Path(job.path).absolute())})
         self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
         self.trying.skipped = set(job.skipped)
         self.tree = ast.parse(job.text)
         if isinstance(theirs, Operator):
-            self.tree, self.trying.argnums = theirs.entered(self.tree), theirs.argnums
-        self.hints: list[Hints] = hints(self.tree, job.name)
+            self.tree, self.trying.argnums = theirs.add_to_file(self.tree), theirs.argnums
+        self.hints: list[Hints] = read_hints(self.tree, job.name)
         self.agreed = self.rounded = 0
         self.ran: set[tuple[str, int]] = set()
         self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
 
-    def run(self) -> Verdict:
+    def run_proof(self) -> Verdict:
         """Search, compare, and say what came of it."""
         begin = time.monotonic()
         end = begin + self.job.seconds
-        search = Search(self.trying, self.hints, self.job.seed, sizes(self.tree))
-        found = self._given() if self.job.cases else search.first(begin + 0.6 * self.job.seconds)
+        search = Search(self.trying, self.hints, self.job.seed, list_sizes(self.tree))
+        found = self._try_given() if self.job.cases else search.find_first(begin + 0.6 * self.job.seconds)
         if isinstance(found, Verdict):
             return found
-        if found is None or (isinstance(found, Tried) and self.trying.silent(found.ran)):
-            return self._nothing()
+        if found is None or (isinstance(found, Tried) and self.trying.is_silent(found.ran)):
+            return self._report_nothing()
         starts = [found] if isinstance(found, Tried) else found
-        for tried in itertools.chain(starts, self._plan(starts, search, end)):
+        for tried in itertools.chain(starts, self._plan_calls(starts, search, end)):
             if self.agreed and (time.monotonic() > end or self.agreed >= self.job.enough):
                 break
-            comparison = self.compare(tried)
+            comparison = self.compare_call(tried)
             if comparison is None:
                 continue
             if not comparison.equal:
-                return self._differs(tried, comparison, max(end, time.monotonic() + 0.5 * self.job.seconds))
+                return self._report_difference(tried, comparison, max(end, time.monotonic() + 0.5 * self.job.seconds))
             self.agreed += 1
             self.ran |= tried.ran
             if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums is None:
                 self.recipes.append(tried.call.recipe)
-            self.report("agreed", count=self.agreed, verdict=self._proved().as_json())
-        return self._proved()
+            self.report("agreed", count=self.agreed, verdict=self._report_proved().make_json())
+        return self._report_proved()
 
-    def _proved(self) -> Verdict:
+    def _report_proved(self) -> Verdict:
         notes: tuple[str, ...] = ()
         if self.rounded:
             notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
-        unseen = self.lines.unseen(self.ran)
+        unseen = self.lines.list_unseen(self.ran)
         count = len(set().union(*self.lines.own.values()))
         return Verdict(self.job.name, PROVED, "", self.agreed, count, tuple(unseen), notes=notes)
 
-    def _nothing(self) -> Verdict:
+    def _report_nothing(self) -> Verdict:
         if self.trying.undetermined:
             reason = "what PyTorch gives is not determined: memory that is not set, or random numbers without a key"
         else:
@@ -199,7 +199,7 @@ class Proof:
                 reason = f"what it needs is not installed: {furthest.problem:.200}"
         return Verdict(self.job.name, NOT_TRIED, reason)
 
-    def _given(self) -> list[Tried] | Verdict:
+    def _try_given(self) -> list[Tried] | Verdict:
         """The user's own calls."""
         found = []
         for text in self.job.cases:
@@ -209,41 +209,43 @@ class Proof:
                     raise UsageError("apply takes no keyword arguments")
             except UsageError as e:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
-            tried = self.trying(Call(args, None, self.job.seed, recipe_of(args)))
+            tried = self.trying(Call(args, None, self.job.seed, make_recipe(args)))
             if tried.problem:
                 return Verdict(self.job.name, NOT_TRIED, f"PyTorch's class does not take {text}: {tried.problem}")
             found.append(tried)
         return found
 
-    def _plan(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
+    def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
         """Other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
         for start in starts:
-            recipe, chosen = start.call.recipe, differentiated(start.call.args, None)
+            recipe, chosen = start.call.recipe, list_differentiated(start.call.args, None)
             singles = [(i,) for i in chosen] if len(chosen) > 1 else []
             others = [tuple(c for c in chosen if c != i) for i in chosen] if len(chosen) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
                 yield self.trying(replace(start.call, argnums=argnums))
             for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
-                made = [replace(r, kind=kind) if _real(r) else r for r in recipe]
-                yield self.trying(drawn(made, start.call.seed + 7))
+                made = [replace(r, kind=kind) if _is_real(r) else r for r in recipe]
+                yield self.trying(draw_call(made, start.call.seed + 7))
         half = time.monotonic() + 0.3 * (end - time.monotonic())
-        rest = [t for start in starts for t in search.others(start, half)]
+        rest = [t for start in starts for t in search.find_others(start, half)]
         seen, static = set(self.ran), {s.call.static for s in starts}
         while rest:
-            best = max(rest, key=lambda t: (len(t.ran - seen), t.call.static not in static, -repeats(t.call.recipe)))
+            best = max(
+                rest, key=lambda t: (len(t.ran - seen), t.call.static not in static, -count_repeats(t.call.recipe))
+            )
             rest.remove(best)
             seen |= best.ran
             static.add(best.call.static)
             yield best
             if best.call.recipe:
-                yield self.trying(drawn(best.call.recipe, best.call.seed + 5000))
+                yield self.trying(draw_call(best.call.recipe, best.call.seed + 5000))
         for seed in itertools.count(10_000):  # what is compiled by now costs little
             for recipe in list(self.recipes):
-                yield self.trying(drawn(recipe, seed))
+                yield self.trying(draw_call(recipe, seed))
             if not self.recipes or time.monotonic() > end:
                 return
 
-    def compare(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
+    def compare_call(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
         """Both sides on a call; None where it is of no use."""
         theirs = tried.theirs
         if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
@@ -252,11 +254,11 @@ class Proof:
         if not self.job.second or any(isinstance(r, Array) and r.kind in {"whole", "marks"} for r in tried.call.recipe):
             theirs = replace(theirs, seconds=[])
         call = tried.call
-        args = [cast(a, self.comparing.dtype) for a in call.args]
-        self.report("comparing", call=call.written(), count=self.agreed)
+        args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
+        self.report("comparing", call=call.write_arguments(), count=self.agreed)
         wide = self.comparing.dtype == "float64"
         try:
-            with limit(A_PORT), jax.enable_x64(wide):
+            with limit_time(A_PORT), jax.enable_x64(wide):
                 entries: list[Entry] = []
                 for mode in modes or self.job.modes:  # what differs eagerly need not be compiled
                     found = self.comparing.judge(theirs, tried.cotangents, args, {}, call.argnums, call.seed, [mode])
@@ -267,66 +269,68 @@ class Proof:
         except TooLong:
             entry = Entry("outputs", "eager", False, message=f"the port takes longer than {A_PORT:.0f} seconds")
             return Comparison((entry,))
-        if not found.equal and not wide and self._rounding(call, found):
+        if not found.equal and not wide and self._is_rounding(call, found):
             self.rounded += 1
             return Comparison(())
         return found
 
-    def _rounding(self, call: Call, found: Comparison) -> bool:
+    def _is_rounding(self, call: Call, found: Comparison) -> bool:
         """Whether the sides differ a little, and agree in float64."""
-        for e in _wrong(found):
+        for e in _list_wrong(found):
             if e.original is None or e.ported is None or abs(e.original - e.ported) > 0.02 * max(1, abs(e.original)):
                 return False
         wide = Comparing(self.comparing.original, self.comparing.ported, dtype="float64", key=self.comparing.key)
         try:
-            with limit(A_PORT):
+            with limit_time(A_PORT):
                 return wide(call.args, argnums=call.argnums, seed=call.seed, modes=("eager",)).equal
         except (Exception, TooLong):  # noqa: BLE001 - then float32 has the word
             return False
 
-    def _differs(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
-        modes, what = [_wrong(comparison)[0].mode], _wrong(comparison)[0].what
+    def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
+        modes, what = [_list_wrong(comparison)[0].mode], _list_wrong(comparison)[0].what
         found: dict[str, Any] = {"call": tried.call, "comparison": comparison}
-        self.report("differs", verdict=self._shown(tried.call, comparison).as_json())
+        self.report("differs", verdict=self._show_difference(tried.call, comparison).make_json())
 
         def differs(call: Call) -> bool:
             again = self.trying(replace(call, recipe=()))
-            compared = None if again.problem or again.weak else self.compare(again, modes)
-            if compared is None or what not in {e.what for e in _wrong(compared)}:
+            compared = None if again.problem or again.weak else self.compare_call(again, modes)
+            if compared is None or what not in {e.what for e in _list_wrong(compared)}:
                 return False
             found.update(call=call, comparison=compared)
-            self.report("differs", verdict=self._shown(call, compared).as_json())
+            self.report("differs", verdict=self._show_difference(call, compared).make_json())
             return True
 
         if not self.job.shrinks:
-            return self._shown(tried.call, comparison)
+            return self._show_difference(tried.call, comparison)
         # At whole numbers, where entries are equal, second derivatives are not to be compared.
-        shrink(tried.call, differs, until, digits=(1, 2) if what.startswith("second") else (0, 1, 2))
-        return self._shown(found["call"], found["comparison"])
+        shrink_call(tried.call, differs, until, digits=(1, 2) if what.startswith("second") else (0, 1, 2))
+        return self._show_difference(found["call"], found["comparison"])
 
-    def _shown(self, call: Call, comparison: Comparison) -> Verdict:
-        wrong = _wrong(comparison)
+    def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
+        wrong = _list_wrong(comparison)
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         return Verdict(
             self.job.name,
             DIFFERS,
             f"{wrong[0].mode} {wrong[0].what}{more}",
             self.agreed,
-            call=call.written(),
+            call=call.write_arguments(),
             argnums=call.argnums,
             seed=call.seed,
             shown=tuple(str(e) for e in wrong[:4]),
         )
 
 
-def comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
+def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Both sides, ready to be compared."""
-    return Comparing(with_buffers(theirs, ours), ours.apply, key=key_of(theirs, ours), second=job.second, **job.options)
+    return Comparing(
+        add_buffers(theirs, ours), ours.apply, key=find_key(theirs, ours), second=job.second, **job.options
+    )
 
 
-def _wrong(comparison: Comparison) -> list[Entry]:
+def _list_wrong(comparison: Comparison) -> list[Entry]:
     return [e for e in comparison.entries if not (e.equal or e.excused)]
 
 
-def _real(part: Any) -> bool:
+def _is_real(part: Any) -> bool:
     return isinstance(part, Array) and part.kind in {"normal", "positive", "negative", "unit", "wide"}

@@ -39,11 +39,11 @@ class Verdict:
     shown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def make_json(self) -> dict[str, Any]:
         """All of it but what is not there."""
         return {k: v for k, v in asdict(self).items() if v or k in {"name", "status", "calls"}}
 
-    def options(self) -> str:
+    def write_options(self) -> str:
         """The call as options of `fnjax compare`."""
         quoted = "'" + self.call.replace("'", "'\\''") + "'"
         chosen = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
@@ -60,20 +60,21 @@ class Verdict:
             return f"{head}: {self.reason}"
         notes = "".join(f"; {n}" for n in self.notes)
         if self.status == PROVED:
-            return f"{head}: {self.calls} call{'s agree' if self.calls != 1 else ' agrees'}, {self._lines()}{notes}"
+            agree = "calls agree" if self.calls != 1 else "call agrees"
+            return f"{head}: {self.calls} {agree}, {self._describe_lines()}{notes}"
         shown = "".join(f"\n  {s}" for s in self.shown)
         called = f"torch.ops.{self.name.replace('::', '.')}" if "::" in self.name else f"{self.name}.apply"
-        call = f"\n  {called}({self.call})\n  fnjax compare {place} --class {self.name} {self.options()}"
+        call = f"\n  {called}({self.call})\n  fnjax compare {place} --class {self.name} {self.write_options()}"
         return f"{head}: {self.reason}{notes}{shown}{call if self.call else ''}"
 
-    def _lines(self) -> str:
+    def _describe_lines(self) -> str:
         if not self.lines:
             return "its lines could not be followed"
-        without = f", not {ranges(self.unseen)}" if self.unseen else ""
+        without = f", not {write_ranges(self.unseen)}" if self.unseen else ""
         return f"lines run: {self.lines - len(self.unseen)} of {self.lines}{without}"
 
 
-def ranges(lines: tuple[int, ...]) -> str:
+def write_ranges(lines: tuple[int, ...]) -> str:
     """`3, 7-9`."""
     parts: list[list[int]] = []
     for line in lines:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fnjax.port.verify.calls import Array, drawn
+from fnjax.port.verify.calls import Array, draw_call
 from fnjax.port.verify.candidates import Options
 from fnjax.port.verify.hints import Hints
 from fnjax.port.verify.trying import Tried, Trying
@@ -36,21 +36,21 @@ class Search:
         star = [dataclasses.replace(h, star=False) for h in hints if h.star]
         self.star = Options(star[0]) if star else None
 
-    def _options(self, count: int) -> list[Options]:
+    def _list_options(self, count: int) -> list[Options]:
         return self.fixed + [self.star] * count if self.star else self.fixed
 
-    def first(self, until: float) -> Tried | None:
+    def find_first(self, until: float) -> Tried | None:
         """A call that runs; one that shows little if there is no other."""
         fallback: Tried | None = None
         rounds = 0
         while time.monotonic() < until:
-            options = self._options((2, 1, 3)[rounds % 3])
+            options = self._list_options((2, 1, 3)[rounds % 3])
             best: Tried | None = None
-            recipe = tuple(o.choose(self.draw, 1 if rounds < 3 else 2 + rounds) for o in options)
+            recipe = tuple(o.choose_value(self.draw, 1 if rounds < 3 else 2 + rounds) for o in options)
             if rounds < 3:
                 recipe = tuple((o.likely or o.other)[0] for o in options)
             for step in range(40 + 30 * len(options)):
-                tried = self.trying(drawn(recipe, self.seed + step))
+                tried = self.trying(draw_call(recipe, self.seed + step))
                 if not tried.problem and not tried.weak:
                     return tried
                 if not tried.problem:
@@ -59,13 +59,13 @@ class Search:
                     best = tried
                 if time.monotonic() > until:
                     break
-                recipe = self.changed(best.call.recipe, options, 3 + rounds + step // 20, best.problem)
+                recipe = self.change_recipe(best.call.recipe, options, 3 + rounds + step // 20, best.problem)
             rounds += 1
             if fallback and rounds > 20:
                 break
         return fallback
 
-    def changed(self, recipe: Recipe, options: Sequence[Options], width: int, problem: str = "") -> Recipe:
+    def change_recipe(self, recipe: Recipe, options: Sequence[Options], width: int, problem: str = "") -> Recipe:
         """Another recipe: one argument replaced, shapes made to fit what stands in a message, or several of these."""
         named = [int(n) for n in re.findall(r"(?<![\d.])\d{1,2}(?![\d.])", problem) if 0 < int(n) < 33]
         made = list(recipe)
@@ -81,10 +81,10 @@ class Search:
                 made[place] = dataclasses.replace(made[place], shape=tuple(sizes))
             elif how < 0.5 or not arrays:
                 place = self.draw.randrange(len(made))
-                made[place] = options[place].choose(self.draw, width)
+                made[place] = options[place].choose_value(self.draw, width)
             elif how < 0.85 and len(arrays) > 1:
                 to, model = self.draw.sample(arrays, 2)
-                shape = self.draw.choice(list(_derived(made[model].shape)))
+                shape = self.draw.choice(list(_derive_shapes(made[model].shape)))
                 made[to] = dataclasses.replace(made[to], shape=shape)
             elif how < 0.93:
                 shape = self.draw.choice([made[i].shape for i in arrays])
@@ -93,15 +93,15 @@ class Search:
             else:
                 place = self.draw.choice(arrays)
                 kind = self.draw.choice(("normal", "positive", "unit", "index", "mask", "definite", "whole", "complex"))
-                made[place] = _of_kind(made[place], kind, self.draw.choice((2, 3, 4)))
+                made[place] = _change_kind(made[place], kind, self.draw.choice((2, 3, 4)))
         return tuple(made)
 
-    def others(self, found: Tried, until: float) -> Iterator[Tried]:
+    def find_others(self, found: Tried, until: float) -> Iterator[Tried]:
         """Calls beside one that runs, each of which runs too: every static choice, sizes, ranks, values."""
         seen = {repr(found.call.recipe)}
         pool = [found]
-        options = self._options(len(found.call.recipe) - len(self.fixed))
-        planned = _varied(found.call.recipe, options)
+        options = self._list_options(len(found.call.recipe) - len(self.fixed))
+        planned = _vary_recipe(found.call.recipe, options)
         lines = set(found.ran)
         reached: set[tuple[str, int]] = set()
         for step in range(400):
@@ -109,15 +109,15 @@ class Search:
                 return
             recipe = next(planned, None)
             if recipe is None:
-                recipe = self.changed(self.draw.choice(pool).call.recipe, options, 6 + step // 20)
-            alike = all(_alike(*three) for three in zip(recipe, found.call.recipe, options, strict=True))
+                recipe = self.change_recipe(self.draw.choice(pool).call.recipe, options, 6 + step // 20)
+            alike = all(_is_of_same_sort(*three) for three in zip(recipe, found.call.recipe, options, strict=True))
             if repr(recipe) in seen or not alike:
                 continue
             seen.add(repr(recipe))
-            tried = self.trying(drawn(recipe, self.seed + 1000 + step))
+            tried = self.trying(draw_call(recipe, self.seed + 1000 + step))
             if tried.problem and tried.ran - lines - reached:  # a branch that asks for other arguments as well
                 reached |= tried.ran
-                tried = self._beyond(tried, options, lines)
+                tried = self._reach_lines(tried, options, lines)
             if tried.problem:
                 continue
             if not tried.weak or tried.ran - lines:
@@ -125,13 +125,13 @@ class Search:
             if tried.ran - lines:  # a new branch: what lies beside it may open others
                 lines |= tried.ran
                 pool.append(tried)
-                planned = _chained(_varied(recipe, options), planned)
+                planned = _chain_parts(_vary_recipe(recipe, options), planned)
 
-    def _beyond(self, best: Tried, options: Sequence[Options], lines: set[tuple[str, int]]) -> Tried:
+    def _reach_lines(self, best: Tried, options: Sequence[Options], lines: set[tuple[str, int]]) -> Tried:
         """From a call that fails on lines that none has run, one that runs them."""
         for step in range(150):
-            recipe = self.changed(best.call.recipe, options, 6, best.problem)
-            tried = self.trying(drawn(recipe, self.seed + 3000 + step))
+            recipe = self.change_recipe(best.call.recipe, options, 6, best.problem)
+            tried = self.trying(draw_call(recipe, self.seed + 3000 + step))
             if tried.ran - lines and tried.score >= best.score:
                 best = tried
                 if not best.problem:
@@ -139,7 +139,7 @@ class Search:
         return best
 
 
-def _alike(value: Any, found: Any, option: Options) -> bool:
+def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
     """Whether an argument is of the sort of one that runs: PyTorch takes many that nobody would pass."""
     if isinstance(value, Array) and isinstance(found, Array):
         ranked = bool(value.shape) or not found.shape
@@ -150,12 +150,12 @@ def _alike(value: Any, found: Any, option: Options) -> bool:
     return any(repr(value) == repr(v) for v in option.likely)
 
 
-def _chained(*parts: Iterator[Recipe]) -> Iterator[Recipe]:
+def _chain_parts(*parts: Iterator[Recipe]) -> Iterator[Recipe]:
     for part in parts:
         yield from part
 
 
-def _varied(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
+def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
     """One thing changed at a time."""
     for i, (given, option) in enumerate(zip(recipe, options, strict=False)):
         if not isinstance(given, Array):
@@ -165,50 +165,50 @@ def _varied(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
         elif any(v is None for v in option.likely):
             yield (*recipe[:i], None, *recipe[i + 1 :])
     for sizes in ({2: 3, 3: 5, 4: 6, 5: 7, 6: 8}, {2: 4, 3: 2, 4: 3, 5: 4}, {3: 1}, {2: 1}, {4: 1}):
-        yield tuple(_resized(r, sizes) for r in recipe)
+        yield tuple(_resize_part(r, sizes) for r in recipe)
     rank = max((len(r.shape) for r in recipe if isinstance(r, Array)), default=0)
     for more in ((2,), (2, 3), None):
-        yield tuple(_ranked(r, rank, more) for r in recipe)
+        yield tuple(_change_rank(r, rank, more) for r in recipe)
     for i, given in enumerate(recipe):
         if isinstance(given, Array) and given.kind == "mask":
-            yield (*recipe[:i], _of_kind(given, "unit", 0), *recipe[i + 1 :])
+            yield (*recipe[:i], _change_kind(given, "unit", 0), *recipe[i + 1 :])
     arrays = [i for i, r in enumerate(recipe) if isinstance(r, Array) and r.kind in REAL]
     for kind in ("positive", "unit", "negative", "wide", "whole", "marks"):
-        yield tuple(_of_kind(r, kind, 0) if i in arrays else r for i, r in enumerate(recipe))
+        yield tuple(_change_kind(r, kind, 0) if i in arrays else r for i, r in enumerate(recipe))
     for i in arrays if len(arrays) > 1 else ():
         for kind in ("positive", "negative", "unit"):
-            yield (*recipe[:i], _of_kind(recipe[i], kind, 0), *recipe[i + 1 :])
-        for shape in _derived(recipe[i].shape):
+            yield (*recipe[:i], _change_kind(recipe[i], kind, 0), *recipe[i + 1 :])
+        for shape in _derive_shapes(recipe[i].shape):
             yield (*recipe[:i], dataclasses.replace(recipe[i], shape=shape), *recipe[i + 1 :])
 
 
-def _resized(part: Any, sizes: dict[int, int]) -> Any:
+def _resize_part(part: Any, sizes: dict[int, int]) -> Any:
     if isinstance(part, Array):
         high = sizes.get(part.high, part.high)
         return dataclasses.replace(part, shape=tuple(sizes.get(n, n) for n in part.shape), high=high)
     if type(part) in {list, tuple} and any(isinstance(p, Array) for p in part):
-        return type(part)(_resized(p, sizes) for p in part)
+        return type(part)(_resize_part(p, sizes) for p in part)
     return part
 
 
-def repeats(recipe: Recipe) -> int:
+def count_repeats(recipe: Recipe) -> int:
     """How often an array has an axis as long as another of its own: such axes can be taken for each other."""
     return sum(len(r.shape) - len(set(r.shape)) for r in recipe if isinstance(r, Array))
 
 
-def _ranked(part: Any, rank: int, more: tuple[int, ...] | None) -> Any:
+def _change_rank(part: Any, rank: int, more: tuple[int, ...] | None) -> Any:
     """With more axes in front, or one less, where it has as many as any."""
     if isinstance(part, Array) and len(part.shape) == rank and rank:
         return dataclasses.replace(part, shape=part.shape[1:] if more is None else more + part.shape)
     return part
 
 
-def _of_kind(array: Array, kind: str, high: int) -> Array:
+def _change_kind(array: Array, kind: str, high: int) -> Array:
     square = len(array.shape) > 1 and array.shape[-1] == array.shape[-2]
     return array if kind == "definite" and not square else dataclasses.replace(array, kind=kind, high=high)
 
 
-def _derived(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _derive_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Shapes that go with a shape."""
     yield from (shape, shape[-1:], shape[:1], shape[:-1], shape[1:], shape[::-1], (*shape[:-1], 1), (1, *shape[1:]), ())
     if shape:

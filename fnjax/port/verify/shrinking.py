@@ -13,7 +13,7 @@ import numpy as np
 from fnjax.port.verify.calls import Call
 
 
-def shrink(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> Call:
+def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> Call:
     """The smallest call that is found in that time.
 
     Args:
@@ -25,7 +25,7 @@ def shrink(call: Call, differs: Callable[[Call], bool], until: float, digits: Se
     again = True
     while again:
         again = False
-        for smaller in _smaller(call, digits):
+        for smaller in _iter_smaller(call, digits):
             if time.monotonic() > until:
                 return call
             if differs(smaller):
@@ -34,52 +34,52 @@ def shrink(call: Call, differs: Callable[[Call], bool], until: float, digits: Se
     return call
 
 
-def _smaller(call: Call, digits: Sequence[int]) -> Iterator[Call]:
+def _iter_smaller(call: Call, digits: Sequence[int]) -> Iterator[Call]:
     """Calls that are simpler by one step, the largest steps first."""
     if call.argnums is not None:
         yield dataclasses.replace(call, argnums=None)
-    sizes = sorted({n for a in _arrays(call.args) for n in a.shape if n > 1}, reverse=True)
+    sizes = sorted({n for a in _iter_arrays(call.args) for n in a.shape if n > 1}, reverse=True)
     if len(sizes) > 1:
-        yield _with(call, lambda a: a[tuple(slice(1) for _ in a.shape)])
-    rank = max((a.ndim for a in _arrays(call.args)), default=0)
+        yield _change_arrays(call, lambda a: a[tuple(slice(1) for _ in a.shape)])
+    rank = max((a.ndim for a in _iter_arrays(call.args)), default=0)
     if rank > 1:  # what has no axes at all is another matter
-        yield _with(call, partial(_leading, rank=rank))
+        yield _change_arrays(call, partial(_take_leading, rank=rank))
     for size in sizes:
         for to in sorted({1, size // 2, size - 1}):
-            cut = _with(call, partial(_cut, size=size, to=to))
+            cut = _change_arrays(call, partial(_cut_axes, size=size, to=to))
             yield cut
             if any(type(v) is int and v == size for v in cut.args):
                 args = tuple(to if type(v) is int and v == size else v for v in cut.args)
                 yield dataclasses.replace(cut, args=args)
     for count in digits:
-        rounded = _with(call, partial(_rounded, digits=count))
-        if len(rounded.written()) < len(call.written()):
+        rounded = _change_arrays(call, partial(_round_entries, digits=count))
+        if len(rounded.write_arguments()) < len(call.write_arguments()):
             yield rounded
     if call.seed:
         yield dataclasses.replace(call, seed=0)
 
 
-def _leading(array: np.ndarray[Any, Any], rank: int) -> Any:
+def _take_leading(array: np.ndarray[Any, Any], rank: int) -> Any:
     return array[0] if array.ndim == rank else array
 
 
-def _cut(array: np.ndarray[Any, Any], size: int, to: int) -> Any:
+def _cut_axes(array: np.ndarray[Any, Any], size: int, to: int) -> Any:
     return array[tuple(slice(to if n == size else n) for n in array.shape)]
 
 
-def _rounded(array: np.ndarray[Any, Any], digits: int) -> Any:
+def _round_entries(array: np.ndarray[Any, Any], digits: int) -> Any:
     return np.round(array, digits) if array.dtype.kind in "fc" else array
 
 
-def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+def _iter_arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, (tuple, list)):
         for part in value:
-            yield from _arrays(part)
+            yield from _iter_arrays(part)
 
 
-def _with(call: Call, change: Callable[[np.ndarray[Any, Any]], Any]) -> Call:
+def _change_arrays(call: Call, change: Callable[[np.ndarray[Any, Any]], Any]) -> Call:
     def changed(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return np.asarray(change(value))

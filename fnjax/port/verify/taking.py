@@ -50,28 +50,30 @@ class Part(types.ModuleType):
         tree = ast.parse(path.read_text() if text is None else text, str(path))
         self.__file__ = str(path)
         self.path = path.absolute()
-        self.statements = list(opened(tree.body))
-        self.names = [set(bound(s)) for s in self.statements]
-        annotations = any("annotations" in names and "__future__" in ast.unparse(s) for s, names in self._lines())
+        self.statements = list(open_blocks(tree.body))
+        self.names = [set(list_bound(s)) for s in self.statements]
+        annotations = any(
+            "annotations" in names and "__future__" in ast.unparse(s) for s, names in self._iter_statements()
+        )
         self.flags = __future__.annotations.compiler_flag if annotations else 0
         sys.modules[self.__name__] = self
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            self.take([name])
+            self.take_names([name])
             if name not in self.__dict__ and self.path.name == "__init__.py":
-                inner = next((p for p in _files(self.path.parent / name) if p.is_file()), None)
+                inner = next((p for p in _list_candidates(self.path.parent / name) if p.is_file()), None)
                 if inner:
-                    self.__dict__[name] = part(inner)
+                    self.__dict__[name] = open_part(inner)
         try:
             return self.__dict__[name]
         except KeyError:
             raise AttributeError(f"there is no {name!r} in {self.path.name}") from None
 
-    def _lines(self) -> Iterator[tuple[ast.stmt, set[str]]]:
+    def _iter_statements(self) -> Iterator[tuple[ast.stmt, set[str]]]:
         return zip(self.statements, self.names, strict=True)
 
-    def take(self, names: Iterable[str]) -> None:
+    def take_names(self, names: Iterable[str]) -> None:
         """Execute the statements that bind these names, after those that they need, in the order of the file."""
         wanted: set[int] = set()
         pending = list(names)
@@ -81,17 +83,19 @@ class Part(types.ModuleType):
             if name in asked:
                 continue
             asked.add(name)
-            found = [i for i, (s, names) in enumerate(self._lines()) if name in names or name in _changed(s)]
+            found = [
+                i for i, (s, names) in enumerate(self._iter_statements()) if name in names or name in _list_changed(s)
+            ]
             if not any(name in self.names[i] for i in found) and not hasattr(builtins, name):
                 found += [i for i, names in enumerate(self.names) if "*" in names]
             for i in found:
                 wanted.add(i)
                 if not isinstance(self.statements[i], (ast.Import, ast.ImportFrom)):
-                    pending += read(self.statements[i])
+                    pending += list_read(self.statements[i])
         for i in sorted(wanted):
-            self._execute(i, asked)
+            self._execute_statement(i, asked)
 
-    def run(self) -> None:
+    def run_all(self) -> None:
         """Execute all statements in the order of the file, those that only call something among them.
 
         What stands behind a question such as `is_torch_available()` is executed, whoever could answer it.
@@ -99,19 +103,19 @@ class Part(types.ModuleType):
         asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
         inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
         self.statements = [s for part in inner for s in part]
-        self.names = [set(bound(s)) for s in self.statements]
-        self.take(name for names in self.names for name in names if name != "*")
+        self.names = [set(list_bound(s)) for s in self.statements]
+        self.take_names(name for names in self.names for name in names if name != "*")
         for i, names in enumerate(self.names):
             if not names:
-                self._execute(i, set())
+                self._execute_statement(i, set())
 
-    def _execute(self, index: int, asked: set[str]) -> None:
+    def _execute_statement(self, index: int, asked: set[str]) -> None:
         statement = self.statements[index]
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             for alias in statement.names:
                 name = alias.asname or alias.name.split(".")[0]
                 if (name in asked or name == "*") and name not in self.__dict__:
-                    self._import(statement, alias, asked)
+                    self._import_name(statement, alias, asked)
         elif index not in self.taken:
             self.taken.add(index)
             code = compile(ast.Module([statement], []), str(self.path), "exec", self.flags, dont_inherit=True)
@@ -120,15 +124,15 @@ class Part(types.ModuleType):
             except Exception as e:  # noqa: BLE001 - what is not used need not be there
                 self.__dict__.update({name: Missing(name, e) for name in self.names[index]})
 
-    def _import(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias, asked: set[str]) -> None:
+    def _import_name(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias, asked: set[str]) -> None:
         name = alias.asname or alias.name.split(".")[0]
         whole = isinstance(statement, ast.Import)
         module = alias.name if isinstance(statement, ast.Import) else statement.module or ""
         try:
-            own = self._own(module, 0 if isinstance(statement, ast.Import) else statement.level)
+            own = self._find_own_part(module, 0 if isinstance(statement, ast.Import) else statement.level)
             if whole:
                 if own is not None:
-                    self.__dict__[name] = own if alias.asname else self._own(name, 0)
+                    self.__dict__[name] = own if alias.asname else self._find_own_part(name, 0)
                     return
                 found = importlib.import_module(module)
                 self.__dict__[name] = found if alias.asname else sys.modules[name]
@@ -147,31 +151,31 @@ class Part(types.ModuleType):
         except Exception as e:  # noqa: BLE001 - what is not used need not be there
             self.__dict__[name] = Missing(module if whole else f"{module}.{alias.name}", e)
 
-    def _own(self, module: str, level: int) -> Part | None:
+    def _find_own_part(self, module: str, level: int) -> Part | None:
         """The part for a module of the same package; None for another library's."""
         first = module.split(".", maxsplit=1)[0]
-        package = _package(self.path)
+        package = _find_package(self.path)
         if level:
             place = self.path.parents[level - 1]
         elif package is not None and first == package.name:
             place = package.parent
-        elif any(p.is_file() for p in _files(self.path.parent / first)) and (
+        elif any(p.is_file() for p in _list_candidates(self.path.parent / first)) and (
             package is None or importlib.util.find_spec(first) is None  # in a package Python does not look there
         ):
             place = self.path.parent
         else:
             return None
         place = place.joinpath(*module.split(".")) if module else place
-        file = next((p for p in _files(place) if p.is_file()), None)
+        file = next((p for p in _list_candidates(place) if p.is_file()), None)
         if file is None:
             raise ModuleNotFoundError(f"there is no {module!r} beside {self.path.name}")
-        return part(file)
+        return open_part(file)
 
 
 _PARTS: dict[Path, Part] = {}
 
 
-def part(path: Path, text: str | None = None) -> Part:
+def open_part(path: Path, text: str | None = None) -> Part:
     """The one part for a file."""
     path = path.absolute()
     if path not in _PARTS:
@@ -179,24 +183,24 @@ def part(path: Path, text: str | None = None) -> Part:
     return _PARTS[path]
 
 
-def files() -> list[Path]:
+def list_files() -> list[Path]:
     """The files that something was taken out of."""
     return list(_PARTS)
 
 
-def whole(path: Path) -> types.ModuleType:
+def import_whole(path: Path) -> types.ModuleType:
     """The file's module, imported with its package as Python does."""
     path = path.absolute()
-    base = (_package(path) or path).parent
+    base = (_find_package(path) or path).parent
     sys.path.insert(0, str(base))
     return importlib.import_module(".".join(p for p in path.relative_to(base).with_suffix("").parts if p != "__init__"))
 
 
-def _files(place: Path) -> tuple[Path, Path]:
+def _list_candidates(place: Path) -> tuple[Path, Path]:
     return place.with_name(f"{place.name}.py"), place / "__init__.py"
 
 
-def _package(path: Path) -> Path | None:
+def _find_package(path: Path) -> Path | None:
     """The outermost folder of the package that the file is in, if it is in one."""
     found, folder = None, path.parent
     while (folder / "__init__.py").is_file():
@@ -204,14 +208,14 @@ def _package(path: Path) -> Path | None:
     return found
 
 
-def opened(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements, with those of an `if` or a `try` one by one where it holds imports only."""
     for statement in body:
-        inner = list(opened(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
+        inner = list(open_blocks(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
 
 
-def bound(node: ast.AST) -> Iterator[str]:
+def list_bound(node: ast.AST) -> Iterator[str]:
     """The names that a statement binds in its scope."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
@@ -222,10 +226,10 @@ def bound(node: ast.AST) -> Iterator[str]:
             yield node.id
     elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         for child in ast.iter_child_nodes(node):
-            yield from bound(child)
+            yield from list_bound(child)
 
 
-def _changed(statement: ast.stmt) -> Iterator[str]:
+def _list_changed(statement: ast.stmt) -> Iterator[str]:
     """The names whose entries or attributes an assignment changes."""
     targets = getattr(statement, "targets", [getattr(statement, "target", None)])
     for target in targets if isinstance(statement, (ast.Assign, ast.AugAssign)) else ():
@@ -236,9 +240,9 @@ def _changed(statement: ast.stmt) -> Iterator[str]:
                 yield inner.id
 
 
-def read(statement: ast.AST) -> set[str]:
+def list_read(statement: ast.AST) -> set[str]:
     """The names that stand in a statement; what a class says of its export is not asked for."""
     if isinstance(statement, ast.FunctionDef) and statement.name == "symbolic":
         return set()
-    inner = set().union(*map(read, ast.iter_child_nodes(statement)))
+    inner = set().union(*map(list_read, ast.iter_child_nodes(statement)))
     return inner | ({statement.id} if isinstance(statement, ast.Name) else set())

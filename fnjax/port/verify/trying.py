@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fnjax.port.compare.comparing import Comparing
-from fnjax.port.compare.values import Results, Values, cast
+from fnjax.port.compare.values import Results, Values, cast_arrays
 from fnjax.port.verify.calls import Call
 from fnjax.port.verify.lines import Lines
 
@@ -25,7 +25,7 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def limit(seconds: float) -> Iterator[None]:
+def limit_time(seconds: float) -> Iterator[None]:
     """Raise TooLong after that time, again and again until it gets through."""
     if not hasattr(signal, "setitimer"):  # Windows: the process's own time limit has to do
         yield
@@ -99,51 +99,51 @@ class Trying:
             return Tried(call, "it ended the process", (0.0,), frozenset())
         self.count += 1
         self.report("trying", call=name, count=self.count)
-        args = [cast(a, self.comparing.dtype) for a in call.args]
+        args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
         torch.default_generator.manual_seed(call.seed)
         try:
-            with limit(A_CALL), self.lines.traced():
+            with limit_time(A_CALL), self.lines.trace_lines():
                 theirs, cotangents = self.comparing.run_original(args, {}, call.argnums, call.seed)
-            tried = self._judged(call, theirs, cotangents, args)
+            tried = self._judge_results(call, theirs, cotangents, args)
         except (Exception, TooLong) as e:  # noqa: BLE001 - whatever PyTorch or the class says to these arguments
-            tried = self._failed(call, e)
+            tried = self._describe_failure(call, e)
         if self.furthest is None or (tried.problem and tried.score > self.furthest.score):
             self.furthest = tried
         return tried
 
-    def _failed(self, call: Call, error: BaseException) -> Tried:
+    def _describe_failure(self, call: Call, error: BaseException) -> Tried:
         ran = frozenset(self.lines.ran)
         if isinstance(error, TooLong):
             return Tried(call, f"it takes longer than {A_CALL:g} seconds", (-1.0,), ran)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return Tried(call, text.split("\n")[0], (len(ran), self.lines.reached(error)), ran)
+        return Tried(call, text.split("\n")[0], (len(ran), self.lines.measure_progress(error)), ran)
 
-    def _judged(self, call: Call, theirs: Results, cotangents: list[Values], args: list[Any]) -> Tried:
+    def _judge_results(self, call: Call, theirs: Results, cotangents: list[Values], args: list[Any]) -> Tried:
         ran = frozenset(self.lines.ran)
         if theirs.error is not None and not theirs.gradients and "backward" in self.lines.own:
-            return self._failed(call, theirs.error)
+            return self._describe_failure(call, theirs.error)
         if not any(o.size for o in theirs.outputs):
             return Tried(call, "its outputs are empty", (len(ran), 0), ran)
         layout = f"{call.recipe} {call.argnums}"
-        if not (self.draws or (call.recipe and layout in self.determined) or self._determined(call, theirs, args)):
+        if not (self.draws or (call.recipe and layout in self.determined) or self._is_determined(call, theirs, args)):
             self.undetermined = True
             return Tried(call, "its results are not determined", (len(ran), 0), ran)
         self.determined.add(layout)
         arrays = [a for a in (*theirs.outputs, *theirs.gradients, *theirs.seconds) if a is not None]
         nans = any(np.isnan(a).any() for a in arrays if a.dtype.kind not in "iub")
-        return Tried(call, "", (len(ran) + 1e6, 0), ran, theirs, tuple(cotangents), self.silent(ran) or nans)
+        return Tried(call, "", (len(ran) + 1e6, 0), ran, theirs, tuple(cotangents), self.is_silent(ran) or nans)
 
-    def silent(self, ran: AbstractSet[tuple[str, int]]) -> bool:
+    def is_silent(self, ran: AbstractSet[tuple[str, int]]) -> bool:
         """Whether the class has a backward of which no line ran."""
         back = self.lines.own.get("backward", set()) | self.lines.own.get("vjp", set())
-        return bool(back) and not back & self.lines.of_class(ran)
+        return bool(back) and not back & self.lines.keep_own(ran)
 
-    def _determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
+    def _is_determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
         """Whether the results stay when torch.empty is filled."""
         torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
         try:
             torch.default_generator.manual_seed(call.seed + 1)
-            with limit(A_CALL):
+            with limit_time(A_CALL):
                 again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
         finally:
             torch.use_deterministic_algorithms(False)

@@ -83,7 +83,7 @@ def verify(
         for _ in range(RESTARTS):
             begin = time.monotonic()
             run = _Run({**job, "seconds": left, "skipped": skipped}, Path(folder) / "errors", progress)
-            verdict = run.wait(left)
+            verdict = run.wait_for_verdict(left)
             if verdict is not None:
                 return verdict
             if run.doing != "trying":
@@ -92,7 +92,7 @@ def verify(
             left -= time.monotonic() - begin
             if left < 1:
                 break
-        return run.ended()
+        return run.describe_end()
 
 
 class _Run:
@@ -117,23 +117,23 @@ class _Run:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=environment
             )
-        threading.Thread(target=self._feed, args=(json.dumps(job).encode(),), daemon=True).start()
+        threading.Thread(target=self._feed_job, args=(json.dumps(job).encode(),), daemon=True).start()
         assert self.process.stdout is not None
-        self.reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self.reader = threading.Thread(target=self._read_events, args=(self.process.stdout,), daemon=True)
         self.reader.start()
 
-    def _feed(self, job: bytes) -> None:
+    def _feed_job(self, job: bytes) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:  # else it has ended, as its status says
             pipe.write(job)
 
-    def _read(self, out: IO[bytes]) -> None:
+    def _read_events(self, out: IO[bytes]) -> None:
         with out:
             for line in out:
                 self.events.put(json.loads(line))
         self.events.put(None)
 
-    def wait(self, seconds: float) -> Verdict | None:
+    def wait_for_verdict(self, seconds: float) -> Verdict | None:
         """Its verdict, or None where it ended without one."""
         until = time.monotonic() + STARTING
         try:
@@ -146,10 +146,10 @@ class _Run:
                 if event is None:
                     return None
                 if event["event"] == "verdict":
-                    return _verdict(event["verdict"])
+                    return _read_verdict(event["verdict"])
                 if event["event"] == "ready":  # it minds the time itself, but for what it cannot interrupt
                     until = time.monotonic() + 2 * seconds + 10
-                self._note(event)
+                self._note_event(event)
         finally:
             if not self.killed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -158,7 +158,7 @@ class _Run:
             self.process.wait()
             self.reader.join()
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note_event(self, event: dict[str, Any]) -> None:
         self.doing, self.call = event["event"], event.get("call", self.call)
         self.verdict = event.get("verdict", self.verdict)
         self.counts[self.doing] = event.get("count", 0)
@@ -166,26 +166,26 @@ class _Run:
             tried, agreed = self.counts.get("trying", 0), self.counts.get("agreed", 0)
             self.progress(f"{self.name}: {tried} tried, {agreed} agree")
 
-    def ended(self) -> Verdict:
+    def describe_end(self) -> Verdict:
         """What there is to say of a process that ended by itself."""
-        why = self.killed or _status(self.process.returncode, self.errors)
+        why = self.killed or _describe_status(self.process.returncode, self.errors)
         what = {"trying": "while PyTorch ran ", "comparing": "while the port ran "}.get(self.doing, "")
         reason = f"it ended the process: {why}" + (f" {what}{self.call:.300}" if what else "")
         if self.verdict is None:
             return Verdict(self.name, NOT_TRIED, f"{reason}; {REMEDY}")
-        found = _verdict(self.verdict)
+        found = _read_verdict(self.verdict)
         if found.status == PROVED:
             return replace(found, notes=(*found.notes, reason))
         return found
 
 
-def _verdict(found: dict[str, Any]) -> Verdict:
+def _read_verdict(found: dict[str, Any]) -> Verdict:
     """A verdict from JSON, which has lists for tuples."""
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
     return Verdict(**fields)
 
 
-def _status(code: int, errors: Path) -> str:
+def _describe_status(code: int, errors: Path) -> str:
     said = [line for line in errors.read_text("utf-8", "replace").splitlines() if line.strip()]
     if code < 0:
         try:

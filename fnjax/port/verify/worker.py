@@ -26,7 +26,7 @@ def main() -> None:
         memory = given.pop("memory")
         import torch
 
-        from fnjax.port.verify.proving import Job, prove
+        from fnjax.port.verify.proving import Job, prove_class
 
         torch.set_num_threads(1)
         _limit_memory(memory)
@@ -37,9 +37,9 @@ def main() -> None:
 
             prepare_interpreter()
             given["second"] = False  # PyTorch's graph ends at a launch
-        _say(out, "ready")
-        verdict = prove(Job(**given), lambda event, **more: _say(out, event, **more))
-        _say(out, "verdict", verdict=asdict(verdict))
+        _send_event(out, "ready")
+        verdict = prove_class(Job(**given), lambda event, **more: _send_event(out, event, **more))
+        _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
     os._exit(0)  # threads that the user's code has left behind are not waited for
 
@@ -56,7 +56,7 @@ def _warm_up() -> None:
     torch.use_deterministic_algorithms(False)
 
 
-def _say(out: IO[str], event: str, **more: Any) -> None:
+def _send_event(out: IO[str], event: str, **more: Any) -> None:
     out.write(json.dumps({"event": event, **more}) + "\n")
     out.flush()
 

@@ -16,28 +16,28 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Term, Walk, parse, placed
+from fnjax.port.analysis.walk import Term, Walk, parse, place_at
 from fnjax.port.known.facts import (
     LIST,
     PASSED,
     UNKNOWN,
     Value,
 )
-from fnjax.port.rewrite.memory.indexing import hashed
-from fnjax.port.rewrite.values.binding import bind_target, element_of, entries, held_by
-from fnjax.port.rewrite.values.operators import is_dtype
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import Fill
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.memory.indexing import make_hashable
+from fnjax.port.rewrite.values.arithmetic import is_dtype
+from fnjax.port.rewrite.values.binding import bind_target, find_held_place, iterate_over, list_entries
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch.expressions import TemplateFiller
+from fnjax.port.tree.located import list_nodes
 
 
 @expression(cst.Tuple, cst.List, general=True)
-def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
+def port_sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
     """`(a, b)` and `[a, b]`."""
-    made = walk.rebuilt(node)
+    made = walk.port_parts(node)
     values: list[Value] = []
     for element in node.elements:
-        value = walk.expr(element.value).value
+        value = walk.port(element.value).value
         walk.need_entries(value)
         if isinstance(element, cst.StarredElement):
             if value.parts is None:
@@ -47,43 +47,50 @@ def sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
         else:
             values.append(value)
     name = LIST if isinstance(node, cst.List) else ""
-    return Term(made, Value("static", name=name, literal=literal(node), parts=tuple(values)))
+    return Term(made, Value("static", name=name, literal=read_literal(node), parts=tuple(values)))
 
 
 @expression(cst.Dict, cst.Set, general=True)
-def dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
+def port_dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
     """`{"a": x}`."""
-    pairs = [(literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements]
-    made = walk.rebuilt(node)
-    if any(isinstance(e, (cst.DictElement, cst.Element)) and is_dtype(_key(walk, e).value) for e in node.elements):
-        changed = [_hashed_element(walk, *pair) for pair in zip(node.elements, made.elements, strict=True)]
+    pairs = [
+        (read_literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements
+    ]
+    made = walk.port_parts(node)
+    if any(isinstance(e, (cst.DictElement, cst.Element)) and is_dtype(_port_key(walk, e).value) for e in node.elements):
+        changed = [_make_hashable_element(walk, *pair) for pair in zip(node.elements, made.elements, strict=True)]
         made = made.with_changes(elements=changed)
     return Term(
-        made, Value("static", element=held_by(walk, [v for _, v in pairs]) or UNKNOWN, entries=entries(walk, pairs))
+        made,
+        Value(
+            "static", element=find_held_place(walk, [v for _, v in pairs]) or UNKNOWN, entries=list_entries(walk, pairs)
+        ),
     )
 
 
-def _key(walk: Walk, element: cst.CSTNode) -> Term:
-    return walk.expr(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
+def _port_key(walk: Walk, element: cst.CSTNode) -> Term:
+    return walk.port(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
 
 
-def _hashed_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
+def _make_hashable_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
     if not isinstance(old, (cst.DictElement, cst.Element)):
         return new
-    return new.with_changes(**{"key" if isinstance(old, cst.DictElement) else "value": hashed(walk, _key(walk, old))})
+    return new.with_changes(
+        **{"key" if isinstance(old, cst.DictElement) else "value": make_hashable(walk, _port_key(walk, old))}
+    )
 
 
 @expression(cst.Lambda, general=True)
-def function(walk: Walk, node: cst.Lambda) -> Term:
+def port_lambda(walk: Walk, node: cst.Lambda) -> Term:
     """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
     known = walk.surely_differentiated
-    differentiated = walk.inside(differentiated=known or walk.program.differentiates, perhaps=not known)
-    with walk.scope() as variables, differentiated, walk.perhaps(repeated=True):
+    differentiated = walk.enter(differentiated=known or walk.program.differentiates, perhaps=not known)
+    with walk.open_scope() as variables, differentiated, walk.enter_conditional(repeated=True):
         variables.update({p.name.value: replace(UNKNOWN, place=PASSED) for p in node.params.params})
-        body = walk.expr(node.body)
-    defaults = [walk.expr(p.default).node if p.default else None for p in node.params.params]
+        body = walk.port(node.body)
+    defaults = [walk.port(p.default).node if p.default else None for p in node.params.params]
     params = [
-        p if d is p.default else p.with_changes(default=fit(d, 1))  # type: ignore[arg-type] # not None here
+        p if d is p.default else p.with_changes(default=bracket(d, 1))  # type: ignore[arg-type] # not None here
         for p, d in zip(node.params.params, defaults, strict=True)
     ]
     made = node if body.node is node.body else node.with_changes(body=body.node)
@@ -93,33 +100,33 @@ def function(walk: Walk, node: cst.Lambda) -> Term:
 
 
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
-def comprehension(walk: Walk, node: cst.BaseComp) -> Term:
+def port_comprehension(walk: Walk, node: cst.BaseComp) -> Term:
     """`[f(x) for x in xs]`."""
-    if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _written_names(node)):
-        return _unrolled(walk, node, written)
-    if (asked := _with_answers(walk, node)) is not None:
-        return walk.expr(asked)
-    with walk.scope(), walk.perhaps(repeated=True):
-        made_for = _comp_for(walk, node.for_in)
+    if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _list_written_names(node)):
+        return _unroll(walk, node, written)
+    if (asked := _pair_with_answers(walk, node)) is not None:
+        return walk.port(asked)
+    with walk.open_scope(), walk.enter_conditional(repeated=True):
+        made_for = _port_comp_for(walk, node.for_in)
         if isinstance(node, cst.DictComp):
-            key, value = hashed(walk, walk.expr(node.key)), walk.expr(node.value)
+            key, value = make_hashable(walk, walk.port(node.key)), walk.port(node.value)
             made: cst.BaseExpression = node.with_changes(key=key, value=value.node, for_in=made_for)
             element = value.value
         else:
             assert isinstance(node, cst.BaseSimpleComp)
-            term = walk.expr(node.elt)
-            elt = hashed(walk, term) if isinstance(node, cst.SetComp) else term.node
+            term = walk.port(node.elt)
+            elt = make_hashable(walk, term) if isinstance(node, cst.SetComp) else term.node
             made = node.with_changes(elt=elt, for_in=made_for)
             element = term.value
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
 
 
-def _with_answers(walk: Walk, node: cst.BaseComp) -> Any:
+def _pair_with_answers(walk: Walk, node: cst.BaseComp) -> Any:
     """`[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
     loop: Any = node.for_in
     source, variable = loop.iter, loop.target
-    if isinstance(source, cst.Call) and code(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
+    if isinstance(source, cst.Call) and unparse(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
         source, variable = source.args[0].value, variable.elements[-1].value
     plain = isinstance(source, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in source.elements)
     if not plain or not isinstance(variable, cst.Name):
@@ -129,16 +136,16 @@ def _with_answers(walk: Walk, node: cst.BaseComp) -> Any:
     asks = matchers.Attribute(value=matchers.Name(variable.value), attr=matchers.Name("requires_grad"))
     if not matchers.findall(node, asks):
         return None
-    needed = walk.unused("needed")
-    answers = ", ".join(f"{code(e.value)}.requires_grad" for e in source.elements)
-    target = code(loop.target) if loop.target is variable else f"({code(loop.target).strip('()')})"
-    head: Any = parse(f"[0 for {target}, {needed} in zip({code(loop.iter)}, [{answers}])]")
+    needed = walk.make_unused_name("needed")
+    answers = ", ".join(f"{unparse(e.value)}.requires_grad" for e in source.elements)
+    target = unparse(loop.target) if loop.target is variable else f"({unparse(loop.target).strip('()')})"
+    head: Any = parse(f"[0 for {target}, {needed} in zip({unparse(loop.iter)}, [{answers}])]")
     made: Any = matchers.replace(node, asks, cst.Name(needed))
     loop = made.for_in.with_changes(target=head.for_in.target, iter=head.for_in.iter)
-    return placed(walk, made.with_changes(for_in=loop), node)
+    return place_at(walk, made.with_changes(for_in=loop), node)
 
 
-def _written_names(node: cst.BaseSimpleComp) -> list[str]:
+def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
     """The variables of `[t.clamp_(0) for t in (a, b)]`, which each write to one of them."""
     loop, sequence_ = node.for_in, node.for_in.iter
     if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
@@ -147,57 +154,57 @@ def _written_names(node: cst.BaseSimpleComp) -> list[str]:
     found = [e.value if isinstance(e, cst.Element) else e for e in elements]
     written = any(
         isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value.endswith("_")
-        for n in nodes(node.elt)
+        for n in list_nodes(node.elt)
     )
     names = [n.value for n in found if isinstance(n, cst.Name)]
     return names if written and len(names) == len(found) > 1 else []
 
 
-def _unrolled(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
+def _unroll(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
     """A comprehension over a few variables, written out."""
     assert isinstance(node.for_in.target, cst.Name)
     terms = []
     for name in written:
-        one = Fill({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
+        one = TemplateFiller({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
         assert isinstance(one, cst.BaseExpression)
-        for new, old in zip(nodes(one), nodes(node.elt), strict=False):
-            walk.program.source.positions[new] = walk.program.source.position(old)
-        with walk.inside(unrolled=f"{walk.here.unrolled} {name}"):
-            terms.append(walk.expr(one))
+        for new, old in zip(list_nodes(one), list_nodes(node.elt), strict=False):
+            walk.program.source.positions[new] = walk.program.source.locate(old)
+        with walk.enter(unrolled=f"{walk.here.unrolled} {name}"):
+            terms.append(walk.port(one))
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    elements = [cst.Element(fit(t.node, 1), comma) for t in terms[:-1]] + [cst.Element(fit(terms[-1].node, 1))]
+    elements = [cst.Element(bracket(t.node, 1), comma) for t in terms[:-1]] + [cst.Element(bracket(terms[-1].node, 1))]
     made = cst.List(elements) if isinstance(node, cst.ListComp) else cst.Tuple(elements)
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Term(made, Value("static", name=name, parts=tuple(t.value for t in terms)))
 
 
-def _comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
-    items = walk.expr(node.iter)
-    bind_target(walk, node.target, element_of(walk, node.iter, items.value), node)
-    tests = [walk.expr(i.test) for i in node.ifs]
+def _port_comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
+    items = walk.port(node.iter)
+    bind_target(walk, node.target, iterate_over(walk, node.iter, items.value), node)
+    tests = [walk.port(i.test) for i in node.ifs]
     for test in tests:
-        if walk.traced(test.value):
+        if walk.is_traced(test.value):
             walk.report(
                 node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
             )
     ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
-    inner = _comp_for(walk, node.inner_for_in) if node.inner_for_in else None
+    inner = _port_comp_for(walk, node.inner_for_in) if node.inner_for_in else None
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
 
 
 @expression(cst.NamedExpr, general=True)
-def named(walk: Walk, node: cst.NamedExpr) -> Term:
+def port_named_expression(walk: Walk, node: cst.NamedExpr) -> Term:
     """`(n := len(x))`."""
-    term = walk.expr(node.value)
+    term = walk.port(node.value)
     if isinstance(node.target, cst.Name):
-        walk.bind(node.target.value, term.value, node)
+        walk.bind_name(node.target.value, term.value, node)
     return Term(node if term.node is node.value else node.with_changes(value=term.node), term.value)
 
 
 @expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary, general=True)
-def constant(walk: Walk, node: cst.BaseExpression) -> Term:
+def port_literal(walk: Walk, node: cst.BaseExpression) -> Term:
     """Numbers and strings."""
-    value = literal(node)
+    value = read_literal(node)
     kind = (
         "float"
         if isinstance(value, float)
@@ -211,17 +218,17 @@ def constant(walk: Walk, node: cst.BaseExpression) -> Term:
 
 
 @expression(cst.FormattedString, cst.ConcatenatedString, general=True)
-def text(walk: Walk, node: cst.BaseExpression) -> Term:
+def port_formatted_string(walk: Walk, node: cst.BaseExpression) -> Term:
     """Strings with values in them."""
-    made = walk.rebuilt(node)
+    made = walk.port_parts(node)
     if isinstance(made, cst.FormattedString):
-        made = made.with_changes(parts=[_requoted(part, made.quote) for part in made.parts])
+        made = made.with_changes(parts=[_drop_quotes(part, made.quote) for part in made.parts])
     return Term(made, Value("static"))
 
 
-def _requoted(part: cst.BaseFormattedStringContent, quote: str) -> cst.BaseFormattedStringContent:
+def _drop_quotes(part: cst.BaseFormattedStringContent, quote: str) -> cst.BaseFormattedStringContent:
     """A value in a string without the quotes of that string: Python 3.11 takes none."""
-    inner = code(part.expression) if isinstance(part, cst.FormattedStringExpression) else ""
+    inner = unparse(part.expression) if isinstance(part, cst.FormattedStringExpression) else ""
     if quote not in inner:
         return part
     return part.with_changes(expression=parse(inner.replace(quote, "'" if quote == '"' else '"')))

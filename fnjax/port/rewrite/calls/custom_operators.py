@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.operators import FOREIGN, registration
+from fnjax.port.analysis.operators import FOREIGN, read_registration
 from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
 from fnjax.port.analysis.terms import Stop, Term, parse
 from fnjax.port.analysis.walk import Statements, Walk
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.rewrite.calls.own_functions import call_routine
-from fnjax.port.torch import MISSING, Operation, code, find, literal
+from fnjax.port.torch import MISSING, Operation, find_operation, read_literal, unparse
 
 _SAME = {
     "torch.library.custom_op": "fnjax.custom_op",
@@ -33,11 +33,11 @@ _NO_NAMESPACES = frozenset({"aten", "prim", "prims", "load_library", "loaded_lib
 
 
 @expression(cst.Attribute)
-def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
-    qualname = _looked_up(walk, node)
+    qualname = _name_operator(walk, node)
     if not qualname:
-        parts = (walk.name_of(node) or walk.program.resolve(node)).split(".")
+        parts = (walk.find_name(node) or walk.program.resolve_name(node)).split(".")
         if parts[:2] != ["torch", "ops"] or len(parts) > 3 or {*parts[2:]} & _NO_NAMESPACES:
             return None
         qualname = "".join(parts[2:])
@@ -47,11 +47,11 @@ def looked_up(walk: Walk, node: cst.Attribute) -> Term | None:
 
 
 @call_of("torch.ops.", "torch.library.", "*.impl", RESULT)
-def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_operator_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of an operator by its name, or of what defines and registers operators."""
-    qualname = _looked_up(walk, node.func)
+    qualname = _name_operator(walk, node.func)
     if qualname:
-        made = walk.rebuilt(node)
+        made = walk.port_parts(node)
         cls = walk.program.classes.get(qualname)
         if cls is None or not cls.is_defined:
             message = f"the file does not define the operator {qualname}: define it with fnjax.custom_op"
@@ -59,92 +59,94 @@ def called(walk: Walk, node: cst.Call, name: str) -> Term | None:
         walk.called.add(qualname)
         routine = walk.program.routines.get(cls.methods["forward"])
         return call_routine(walk, node, made, routine) if routine else Term(made, TENSOR)
-    made_node = translated(walk, node)
+    made_node = port_library_call(walk, node)
     if made_node is None and node in walk.program.for_all:  # `lib.impl("f", f, "CPU")`
-        args = [a.with_changes(value=_for_all(a.value)) for a in node.args]
-        made_node = cst.Call(node.func, _values(walk, args))
+        args = [a.with_changes(value=_widen_dispatch_key(a.value)) for a in node.args]
+        made_node = cst.Call(node.func, _port_values(walk, args))
     return Term(made_node, Value("object")) if made_node is not None else None
 
 
-def _for_all(key: cst.BaseExpression) -> cst.BaseExpression:
-    return parse('"CompositeExplicitAutograd"') if literal(key) in FOREIGN | {"CPU"} else key
+def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
+    return parse('"CompositeExplicitAutograd"') if read_literal(key) in FOREIGN | {"CPU"} else key
 
 
 @statement(cst.Expr)
-def left_out(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_left_out_registration(walk: Walk, node: cst.Expr) -> Statements | None:
     """A registration that the port does without."""
     return [] if node.value in walk.program.lifted else None
 
 
-def _looked_up(walk: Walk, node: cst.BaseExpression) -> str:
+def _name_operator(walk: Walk, node: cst.BaseExpression) -> str:
     """The qualified name of an operator of the user's in `torch.ops`."""
     if not isinstance(node, cst.Attribute):
         return ""
-    name = walk.name_of(node) or walk.program.resolve(node)
+    name = walk.find_name(node) or walk.program.resolve_name(node)
     parts = name.split(".")
-    if not name.startswith("torch.ops.") or len(parts) < 4 or isinstance(find(name), Operation):
+    if not name.startswith("torch.ops.") or len(parts) < 4 or isinstance(find_operation(name), Operation):
         return ""
     return f"{parts[2]}::{parts[3]}" if parts[2] not in _NO_NAMESPACES else ""
 
 
-def translated(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def port_library_call(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """A decorator, or a call, of torch.library's; None for anything else."""
     func = node.func if isinstance(node, cst.Call) else node
     given: list[cst.Arg] = []
     if isinstance(node, cst.Call) and isinstance(func, cst.Call):  # `torch.library.impl(lib, "f", "CPU")(f)`
         given, node, func = list(node.args), func, func.func
-    name = walk.program.resolve(func) or walk.name_of(func)
+    name = walk.program.resolve_name(func) or walk.find_name(func)
     if not name.startswith("torch.library."):
         return None
     walk.sink.imports.add("fnjax")
     args = list(node.args) if isinstance(node, cst.Call) else []
     if name in _SAME:
         kept = [a for a in args if not (a.keyword and a.keyword.value in {"device_types", "tags"})]
-        made: cst.BaseExpression = _call(walk, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
-        return _curried(walk, made, given)
-    said = registration(walk.program, node, name) if isinstance(node, cst.Call) else None
+        made: cst.BaseExpression = (
+            _make_call(walk, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
+        )
+        return _curry(walk, made, given)
+    said = read_registration(walk.program, node, name) if isinstance(node, cst.Call) else None
     if said is None:
         return None
     namespace, _, own = said.qualname.partition("::")
     rest = list(said.rest)
     if said.method == "define":
-        schema = code(rest[0].value) if rest and not said.library else ""
+        schema = unparse(rest[0].value) if rest and not said.library else ""
         if not schema:  # `define(lib, "f(Tensor x) -> Tensor")`
-            return _call(walk, f"{said.library}.define", args[1:2])
-        known = literal(rest[0].value)
-        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {code(walk.expr(rest[0].value).node)}"
+            return _make_call(walk, f"{said.library}.define", args[1:2])
+        known = read_literal(rest[0].value)
+        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {unparse(walk.port(rest[0].value).node)}"
         return parse(f"fnjax.Library({namespace!r}, 'FRAGMENT').define({text})")
     if said.is_differentiated:
-        functions = [a for a in [*rest, *given] if literal(a.value) is MISSING]
-        return parse(said.line(code(walk.expr(functions[0].value).node))) if functions else None
+        functions = [a for a in [*rest, *given] if read_literal(a.value) is MISSING]
+        return parse(said.write_call(unparse(walk.port(functions[0].value).node))) if functions else None
     method = said.method
     if method == "impl":
         cls = walk.program.classes.get(said.qualname)
         alone = cls is not None and cls.methods["forward"] is walk.routine.node
-        rest = [cst.Arg(parse("None" if alone or said.key.lower() != "cpu" else '"cpu"')), *_functions(rest)]
+        rest = [cst.Arg(parse("None" if alone or said.key.lower() != "cpu" else '"cpu"')), *_drop_keys(rest)]
         method = "register_kernel"
     elif name.endswith((".impl", ".register_kernel")):  # for "Meta"
-        rest = _functions(rest)
+        rest = _drop_keys(rest)
     operator = f"fnjax.ops.{namespace}.{own}.{method}"
-    return _curried(walk, _call(walk, operator, rest) if rest else parse(operator), given)
+    return _curry(walk, _make_call(walk, operator, rest) if rest else parse(operator), given)
 
 
-def _functions(rest: list[cst.Arg]) -> list[cst.Arg]:
+def _drop_keys(rest: list[cst.Arg]) -> list[cst.Arg]:
     """What registers a body without the keys that it is registered for, and without keywords."""
-    kept = [a.value for a in rest if not isinstance(literal(a.value), (str, list, tuple))]
+    kept = [a.value for a in rest if not isinstance(read_literal(a.value), (str, list, tuple))]
     return [cst.Arg(v) for v in kept]
 
 
-def _curried(walk: Walk, made: cst.BaseExpression, given: list[cst.Arg]) -> cst.BaseExpression:
-    return cst.Call(made, _values(walk, given)) if given else made
+def _curry(walk: Walk, made: cst.BaseExpression, given: list[cst.Arg]) -> cst.BaseExpression:
+    return cst.Call(made, _port_values(walk, given)) if given else made
 
 
-def _call(walk: Walk, func: str, args: list[cst.Arg]) -> cst.Call:
-    return cst.Call(parse(func), _values(walk, args))
+def _make_call(walk: Walk, func: str, args: list[cst.Arg]) -> cst.Call:
+    return cst.Call(parse(func), _port_values(walk, args))
 
 
-def _values(walk: Walk, args: list[cst.Arg]) -> list[cst.Arg]:
-    made = [a.with_changes(value=walk.expr(a.value).node) for a in args]
+def _port_values(walk: Walk, args: list[cst.Arg]) -> list[cst.Arg]:
+    made = [a.with_changes(value=walk.port(a.value).node) for a in args]
     if made:
         made[-1] = made[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return made

@@ -19,12 +19,12 @@ import libcst as cst
 from fnjax.port.analysis.guards import is_guard_context
 from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Term, Walk, answered, parse
+from fnjax.port.analysis.walk import Term, Walk, make_answer, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.rewrite.calls.versions import QUESTIONS
 from fnjax.port.source.naming import is_provided
-from fnjax.port.torch import MISSING, code, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import MISSING, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 CAPABILITY = (8, 0)
 _ANSWERS: dict[str, object] = {
@@ -63,37 +63,37 @@ _PROPERTIES = frozenset(
 _COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"})
 
 
-def answer_of(walk: Walk, node: cst.BaseExpression) -> object:
+def answer_question(walk: Walk, node: cst.BaseExpression) -> object:
     """What the port's GPU answers to a question, or MISSING."""
     if not walk.program.kernels:
         return MISSING
     if isinstance(node, cst.Call):
-        name = walk.name_of(node.func)
+        name = walk.find_name(node.func)
         if name.startswith(_OTHERS) and name.endswith(".is_available"):
             return False
-        if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "torch":
-            part = literal(node.args[1].value)
+        if name == "builtins.hasattr" and len(node.args) == 2 and walk.find_name(node.args[0].value) == "torch":
+            part = read_literal(node.args[1].value)
             return False if f"torch.{part}" in _OTHERS else True if part in {"cuda", "_C"} else MISSING
-        if name == "builtins.hasattr" and code(node) == 'hasattr(torch._C, "_functorch")':
+        if name == "builtins.hasattr" and unparse(node) == 'hasattr(torch._C, "_functorch")':
             return True
-        if name == "builtins.hasattr" and len(node.args) == 2 and walk.name_of(node.args[0].value) == "fnjax.triton":
-            return is_provided(f"fnjax.triton.{literal(node.args[1].value)}")
-        if name == "builtins.getattr" and len(node.args) == 3 and walk.name_of(node.args[0].value) == "torch.version":
-            return _SETTINGS.get(f"torch.version.{literal(node.args[1].value)}", MISSING)
+        if name == "builtins.hasattr" and len(node.args) == 2 and walk.find_name(node.args[0].value) == "fnjax.triton":
+            return is_provided(f"fnjax.triton.{read_literal(node.args[1].value)}")
+        if name == "builtins.getattr" and len(node.args) == 3 and walk.find_name(node.args[0].value) == "torch.version":
+            return _SETTINGS.get(f"torch.version.{read_literal(node.args[1].value)}", MISSING)
         return _ANSWERS.get(name, MISSING)
-    if isinstance(node, cst.Attribute) and (name := walk.name_of(node)) in _SETTINGS:
+    if isinstance(node, cst.Attribute) and (name := walk.find_name(node)) in _SETTINGS:
         return _SETTINGS[name]
-    if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and properties(walk, node.value):
+    if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and is_device_properties(walk, node.value):
         return _ATTRIBUTES[node.attr.value]
     return MISSING
 
 
-def properties(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_device_properties(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an expression is what a device says of itself."""
     if isinstance(node, cst.Call):
-        return walk.name_of(node.func) in _PROPERTIES
-    given = walk.routine.given.get(code(node), []) if isinstance(node, cst.Name) else []
-    return len(given) == 1 and isinstance(given[0], cst.Call) and walk.name_of(given[0].func) in _PROPERTIES
+        return walk.find_name(node.func) in _PROPERTIES
+    given = walk.routine.given.get(unparse(node), []) if isinstance(node, cst.Name) else []
+    return len(given) == 1 and isinstance(given[0], cst.Call) and walk.find_name(given[0].func) in _PROPERTIES
 
 
 _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
@@ -104,102 +104,102 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 
 
 @expression(cst.Comparison)
-def compared(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_device_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
     """`torch.cuda.get_device_capability()[0] >= 9`."""
     target = node.comparisons[0]
-    compare, wanted = _COMPARED.get(type(target.operator)), literal(target.comparator)
+    compare, wanted = _COMPARED.get(type(target.operator)), read_literal(target.comparator)
     if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
-    if wanted is None and isinstance(node.left, cst.Call) and walk.name_of(node.left.func) in _PROPERTIES:
-        return answered(compare(CAPABILITY, None))
-    found = _part_of_answer(walk, node.left)
+    if wanted is None and isinstance(node.left, cst.Call) and walk.find_name(node.left.func) in _PROPERTIES:
+        return make_answer(compare(CAPABILITY, None))
+    found = _answer_part(walk, node.left)
     if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None
-    return answered(compare(found, wanted))
+    return make_answer(compare(found, wanted))
 
 
-def _part_of_answer(walk: Walk, node: cst.BaseExpression) -> object:
+def _answer_part(walk: Walk, node: cst.BaseExpression) -> object:
     """What the port's GPU answers, or one of the numbers of that."""
     if not isinstance(node, cst.Subscript):
-        return answer_of(walk, node)
-    whole = answer_of(walk, node.value)
+        return answer_question(walk, node)
+    whole = answer_question(walk, node.value)
     index = node.slice[0].slice if len(node.slice) == 1 else None
-    place = literal(index.value) if isinstance(index, cst.Index) else MISSING
+    place = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
     return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING
 
 
 @call_of("file:", only="kernels")
-def asked_of_own_function(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_own_device_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`supports_tma()` of the file, which asks the GPU and gives one answer whatever it is given."""
-    routine = walk.program.called(name)
-    if routine is None or routine.owner is not None or not _asks_device(walk, routine.node):
+    routine = walk.program.find_routine(name)
+    if routine is None or routine.owner is not None or not _asks_for_device(walk, routine.node):
         return None
     walk.called.add(name)
     answer = routine.answer
-    if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in nodes(routine.node)):
+    if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in list_nodes(routine.node)):
         return None
-    return answered(answer)
+    return make_answer(answer)
 
 
-def _asks_device(walk: Walk, function: cst.FunctionDef) -> bool:
+def _asks_for_device(walk: Walk, function: cst.FunctionDef) -> bool:
     """Whether a function of the file asks for a device, itself or through another function of the file."""
     known = walk.program.asking
     if function not in known:
         known[function] = False  # where it calls itself
-        names = {code(n.func): n.func for n in nodes(function.body) if isinstance(n, cst.Call)}
-        known[function] = "torch.version" in code(function) or any(_of_device(walk, n) for n in names.values())
+        names = {unparse(n.func): n.func for n in list_nodes(function.body) if isinstance(n, cst.Call)}
+        known[function] = "torch.version" in unparse(function) or any(_is_of_device(walk, n) for n in names.values())
     return known[function]
 
 
-def _of_device(walk: Walk, function: cst.BaseExpression) -> bool:
-    name = walk.program.resolve(function)
+def _is_of_device(walk: Walk, function: cst.BaseExpression) -> bool:
+    name = walk.program.resolve_name(function)
     if name.startswith("file:"):
-        inner = walk.program.called(name)
-        return inner is not None and _asks_device(walk, inner.node)
+        inner = walk.program.find_routine(name)
+        return inner is not None and _asks_for_device(walk, inner.node)
     return name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available"))
 
 
 @call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", "builtins.getattr", only="kernels")
 @expression(cst.Attribute)
-def question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
+def port_device_question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`torch.cuda.get_device_capability()`, `properties.major`."""
-    answer = answer_of(walk, node)
+    answer = answer_question(walk, node)
     if answer is MISSING:
         return None
-    return Term(parse(repr(answer)), _known(answer), answered=True)
+    return Term(parse(repr(answer)), _make_answer_value(answer), answered=True)
 
 
-def _known(answer: object) -> Value:
+def _make_answer_value(answer: object) -> Value:
     if isinstance(answer, tuple):
-        return Value("static", "int", literal=answer, parts=tuple(_known(a) for a in answer))
+        return Value("static", "int", literal=answer, parts=tuple(_make_answer_value(a) for a in answer))
     return Value("static", {bool: "bool", int: "int"}.get(type(answer), "unknown"), literal=answer)
 
 
 @expression(cst.Attribute)
-def of_tensors(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_tensor_device(walk: Walk, node: cst.Attribute) -> Term | None:
     """`x.is_cuda`, `x.device`."""
-    if not walk.program.kernels or node.attr.value not in _OF_TENSORS or walk.name_of(node):
+    if not walk.program.kernels or node.attr.value not in _OF_TENSORS or walk.find_name(node):
         return None
-    if walk.name_of(node.value).startswith(("file:", "function:")):
+    if walk.find_name(node.value).startswith(("file:", "function:")):
         return None
-    value = walk.expr(node.value).value
+    value = walk.port(node.value).value
     if value.kind in {"static", "object"}:
         return None
     answer = _OF_TENSORS[node.attr.value]
-    known = _known(answer)
+    known = _make_answer_value(answer)
     if answer == "cuda":
         known = Value("static", name="instance:torch.device", literal=answer)
     return Term(parse(repr(answer).replace("'", '"')), known, answered=True)
 
 
 @call_of("*.get_device", only="kernels")
-def number_of_device(walk: Walk, node: cst.Call, name: str) -> Term:
+def port_device_number(walk: Walk, node: cst.Call, name: str) -> Term:
     """`x.get_device()`."""
     return Term(parse("0"), Value("static", "int", literal=0))
 
 
 @expression(cst.Attribute, cst.Subscript)
-def processors(walk: Walk, node: cst.BaseExpression) -> Term | None:
+def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
     """`torch.cuda.get_device_properties(x.device).multi_processor_count`."""
     if not walk.program.kernels:
         return None
@@ -207,44 +207,44 @@ def processors(walk: Walk, node: cst.BaseExpression) -> Term | None:
         part: object = node.attr.value if node.attr.value == "multi_processor_count" else ""
     else:
         index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
-        part = literal(index.value) if isinstance(index, cst.Index) else ""
+        part = read_literal(index.value) if isinstance(index, cst.Index) else ""
     if part not in _COUNTS or not isinstance(node, (cst.Attribute, cst.Subscript)):
         return None
-    if isinstance(node, cst.Subscript) and not properties(walk, node.value):
+    if isinstance(node, cst.Subscript) and not is_device_properties(walk, node.value):
         return None
     walk.sink.imports.add("triton")
     return Term(parse("triton.processor_count()"), Value("static", "int"))
 
 
 @call_of(*_PROPERTIES, only="kernels")
-def asked_for_properties(walk: Walk, node: cst.Call, name: str) -> Term:
+def port_device_properties(walk: Walk, node: cst.Call, name: str) -> Term:
     """`props = torch.cuda.get_device_properties(0)`, of which something is asked later."""
     return Term(parse("None"), STATIC)
 
 
-def holds_device(program: Program, name: str) -> bool:
+def only_holds_device(program: Program, name: str) -> bool:
     """Whether `with` of this holds a device only."""
     return name.startswith("file:") and is_guard_context(program, name.removeprefix("file:"))
 
 
 @expression(cst.Comparison)
-def kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
     """`ctx.mesh is not None`, where forward keeps None only: what it kept for other devices has fallen away."""
     target = node.comparisons[0]
-    asked = isinstance(target.operator, (cst.Is, cst.IsNot)) and code(target.comparator) == "None"
-    if not walk.program.kernels or not asked or not walk.key(node.left).startswith("ctx."):
+    asked = isinstance(target.operator, (cst.Is, cst.IsNot)) and unparse(target.comparator) == "None"
+    if not walk.program.kernels or not asked or not walk.name_variable(node.left).startswith("ctx."):
         return None
-    value = walk.state.variables.get(walk.key(node.left))
+    value = walk.state.variables.get(walk.name_variable(node.left))
     if value is None or value.kind != "static" or value.literal is not None or value.optional:
         return None
-    return answered(isinstance(target.operator, cst.Is))
+    return make_answer(isinstance(target.operator, cst.Is))
 
 
 @expression(cst.BinaryOperation)
-def alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
+def port_alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
     """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
     call = node.left if isinstance(node.operator, cst.Modulo) else None
     if not walk.program.kernels or not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
-    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.name_of(call.func)
+    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.find_name(call.func)
     return Term(parse("0"), Value("static", "int", literal=0)) if asked else None

@@ -18,111 +18,119 @@ import libcst as cst
 from fnjax.port.analysis.program import Class, Routine
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names
-from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, places
-from fnjax.port.rewrite.calls.python_calls import values_of
-from fnjax.port.rewrite.calls.randomness import fresh_key
-from fnjax.port.rewrite.memory.sharing import containers_of, holding, seeing
-from fnjax.port.rewrite.memory.writing import write, writes_to
-from fnjax.port.rewrite.values.binding import held_by
+from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_assignment
+from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, list_places
+from fnjax.port.rewrite.calls.python_calls import list_values
+from fnjax.port.rewrite.calls.randomness import make_key
+from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
+from fnjax.port.rewrite.memory.writing import note_write, write_memory
+from fnjax.port.rewrite.values.binding import find_held_place
 from fnjax.port.source.naming import PUTTING
-from fnjax.port.torch import MISSING, code, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import MISSING, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
 
 
 @call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
-def of_the_file(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_own_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A function or class of the file, Function.apply among them."""
-    if name.startswith("function:") or (name == "*.apply" and _function(walk, node.func.value)):  # type: ignore[attr-defined] # a method
-        values_of(walk, node)
-        made = walk.rebuilt(node).with_changes(func=node.func)
-        forward = _applied_forward(walk, node.func)
+    if name.startswith("function:") or (name == "*.apply" and _find_function_class(walk, node.func.value)):  # type: ignore[attr-defined] # a method
+        list_values(walk, node)
+        made = walk.port_parts(node).with_changes(func=node.func)
+        forward = _find_applied_forward(walk, node.func)
         if forward is not None:
-            _written_inputs(walk, node, forward)
+            _report_written_inputs(walk, node, forward)
         if forward is not None and forward.gives:
-            message = f"{code(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
+            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
             raise Stop(node, "in-place", message)
-        if forward is not None and walk.program.drawing(forward):
-            made = _with_key(walk, node, made)
-        return Term(made, _applied(walk, node))
-    if name[2:] in _MARKING and _function(walk, node.func.value):  # type: ignore[attr-defined] # a method
-        raise Stop(node, "unknown", f"{code(node.func)} is called of the class, where it marks nothing: call it of ctx")
+        if forward is not None and walk.program.draws_random_numbers(forward):
+            made = _pass_key(walk, node, made)
+        return Term(made, _describe_applied(walk, node))
+    if name[2:] in _MARKING and _find_function_class(walk, node.func.value):  # type: ignore[attr-defined] # a method
+        raise Stop(
+            node, "unknown", f"{unparse(node.func)} is called of the class, where it marks nothing: call it of ctx"
+        )
     if not name.startswith("file:"):
         return None
-    if (again := _again_for_rows(walk, node, name)) is not None:
+    if (again := _port_call_for_rows(walk, node, name)) is not None:
         return again
-    values_of(walk, node)
-    made = walk.rebuilt(node).with_changes(func=node.func)
-    routine = walk.program.called(name)
+    list_values(walk, node)
+    made = walk.port_parts(node).with_changes(func=node.func)
+    routine = walk.program.find_routine(name)
     walk.called.add(name)
     if routine is None:
         if name.removeprefix("file:") not in walk.program.classes:
             return Term(made, UNKNOWN)
-        return Term(made, Value("object", element=held_by(walk, [a.value for a in node.args])))
+        return Term(made, Value("object", element=find_held_place(walk, [a.value for a in node.args])))
     return call_routine(walk, node, made, routine)
 
 
 def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
     """A call of a function of the file, and what it gives and writes to."""
-    taken = _told(walk, node, routine)
+    taken = _tell_routine(walk, node, routine)
     walk.program.walk_first(routine.node)
-    _filled(walk, node, routine, taken)
+    _note_filled(walk, node, routine, taken)
     if routine.draws:
-        made = _with_key(walk, node, made)
-    return _returned(walk, node, made, routine, routine.result or UNKNOWN, taken)
+        made = _pass_key(walk, node, made)
+    return _port_result(walk, node, made, routine, routine.result or UNKNOWN, taken)
 
 
-def _again_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def _port_call_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A function that calls itself for the rows that a mask selects: what it gives for a row is that row's alone."""
-    values = [walk.expr(a.value).value for a in node.args]
+    values = [walk.port(a.value).value for a in node.args]
     selected = [v for v in values if v.mask]
-    if len(selected) != 1 or walk.program.called(name) is not walk.routine or not _ends(walk, node):
+    if (
+        len(selected) != 1
+        or walk.program.find_routine(name) is not walk.routine
+        or not _is_bounded_recursion(walk, node)
+    ):
         return None
-    row = Value("tensor", mask=selected[0].mask, place=walk.fresh(node))
-    made = walk.rebuilt(node).with_changes(func=node.func)
+    row = Value("tensor", mask=selected[0].mask, place=walk.make_place(node))
+    made = walk.port_parts(node).with_changes(func=node.func)
     small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
     if isinstance(target, cst.Tuple):
-        parts = [replace(row, place=walk.fresh(node, f" {i}")) for i in range(len(target.elements))]
+        parts = [replace(row, place=walk.make_place(node, f" {i}")) for i in range(len(target.elements))]
         return Term(made, Value("static", parts=tuple(parts)))
     return Term(made, row)
 
 
-def _ends(walk: Walk, node: cst.Call) -> bool:
+def _is_bounded_recursion(walk: Walk, node: cst.Call) -> bool:
     """Whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
     given = {p.name.value for p in walk.routine.parameters}
     changed = {
         n.value
         for a in node.args
-        for b in nodes(a.value)
-        if isinstance(b, cst.BinaryOperation) and walk.expr(a.value).value.kind != "tensor"
-        for n in nodes(b)
+        for b in list_nodes(a.value)
+        if isinstance(b, cst.BinaryOperation) and walk.port(a.value).value.kind != "tensor"
+        for n in list_nodes(b)
         if isinstance(n, cst.Name) and n.value in given
     }
-    around = (n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and any(c is node for c in nodes(n.body)))
-    return any(changed & names(n.test) for n in around)
+    around = (
+        n for n in list_nodes(walk.routine.node) if isinstance(n, cst.If) and any(c is node for c in list_nodes(n.body))
+    )
+    return any(changed & find_names(n.test) for n in around)
 
 
-def _filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
+def _note_filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
     """What a function puts into ctx, or into a list or dictionary that it is given, is held there."""
-    held = held_by(walk, [a.value for a in node.args])
+    held = find_held_place(walk, [a.value for a in node.args])
     for name, arg in taken.items() if held else ():
-        value, key = walk.expr(arg.value).value, walk.key(arg.value)
-        if value.name == "ctx" and _puts(routine, name):
+        value, key = walk.port(arg.value).value, walk.name_variable(arg.value)
+        if value.name == "ctx" and _fills_parameter(routine, name):
             walk.state.variables[f"ctx.{routine.name}()"] = Value("static", element=held)
-        elif key and value.kind == "static" and value.place is None and _puts(routine, name):
+        elif key and value.kind == "static" and value.place is None and _fills_parameter(routine, name):
             element = held if value.element is None else join_values(value.element, held)  # type: ignore[arg-type] # above
             walk.state.variables[key] = replace(value, parts=None, entries=(), element=element)
 
 
-def _puts(routine: Routine, name: str) -> bool:
+def _fills_parameter(routine: Routine, name: str) -> bool:
     """Whether a function puts something into this parameter."""
-    for n in nodes(routine.node):
+    for n in list_nodes(routine.node):
         of = n.func if isinstance(n, cst.Call) else None
         of = n.target if isinstance(n, (cst.AssignTarget, cst.AugAssign)) else of
-        if not isinstance(of, (cst.Attribute, cst.Subscript)) or code(of.value) != name:
+        if not isinstance(of, (cst.Attribute, cst.Subscript)) or unparse(of.value) != name:
             continue
         if not isinstance(n, cst.Call) or (
             isinstance(of, cst.Attribute) and of.attr.value in PUTTING | {"save_for_backward"}
@@ -132,21 +140,21 @@ def _puts(routine: Routine, name: str) -> bool:
 
 
 @call_of("*.")
-def of_derived_classes(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_derived_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`cls.project(x)`, where derived classes alone say what that is."""
-    routines = walk.program.defined_below(walk.name_of(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
+    routines = walk.program.find_methods_below(walk.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
     if not routines or any(r.writes or r.draws for r in routines):
         return None
-    values_of(walk, node)
-    made = walk.rebuilt(node).with_changes(func=node.func)
-    values = [_relocated(walk, node, r.result or UNKNOWN, _told(walk, node, r)) for r in routines]
+    list_values(walk, node)
+    made = walk.port_parts(node).with_changes(func=node.func)
+    values = [_relocate(walk, node, r.result or UNKNOWN, _tell_routine(walk, node, r)) for r in routines]
     return Term(made, reduce(join_values, values))
 
 
-def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
+def _tell_routine(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
     """The arguments of a call by their names, of which the function is told what is known here."""
     params = routine.parameters
-    bound_first = routine.owner is not None and "classmethod" in [code(d.decorator) for d in routine.node.decorators]
+    bound_first = routine.owner is not None and "classmethod" in [unparse(d.decorator) for d in routine.node.decorators]
     params = params[1:] if bound_first else params
     taken: dict[str, cst.Arg] = {}
     star = routine.node.params.star_arg
@@ -158,40 +166,42 @@ def _told(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
         elif known_places:
             taken[params[i].name.value] = arg
     for key, arg in taken.items():
-        value = walk.expr(arg.value).value
+        value = walk.port(arg.value).value
         fact = replace(
             value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
         )
         if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
             fact = replace(fact, name="")
-        routine.tell(walk.program.unit, key, fact)
+        routine.add_argument(walk.program.unit, key, fact)
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
-            routine.tell(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
-    routine.is_called(walk.here.differentiated, walk.derived, walk.here.perhaps)
+            routine.add_argument(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
+    routine.add_call(walk.here.differentiated, walk.derived, walk.here.perhaps)
     return taken
 
 
-def _with_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
+def _pass_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
     """The call of what draws random numbers."""
     walk.sink.imports.add("jax")
-    key = cst.Arg(fresh_key(walk, node), keyword=cst.Name(walk.program.key_name), equal=EQUAL)
+    key = cst.Arg(make_key(walk, node), keyword=cst.Name(walk.program.key_name), equal=EQUAL)
     return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])
 
 
-def _returned(
+def _port_result(
     walk: Walk, node: cst.Call, made: cst.Call, routine: Routine, result: Value, taken: dict[str, cst.Arg]
 ) -> Term:
     """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
-    writes = {name for name in routine.writes if routine.gives or not _switched_off(walk, routine, name, taken)}
-    value = _relocated(walk, node, result, taken)
-    owner = walk.expr(taken[routine.views].value).value.place if routine.views in taken and not writes else None
+    writes = {name for name in routine.writes if routine.gives or not _is_switched_off(walk, routine, name, taken)}
+    value = _relocate(walk, node, result, taken)
+    owner = walk.port(taken[routine.views].value).value.place if routine.views in taken and not writes else None
     if owner is not None:
         hole = [
             a.with_changes(value=cst.Name(HOLE)) if a is taken[routine.views] else b
             for a, b in zip(node.args, made.args, strict=True)
         ]
-        step = Step.of(made.with_changes(args=hole), walk.reads(node) - walk.reads(taken[routine.views].value))
+        step = Step.make_step(
+            made.with_changes(args=hole), walk.list_reads(node) - walk.list_reads(taken[routine.views].value)
+        )
         value = replace(value, place=replace(owner, steps=(*owner.steps, step)))
     if writes - taken.keys() and any(a.star for a in node.args):
         message = f"{routine.name} writes to an argument that * or ** may give it; call it with the arguments by name"
@@ -202,17 +212,17 @@ def _returned(
         return give_back(walk, node, made, routine.gives, taken, value if routine.hands else None)
     star = routine.node.params.star_arg
     if isinstance(star, cst.Param) and star.name.value in writes:
-        others = [p for a in node.args if a not in taken.values() for p in places(walk.expr(a.value).value)]
-        if any(walk.live(n, node) for p in others for n in holding(walk, p)):
+        others = [p for a in node.args if a not in taken.values() for p in list_places(walk.port(a.value).value)]
+        if any(walk.is_live(n, node) for p in others for n in find_holders(walk, p)):
             message = f"{routine.name} writes to what *{star.name.value} is given: let it return the new arrays"
             raise Stop(node, "alias", message)
     for name in sorted(writes):
         if name not in taken:
             continue
-        term = walk.expr(taken[name].value)
+        term = walk.port(taken[name].value)
         place = term.value.place
-        if place is None and (all_ := places(term.value)):
-            place = Place.among(*all_)
+        if place is None and (all_ := list_places(term.value)):
+            place = Place.join_all(*all_)
         returns_it = (
             term.value.place is not None
             and result.place is not None
@@ -221,43 +231,44 @@ def _returned(
         )
         if place is None:
             continue
-        _not_twice(walk, node, routine, name, place, taken)
+        _report_given_twice(walk, node, routine, name, place, taken)
         if returns_it:
-            return write(walk, node, term, made, replace(term.value, number=""))
-        if seeing(walk, node, place) or containers_of(walk, node, place):
+            return write_memory(walk, node, term, made, replace(term.value, number=""))
+        if list_seeing(walk, node, place) or list_containers(walk, node, place):
             routine.hands = routine.hands or routine.gives_value  # the next round
             raise Stop(
                 node,
                 "alias",
-                f"{code(node.func)} writes to its argument {name!r} without returning it; let it return the new array",
+                f"{unparse(node.func)} writes to its argument {name!r} without returning it; "
+                "let it return the new array",
             )
-        writes_to(walk, place)
+        note_write(walk, place)
         if result.kind == "static" and result.literal is None:
             walk.note(
-                node, "alias", f"{code(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
+                node, "alias", f"{unparse(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
     return Term(made, value)
 
 
-def _not_twice(
+def _report_given_twice(
     walk: Walk, node: cst.Call, routine: Routine, name: str, place: Place, taken: dict[str, cst.Arg]
 ) -> None:
     """A function that writes to what it is given under another name too would not see there what it has written."""
     for other, arg in taken.items():
-        value = walk.expr(arg.value).value
-        if other != name and any(p.storage & place.storage and not p.apart(place) for p in places(value)):
+        value = walk.port(arg.value).value
+        if other != name and any(p.storage & place.storage and not p.is_apart_from(place) for p in list_places(value)):
             message = f"{routine.name} writes to {name!r}, and {other!r} may lie in the same memory: write it out here"
             raise Stop(node, "alias", message)
 
 
-def _switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
+def _is_switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
     """Whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
     flag = next((p for p in routine.parameters if p.name.value == routine.flags.get(name)), None)
     if flag is None:
         return False
     if flag.name.value in taken:
-        return walk.expr(taken[flag.name.value].value).value.literal is False
-    return flag.default is not None and literal(flag.default) is False
+        return walk.port(taken[flag.name.value].value).value.literal is False
+    return flag.default is not None and read_literal(flag.default) is False
 
 
 def give_back(
@@ -277,93 +288,99 @@ def give_back(
         isinstance(s, cst.Expr) and s.value is node for s in walk.current.body
     )
     named = own is not None and not unread
-    found = cst.Name(walk.unused(f"found{(walk.before.number('found') - 1) or ''}") if named else "_")
+    found = cst.Name(
+        walk.make_unused_name(f"found{(walk.before.reserve_numbers('found') - 1) or ''}") if named else "_"
+    )
     if len(gives) > 1 or own is not None:
         new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
-        walk.before.append(assign(", ".join(code(n) for n in (*([found] if own else []), *new.values())), made))
+        walk.before.append(
+            make_assignment(", ".join(unparse(n) for n in (*([found] if own else []), *new.values())), made)
+        )
     for name in gives:
         if name in taken:
-            term = walk.expr(taken[name].value)
-            last = write(walk, node, term, new[name], replace(term.value, number=""))
+            term = walk.port(taken[name].value)
+            last = write_memory(walk, node, term, new[name], replace(term.value, number=""))
     if own is not None and not unread:
         return Term(found, own)
     return Term(last.node, Value("static", literal=None, place=last.value.place))
 
 
-def _relocated(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
+def _relocate(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
     """The function's own places as the caller sees them."""
     parts = (
         None
         if value.parts is None
-        else tuple(_relocated(walk, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
+        else tuple(_relocate(walk, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
     )
-    element = value.element and _relocated(walk, node, value.element, taken, f"{part}.")
+    element = value.element and _relocate(walk, node, value.element, taken, f"{part}.")
     place = value.place
     if place is not None:
         given = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
-        froms = [walk.expr(taken[s].value).value for s in sorted(given) if s in taken]
-        known = [p for v in froms for p in ([v.place] if v.place else places(v))]
+        froms = [walk.port(taken[s].value).value for s in sorted(given) if s in taken]
+        known = [p for v in froms for p in ([v.place] if v.place else list_places(v))]
         if not given <= taken.keys():
             known += [
-                p for a in node.args if a.star or a not in taken.values() for p in places(walk.expr(a.value).value)
+                p for a in node.args if a.star or a not in taken.values() for p in list_places(walk.port(a.value).value)
             ]
         known += [replace(place, storage=frozenset({s[6:]})) for s in sorted(place.storage) if s.startswith("outer ")]
         if len(known) == 1 and len(place.storage) == 1 and place.certain and not place.steps:
             place = known[0]
         elif known:
-            place = Place.among(*known)
+            place = Place.join_all(*known)
         else:  # parts that share memory in the function share it here
-            here = next(iter(walk.fresh(node, " ").storage))
+            here = next(iter(walk.make_place(node, " ").storage))
             again = {s for s in place.storage if here in s}  # of a function that calls itself: one name for all depths
             storage = frozenset(s if s in again else here + s for s in sorted(place.storage))
             steps = place.steps if not any(s.reads for s in place.steps) else ()
             place = Place(storage, steps, place.certain and steps == place.steps and not again)
-    like = walk.mark(node, part) if value.is_tensor else ""
+    like = walk.mark_shape(node, part) if value.is_tensor else ""
     return replace(value, place=place, parts=parts, element=element, number="", like=like, mask="")
 
 
-def _function(walk: Walk, node: cst.BaseExpression) -> Class | None:
+def _find_function_class(walk: Walk, node: cst.BaseExpression) -> Class | None:
     """The Function class that an expression is, or makes: `Cube`, `Cube()`."""
     made = node.func if isinstance(node, cst.Call) and not node.args else node
-    cls = walk.program.classes.get(walk.name_of(made).removeprefix("file:"))
+    cls = walk.program.classes.get(walk.find_name(made).removeprefix("file:"))
     return cls if cls is not None and cls.is_function else None
 
 
-def _applied_forward(walk: Walk, node: cst.BaseExpression) -> Routine | None:
+def _find_applied_forward(walk: Walk, node: cst.BaseExpression) -> Routine | None:
     """The forward that `Cube.apply`, or a name for it, runs."""
     if isinstance(node, cst.Name):
-        local, found = walk.routine.given.get(node.value, []), walk.program.source.last(node.value)
+        local, found = walk.routine.given.get(node.value, []), walk.program.source.find_definition(node.value)
         node = local[0] if len(local) == 1 else found.value if found is not None and found.value is not None else node
-    cls = _function(walk, node.value) if isinstance(node, cst.Attribute) else None
-    return walk.program.method(cls, "forward") if cls else None
+    cls = _find_function_class(walk, node.value) if isinstance(node, cst.Attribute) else None
+    return walk.program.find_method(cls, "forward") if cls else None
 
 
-def _applied(walk: Walk, node: cst.Call) -> Value:
-    forward = _applied_forward(walk, node.func)
+def _describe_applied(walk: Walk, node: cst.Call) -> Value:
+    forward = _find_applied_forward(walk, node.func)
     result = forward.result if forward and forward.result else TENSOR
-    cls = _function(walk, node.func.value) if isinstance(node.func, cst.Attribute) else None
+    cls = _find_function_class(walk, node.func.value) if isinstance(node.func, cst.Attribute) else None
     if cls:
         walk.called.add(f"file:{cls.name}")
-    return _everywhere_fresh(walk, node, result)
+    return _make_fresh(walk, node, result)
 
 
-def _written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
+def _report_written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
     """An input that a Function writes to is not to be read afterwards: here its result has the new entries."""
     for parameter, arg in zip(forward.parameters[forward.first :], node.args, strict=False):
-        place = walk.expr(arg.value).value.place if parameter.name.value in forward.writes else None
+        place = walk.port(arg.value).value.place if parameter.name.value in forward.writes else None
         if place is None:
             continue
-        if read := seeing(walk, node, place):
-            message = f"{code(node.func)} writes to {code(arg.value)!r}: read what it returns instead of {read[0]!r}"
+        if read := list_seeing(walk, node, place):
+            message = (
+                f"{unparse(node.func)} writes to {unparse(arg.value)!r}: read what it returns instead of {read[0]!r}"
+            )
             raise Stop(node, "alias", message)
 
 
-def _everywhere_fresh(walk: Walk, node: cst.Call, value: Value, part: str = "") -> Value:
+def _make_fresh(walk: Walk, node: cst.Call, value: Value, part: str = "") -> Value:
     parts = (
         None
         if value.parts is None
-        else tuple(_everywhere_fresh(walk, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
+        else tuple(_make_fresh(walk, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
     )
     return replace(
-        value, place=walk.fresh(node, part) if value.place else None, parts=parts, number="", like="", mask=""
+        value, place=walk.make_place(node, part) if value.place else None, parts=parts, number="", like="", mask=""
     )

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fnjax.port.analysis.program import nodes
+from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
-from fnjax.port.rewrite.values.binding import held_by
+from fnjax.port.rewrite.values.binding import find_held_place
 from fnjax.port.source.records import METHODS
-from fnjax.port.torch import MISSING, Bound, Context, Operation, Problem, code, find, fit, literal
+from fnjax.port.torch import MISSING, Bound, Context, Operation, Problem, bracket, find_operation, read_literal, unparse
 from fnjax.port.torch.record import VANISH
 
 # Who calls what it is passed, with how many arguments; 0: as many as it is passed itself.
@@ -45,19 +45,19 @@ class Shape:
     tensors: bool = False
 
     @classmethod
-    def of(cls, args: Sequence[cst.Arg]) -> Shape:
+    def read_shape(cls, args: Sequence[cst.Arg]) -> Shape:
         """How these arguments are passed."""
         keywords = tuple(a.keyword.value for a in args if a.keyword is not None)
-        plain = all(literal(a.value) is not MISSING for a in args[1:])
+        plain = all(read_literal(a.value) is not MISSING for a in args[1:])
         return cls(sum(not a.keyword and not a.star for a in args), keywords, not any(a.star for a in args), plain)
 
-    def args(self, names: Sequence[str]) -> list[cst.Arg]:
+    def make_arguments(self, names: Sequence[str]) -> list[cst.Arg]:
         """Arguments of this shape, each the name of a parameter."""
         named = [cst.Arg(cst.Name(k), keyword=cst.Name(k)) for k in self.keywords]
         return [*(cst.Arg(cst.Name(n)) for n in names[: self.positional]), *named]
 
 
-class _Handed(Context):
+class _HandedContext(Context):
     """Of arguments that only the calls know: the first one is a tensor, the others may be Python values."""
 
     def __init__(self, first: str, plain: bool, tensors: bool, differentiated: bool) -> None:
@@ -68,15 +68,21 @@ class _Handed(Context):
         """As the file says, since the calls are not known."""
         return self._differentiated
 
-    def kind(self, node: cst.BaseExpression) -> str:
+    def find_kind(self, node: cst.BaseExpression) -> str:
         """As the calls say."""
-        return "tensor" if code(node) == self.first or self.tensors else "static" if self.plain else super().kind(node)
+        return (
+            "tensor"
+            if unparse(node) == self.first or self.tensors
+            else "static"
+            if self.plain
+            else super().find_kind(node)
+        )
 
 
-def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
+def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
     """What stands for a function of torch that is called with arguments of these shapes."""
     by_hand = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
-    found = find(name)
+    found = find_operation(name)
     if not isinstance(found, Operation) or found.inplace:
         raise by_hand
     shapes = list(shapes)
@@ -92,18 +98,22 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
     # Where no call tells how it is called, one argument is likeliest; where one does, that counts alone.
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = (
-            found.bind(shape.args(names), _Handed(first, shape.plain, shape.tensors, differentiated))
+            found.bind_arguments(
+                shape.make_arguments(names), _HandedContext(first, shape.plain, shape.tensors, differentiated)
+            )
             if shape.positional <= len(names)
             else None
         )
         if isinstance(bound, Problem) and bound.doubtful:
             raise by_hand
         if isinstance(bound, Bound) and not (fits and shape == Shape(1)):
-            fits[tuple(code(a.value) for a in shape.args(names))] = bound
+            fits[tuple(unparse(a.value) for a in shape.make_arguments(names))] = bound
     many = len(fits) > 1 or (len(names) > 1 and not all(s.counted for s in shapes))
     if many:  # one lambda with the defaults of torch
         same = all(b.overload is longest for b in fits.values())
-        bound = found.bind(whole.args(names), _Handed(first, all(s.plain for s in shapes), False, differentiated))
+        bound = found.bind_arguments(
+            whole.make_arguments(names), _HandedContext(first, all(s.plain for s in shapes), False, differentiated)
+        )
         if not same or not isinstance(longest.template, str) or not isinstance(bound, Bound):
             raise by_hand
         given = {n for f in fits for n in f}
@@ -119,67 +129,69 @@ def passed(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) ->
         walk.sink.needs |= rendered.needs
         walk.sink.imports |= rendered.imports
         made = rendered.expression
-        if isinstance(made, cst.Call) and [code(a) for a in made.args] == [*given_] and (len(given_) == 1):
+        if isinstance(made, cst.Call) and [unparse(a) for a in made.args] == [*given_] and (len(given_) == 1):
             return made.func
-        defaults = {p.name: f"={code(p.default)}" for p in params if many and p.default is not None}
-        return parse(f"lambda {', '.join(n + defaults.get(n, '') for n in given_)}: {code(made)}")
+        defaults = {p.name: f"={unparse(p.default)}" for p in params if many and p.default is not None}
+        return parse(f"lambda {', '.join(n + defaults.get(n, '') for n in given_)}: {unparse(made)}")
     raise by_hand
 
 
-def unnamed_calls(walk: Walk) -> frozenset[Shape]:
+def list_unnamed_calls(walk: Walk) -> frozenset[Shape]:
     """The shapes of the file's calls whose function is not known by its name."""
     if walk.program.unnamed is None:
-        walk.program.unnamed = frozenset(_unnamed(walk))
+        walk.program.unnamed = frozenset(_iter_unnamed_calls(walk))
     return walk.program.unnamed
 
 
-def _unnamed(walk: Walk) -> Iterator[Shape]:
+def _iter_unnamed_calls(walk: Walk) -> Iterator[Shape]:
     source = walk.program.source
-    local = {n for function in nodes(source.tree) for n in _locals(walk, function)}
-    for node in nodes(source.tree):
+    local = {n for function in list_nodes(source.tree) for n in _list_locals(walk, function)}
+    for node in list_nodes(source.tree):
         if not isinstance(node, cst.Call):
             continue
         func = node.func
         if isinstance(func, cst.Name):
-            last = source.last(func.value)
+            last = source.find_definition(func.value)
             if func.value not in local and (last is None or last.imported or last.function or last.cls):
                 continue
         elif isinstance(func, cst.Attribute):
-            other = walk.program.resolve(func) or code(func).startswith("super()")
-            if other or func.attr.value in METHODS or find(f"torch.Tensor.{func.attr.value}"):
+            other = walk.program.resolve_name(func) or unparse(func).startswith("super()")
+            if other or func.attr.value in METHODS or find_operation(f"torch.Tensor.{func.attr.value}"):
                 continue
-        yield Shape.of(node.args)
+        yield Shape.read_shape(node.args)
 
 
-def _locals(walk: Walk, node: cst.CSTNode) -> set[str]:
+def _list_locals(walk: Walk, node: cst.CSTNode) -> set[str]:
     if isinstance(node, (cst.FunctionDef, cst.Lambda)):
-        return walk.program.bound_in(node) | {n.name.value for n in nodes(node.params) if isinstance(n, cst.Param)}
+        return walk.program.list_bound(node) | {
+            n.name.value for n in list_nodes(node.params) if isinstance(n, cst.Param)
+        }
     return set()
 
 
 @call_of(*_PASSED)
-def higher(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_higher_order_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
     if not node.args or node.args[0].keyword or node.args[0].star:
         return None
-    function = walk.name_of(node.args[0].value)
-    found = find(function) if function.startswith("torch.") else None
+    function = walk.find_name(node.args[0].value)
+    found = find_operation(function) if function.startswith("torch.") else None
     if not isinstance(found, Operation) or not found.called:
         return None
     rest = node.args[1:]
-    walk.need_entries(*(walk.expr(a.value).value for a in rest))
+    walk.need_entries(*(walk.port(a.value).value for a in rest))
     if name == "functools.partial":
-        own = Shape.of([node.args[0], *rest])
+        own = Shape.read_shape([node.args[0], *rest])
         shapes = {
             Shape(own.positional - 1 + s.positional, (*s.keywords, *own.keywords), own.counted and s.counted, own.plain)
-            for s in unnamed_calls(walk) | {Shape(1)}
+            for s in list_unnamed_calls(walk) | {Shape(1)}
             if not set(own.keywords) & set(s.keywords)
         }
     else:
         shapes = {Shape(_PASSED[name] or len(rest), tensors=name == "functools.reduce")}
-    made = fit(passed(walk, node, function, shapes), 1)
-    args = [node.args[0].with_changes(value=made), *(a.with_changes(value=walk.expr(a.value).node) for a in rest)]
+    made = bracket(port_passed_function(walk, node, function, shapes), 1)
+    args = [node.args[0].with_changes(value=made), *(a.with_changes(value=walk.port(a.value).node) for a in rest)]
     value = Value("static", element=TENSOR) if name == "builtins.map" else UNKNOWN
-    if name == "functools.partial" and (held := held_by(walk, [a.value for a in rest])) is not None:
+    if name == "functools.partial" and (held := find_held_place(walk, [a.value for a in rest])) is not None:
         value = Value("static", element=held)
     return Term(node.with_changes(args=args), value)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Stop, Walk, line
+from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line
 
 
-def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
+def make_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
     """A key that nothing else uses."""
     if walk.here.repeated:
         message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
@@ -31,23 +31,23 @@ def fresh_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
         return cst.Name(key)
     if walk.sink.keys > 1 or walk.here.loops:
         walk.routine.draws_often = True
-    here = walk.before.number("key")
-    subkey = _subkey(key) + (f"_{here}" if here > 1 else "")
-    walk.before.append(_split(key, subkey))
+    here = walk.before.reserve_numbers("key")
+    subkey = _name_subkey(key) + (f"_{here}" if here > 1 else "")
+    walk.before.append(_make_key_split(key, subkey))
     return cst.Name(subkey)
 
 
-def own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
+def make_own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
     """What gives a function of this block its own key, if the block splits keys: what stands before it, a parameter."""
     key = walk.program.key_name
-    if key not in walk.program.bound_in(cst.IndentedBlock(block)):
+    if key not in walk.program.list_bound(cst.IndentedBlock(block)):
         return [], []
-    return [_split(key, _subkey(key))], [f"{key}={_subkey(key)}"]
+    return [_make_key_split(key, _name_subkey(key))], [f"{key}={_name_subkey(key)}"]
 
 
-def _subkey(key: str) -> str:
+def _name_subkey(key: str) -> str:
     return f"sub{key.lstrip('_')}"
 
 
-def _split(key: str, subkey: str) -> cst.SimpleStatementLine:
-    return line(f"{key}, {subkey} = jax.random.split({key})")
+def _make_key_split(key: str, subkey: str) -> cst.SimpleStatementLine:
+    return parse_line(f"{key}, {subkey} = jax.random.split({key})")

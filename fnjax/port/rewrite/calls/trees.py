@@ -16,10 +16,10 @@ import libcst as cst
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Value
-from fnjax.port.rewrite.calls.python_calls import values_of
-from fnjax.port.source.records import Routine, decorators
-from fnjax.port.torch import ARRAYS, ATOM, PARAMETERS, code, fit
-from fnjax.port.tree.located import children, nodes
+from fnjax.port.rewrite.calls.python_calls import list_values
+from fnjax.port.source.records import Routine, list_decorators
+from fnjax.port.torch import ARRAYS, ATOM, PARAMETERS, bracket, unparse
+from fnjax.port.tree.located import list_children, list_nodes
 
 _HOME = ("torch.utils._pytree.", "torch.utils.pytree.", "torch.utils._cxx_pytree.")
 _FIELDS = ["_namedtuple_flatten", "_namedtuple_unflatten"]
@@ -39,16 +39,19 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return next((name.removeprefix(h) for h in _HOME if name.startswith(h)), "")
 
 
 @call_of(*_HOME)
-def walked(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_tree_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`tree_map(f, tree)`."""
-    short = _short(name)
-    if short.endswith("register_pytree_node") and [_short(walk.name_of(a.value)) for a in node.args[1:3]] == _FIELDS:
-        walk.expr(node.args[0].value)
+    short = _shorten(name)
+    if (
+        short.endswith("register_pytree_node")
+        and [_shorten(walk.find_name(a.value)) for a in node.args[1:3]] == _FIELDS
+    ):
+        walk.port(node.args[0].value)
         return Term(cst.Name("None"), Value("static", literal=None))
     if short not in _FUNCTIONS:
         return None
@@ -56,70 +59,72 @@ def walked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     given = {a.keyword.value if a.keyword else n: a for a, n in zip(node.args, names, strict=False)}
     if set(given) != set(names) or len(node.args) != len(names) or any(a.star for a in node.args):
         raise Stop(node, "operation", f"{short} with other arguments than {', '.join(names)}: write the loop out")
-    values_of(walk, node)
+    list_values(walk, node)
     walk.sink.needs.add("_tree_map" if "_map(" in template else template.partition("(")[0])
-    texts = {n: walk.expr(a.value).node for n, a in given.items()}
-    filled = {n: code(fit(t, ATOM if n == "func" else 1)) for n, t in texts.items()}
-    return Term(parse(template.format(**filled, x=walk.unused("leaf"))), value)
+    texts = {n: walk.port(a.value).node for n, a in given.items()}
+    filled = {n: unparse(bracket(t, ATOM if n == "func" else 1)) for n, t in texts.items()}
+    return Term(parse(template.format(**filled, x=walk.make_unused_name("leaf"))), value)
 
 
 @expression(cst.Name, cst.Attribute)
-def asked(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+def port_passed_type(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """`torch.Tensor` where it is passed to a function of the file that only asks isinstance for it."""
-    if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.name_of(
+    if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.find_name(
         node
     ) not in ARRAYS | PARAMETERS:
         return None
-    calls = [n for n in nodes(walk.current) if isinstance(n, cst.Call) and any(a.value is node for a in n.args)]
-    if not calls or not _passed_as_type(walk, calls[0], node, frozenset()):
+    calls = [n for n in list_nodes(walk.current) if isinstance(n, cst.Call) and any(a.value is node for a in n.args)]
+    if not calls or not _is_passed_as_type(walk, calls[0], node, frozenset()):
         return None
     walk.sink.imports.add("jax")
     return Term(parse("jax.Array"), Value("object"))
 
 
-def _passed_as_type(walk: Walk, call: cst.Call, node: cst.BaseExpression, seen: frozenset[tuple[int, str]]) -> bool:
+def _is_passed_as_type(walk: Walk, call: cst.Call, node: cst.BaseExpression, seen: frozenset[tuple[int, str]]) -> bool:
     """Whether a call only asks whether something is an instance of this argument."""
-    index = next(i for i, a in enumerate(call.args) if a.value is node or node in _elements(a.value))
-    name = walk.name_of(call.func)
-    if name == "builtins.isinstance" or _short(name) == "tree_map_only":
+    index = next(i for i, a in enumerate(call.args) if a.value is node or node in _list_elements(a.value))
+    name = walk.find_name(call.func)
+    if name == "builtins.isinstance" or _shorten(name) == "tree_map_only":
         return index == (name == "builtins.isinstance")
-    routine = walk.program.called(name) if name.startswith("file:") and not any(a.star for a in call.args) else None
+    routine = (
+        walk.program.find_routine(name) if name.startswith("file:") and not any(a.star for a in call.args) else None
+    )
     if routine is None:
         return False
     said = call.args[index].keyword
-    bound = routine.owner is not None and "classmethod" in decorators(routine.node)
+    bound = routine.owner is not None and "classmethod" in list_decorators(routine.node)
     names = [p.name.value for p in routine.parameters][bound:]
     parameter = said.value if said else names[index] if index < len(names) else ""
-    return bool(parameter) and _only_asked(walk, routine, parameter, seen)
+    return bool(parameter) and _is_only_asked(walk, routine, parameter, seen)
 
 
-def _only_asked(walk: Walk, routine: Routine, name: str, seen: frozenset[tuple[int, str]]) -> bool:
+def _is_only_asked(walk: Walk, routine: Routine, name: str, seen: frozenset[tuple[int, str]]) -> bool:
     """Whether all that a function does with a parameter is to ask isinstance for it, or to pass it on for that."""
     key = (id(routine.node), name)
     if key in seen:
         return True
-    params = [p.name.value for n in nodes(routine.node.body) if isinstance(n, cst.Parameters) for p in n.params]
-    if name in walk.program.bound_in(routine.node) or name in params:
+    params = [p.name.value for n in list_nodes(routine.node.body) if isinstance(n, cst.Parameters) for p in n.params]
+    if name in walk.program.list_bound(routine.node) or name in params:
         return False
-    calls = [n for n in nodes(routine.node.body) if isinstance(n, cst.Call)]
+    calls = [n for n in list_nodes(routine.node.body) if isinstance(n, cst.Call)]
     fine: set[int] = set()
     for call in calls:
         for arg in call.args:
-            for value in (arg.value, *_elements(arg.value)):
+            for value in (arg.value, *_list_elements(arg.value)):
                 known = isinstance(value, cst.Name) and value.value == name
-                if known and _passed_as_type(walk, call, value, seen | {key}):
+                if known and _is_passed_as_type(walk, call, value, seen | {key}):
                     fine.add(id(value))
-    return all(id(n) in fine for n in _read(routine.node.body, name))
+    return all(id(n) in fine for n in _list_reads(routine.node.body, name))
 
 
-def _elements(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _list_elements(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [e.value for e in node.elements] if isinstance(node, cst.Tuple) else []
 
 
-def _read(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
+def _list_reads(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
     """The reads of a variable, annotations left out."""
     if isinstance(node, cst.Name):
         return [node] if node.value == name else []
     skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None
-    found = [c for c in reversed(children(node)) if c is not skipped and not isinstance(c, cst.Annotation)]
-    return [n for c in found for n in _read(c, name)]
+    found = [c for c in reversed(list_children(node)) if c is not skipped and not isinstance(c, cst.Annotation)]
+    return [n for c in found for n in _list_reads(c, name)]

@@ -16,9 +16,9 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, answered, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, make_answer, parse
 from fnjax.port.known.facts import STATIC, Value
-from fnjax.port.torch import code
+from fnjax.port.torch import unparse
 
 TORCH = "2.13.0"
 TRITON = "3.5.1"
@@ -45,7 +45,7 @@ QUESTIONS = {
 _NUMBERS = ("major", "minor", "micro")
 
 
-def _numbers(value: Value) -> tuple[int, ...] | None:
+def _read_numbers(value: Value) -> tuple[int, ...] | None:
     """The three numbers of a version."""
     if isinstance(value.literal, tuple):
         return value.literal
@@ -56,16 +56,16 @@ def _numbers(value: Value) -> tuple[int, ...] | None:
 
 
 @expression(cst.Attribute)
-def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.__version__`, and parts of a version."""
-    if walk.name_of(node) == "fnjax.triton.__version__":
+    if walk.find_name(node) == "fnjax.triton.__version__":
         return Term(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
-    if walk.name_of(node) in {"torch.__version__", "torch.version.__version__"}:
+    if walk.find_name(node) in {"torch.__version__", "torch.version.__version__"}:
         return Term(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
-    made = isinstance(node.value, cst.Call) and walk.name_of(node.value.func) in _PARSERS
+    made = isinstance(node.value, cst.Call) and walk.find_name(node.value.func) in _PARSERS
     if not made and not isinstance(node.value, cst.Name):
         return None
-    value = walk.expr(node.value).value if made else walk.lookup(code(node.value))
+    value = walk.port(node.value).value if made else walk.look_up(unparse(node.value))
     if value.name != _VERSION or not isinstance(value.literal, tuple):
         return None
     parts = {
@@ -80,36 +80,36 @@ def torchs(walk: Walk, node: cst.Attribute) -> Term | None:
 
 
 @call_of(*_PARSERS, "torch.__version__.", like=r"(?!\*)(.*[.:])?is_torch_available")
-def parsed(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_version_parse(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`version.parse("1.13")`."""
     if isinstance(node.func, cst.Attribute) and name.startswith("torch.__version__."):
-        text = walk.expr(node.func.value).node
-        return Term(walk.rebuilt(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
+        text = walk.port(node.func.value).node
+        return Term(walk.port_parts(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
     if name not in _PARSERS:  # a package's own question
-        return None if node.args else answered(True)
+        return None if node.args else make_answer(True)
     if len(node.args) != 1:
         return None
-    numbers = _numbers(walk.expr(node.args[0].value).value)
+    numbers = _read_numbers(walk.port(node.args[0].value).value)
     if numbers is None:
         return None
     return Term(parse(repr(numbers)), Value("static", name=_VERSION, literal=numbers))
 
 
 @expression(cst.Comparison)
-def asked(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_version_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
     """`version.parse(torch.__version__) >= version.parse("1.13")`."""
     if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in QUESTIONS:
         return None
     sides = (node.left, node.comparisons[0].comparator)
     if not any(_is_version(walk, n) for n in sides):
         return None
-    left, right = (_numbers(walk.expr(n).value) for n in sides)
+    left, right = (_read_numbers(walk.port(n).value) for n in sides)
     if left is None or right is None:
         return None
-    return answered(QUESTIONS[type(node.comparisons[0].operator)](left, right))
+    return make_answer(QUESTIONS[type(node.comparisons[0].operator)](left, right))
 
 
 def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Call):
-        return walk.name_of(node.func) in _PARSERS
-    return walk.name_of(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}
+        return walk.find_name(node.func) in _PARSERS
+    return walk.find_name(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}

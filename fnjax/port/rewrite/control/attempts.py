@@ -18,24 +18,24 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import Effects
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Walk, lines_of, names, placed
+from fnjax.port.analysis.walk import Statements, Walk, find_names, list_statements, place_at
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.source.naming import imported, is_provided, succeeds
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 # What PyTorch refuses for the values of a matrix; and what it may fail at, which is rare.
 _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
 _FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "symeig", "pinverse", "pinv", "lstsq"})
 
 
-def _unfailing(walk: Walk, node: cst.Try) -> None:
+def _note_unraised_values(walk: Walk, node: cst.Try) -> None:
     """A handler for values at which PyTorch raises and JAX gives NaN."""
-    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
+    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
     for call in calls:
-        name = _method(call)
+        name = _name_method(call)
         if name in _REFUSING | _FAILING:
             raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
             severity = "note" if raises or name in _FAILING else "error"
@@ -47,42 +47,42 @@ _OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "Ar
 _DIVIDING = (cst.Divide, cst.Modulo, cst.FloorDivide)
 
 
-def _never_raised(walk: Walk, node: cst.Try) -> None:
+def _note_never_raised(walk: Walk, node: cst.Try) -> None:
     """A handler for what numbers of Python or checks raise, where the port has an array."""
-    if all(_only_tells(h.body) for h in node.handlers):
+    if all(_only_prints_and_raises(h.body) for h in node.handlers):
         return
-    kinds = {n for h in node.handlers if h.type for n in names(h.type)}
-    parts = list(nodes(node.body))
+    kinds = {n for h in node.handlers if h.type for n in find_names(h.type)}
+    parts = list(list_nodes(node.body))
     checks = [n.test for n in parts if isinstance(n, cst.Assert) or (isinstance(n, cst.If) and only_raises(n))]
     asked = [n.right for n in parts if isinstance(n, cst.BinaryOperation) and isinstance(n.operator, _DIVIDING)]
     asked += [
         n.args[0].value
         for n in parts
-        if isinstance(n, cst.Call) and n.args and walk.name_of(n.func).startswith("math.")
+        if isinstance(n, cst.Call) and n.args and walk.find_name(n.func).startswith("math.")
     ]
-    with walk.apart():
-        walk.body(node.body)
-        reached = [n for n in checks if walk.expr(n).value.traced]
-        reached += [n for n in asked if kinds & _OF_NUMBERS and walk.expr(n).value.python]
+    with walk.walk_apart():
+        walk.port_body(node.body)
+        reached = [n for n in checks if walk.port(n).value.traced]
+        reached += [n for n in asked if kinds & _OF_NUMBERS and walk.port(n).value.python]
     for n in reached[:1]:
         walk.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
 
 
-def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
+def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
     """`try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
     first = node.body.body[0]
     rest: list[Any] = list(node.body.body[1:])
     small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
     handler = node.handlers[0] if len(node.handlers) == 1 else None
-    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call) and _method(n) in _REFUSING | _FAILING]
+    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call) and _name_method(n) in _REFUSING | _FAILING]
     if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:
         return None
     target = small.targets[0].target
     blocks = isinstance(node.body, cst.IndentedBlock) and isinstance(handler.body, cst.IndentedBlock)
-    if node.orelse is not None or node.finalbody is not None or _method(calls[0]) not in _REFUSING or not blocks:
+    if node.orelse is not None or node.finalbody is not None or _name_method(calls[0]) not in _REFUSING or not blocks:
         return None
     if not isinstance(target, cst.Name) or target.value in walk.state.variables:  # what the handler leaves as it was
-        target = cst.Name(walk.unused("found"))
+        target = cst.Name(walk.make_unused_name("found"))
         rest.insert(0, cst.SimpleStatementLine([small.with_changes(value=target)]))
         first = cst.SimpleStatementLine([small.with_changes(targets=[cst.AssignTarget(target)])])
     left: list[Any] = []
@@ -90,7 +90,7 @@ def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
         only = s.body[0] if isinstance(s, cst.SimpleStatementLine) else s
         if is_message(only):
             walk.note(only, "dropped", DROPPED)
-        elif handler.name is not None and code(handler.name.name) in names(only):
+        elif handler.name is not None and unparse(handler.name.name) in find_names(only):
             return None
         elif not isinstance(only, cst.Pass):
             left.append(s)
@@ -101,88 +101,92 @@ def _asked(walk: Walk, node: cst.Try) -> list[Any] | None:
         made.append(cst.If(cst.parse_expression(f"not {test}"), cst.IndentedBlock(left), orelse))
     elif rest:
         made.append(cst.If(cst.parse_expression(test), cst.IndentedBlock(rest)))
-    return [placed(walk, s, node) for s in made]
+    return [place_at(walk, s, node) for s in made]
 
 
 _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
 
 
-def _without_module(walk: Walk, node: cst.Try) -> Statements | None:
+def _port_missing_module(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: import other`, where the port imports no such module: what its handler says."""
     opening = node.body.body[0]
     first = opening.body[0] if isinstance(opening, cst.SimpleStatementLine) else opening
     if not isinstance(first, (cst.Import, cst.ImportFrom)):
         return None
-    taken = next((h for h in node.handlers if (code(h.type) if h.type else "") in _WITHOUT), None)
-    full = {name for _, name in imported(first)}
+    taken = next((h for h in node.handlers if (unparse(h.type) if h.type else "") in _WITHOUT), None)
+    full = {name for _, name in iter_imported(first)}
     missing = {name.split(".")[0] for name in full} - _PRESENT - sys.stdlib_module_names | full & _GONE
     missing |= {name for name in full if name.startswith("fnjax.triton") and not is_provided(name)}
     if not missing or taken is None or node.finalbody is not None:
         return None
     left = [
-        s for s in lines_of(taken.body) if not is_message(s.body[0] if isinstance(s, cst.SimpleStatementLine) else s)
+        s
+        for s in list_statements(taken.body)
+        if not is_message(s.body[0] if isinstance(s, cst.SimpleStatementLine) else s)
     ]
-    if taken.name is not None and any(code(taken.name.name) in names(s) for s in left):
+    if taken.name is not None and any(unparse(taken.name.name) in find_names(s) for s in left):
         return None
     what = min(missing).removeprefix("fnjax.")
     walk.note(node, "dropped", f"the port does without {what}: it takes what stands for the lack of it")
-    return walk.block(left)
+    return walk.port_block(left)
 
 
 _GONE = frozenset({"torch.rfft", "torch.irfft", "torch.ifft", "torch._six"})  # of torch, which has them no more
 _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})
 
 
-def _only_tells(block: cst.BaseSuite) -> bool:
+def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
     """Whether a handler prints and raises, and does nothing else."""
-    small = [x for s in lines_of(block) for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    small = [x for s in list_statements(block) for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     return isinstance(small[-1], cst.Raise) and all(is_message(x) for x in small[:-1])
 
 
-def _method(node: cst.Call) -> str:
-    return code(node.func).rpartition(".")[2]
+def _name_method(node: cst.Call) -> str:
+    return unparse(node.func).rpartition(".")[2]
 
 
-def _answers(walk: Walk, node: cst.Try) -> bool:
+def _only_answers(walk: Walk, node: cst.Try) -> bool:
     """Whether the block returns True or False, as the port knows, and so raises nothing."""
-    if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in nodes(node.body)):
+    if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in list_nodes(node.body)):
         return False
-    with walk.apart() as found:
-        made = lines_of(walk.body(node.body))
+    with walk.walk_apart() as found:
+        made = list_statements(walk.port_body(node.body))
     known = [isinstance(value.literal, bool) for value in found.returns]
     return known == [True] and len(made) == 1 and found.effects == Effects(returns=True)
 
 
-def _caught(walk: Walk, handler: cst.ExceptHandler) -> None:
+def _bind_caught(walk: Walk, handler: cst.ExceptHandler) -> None:
     if handler.name is not None:
         bind_target(walk, handler.name.name, Value("object"), handler)
 
 
 @statement(cst.Try, general=True)
-def attempt(walk: Walk, node: cst.Try) -> Statements | None:
+def port_try(walk: Walk, node: cst.Try) -> Statements | None:
     """`try: ... except ...:`."""
-    if succeeds(node):
-        return walk.block([*lines_of(node.body), *(lines_of(node.orelse.body) if node.orelse else ())])
-    if (without := _without_module(walk, node)) is not None:
+    if is_import_that_succeeds(node):
+        return walk.port_block(
+            [*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())]
+        )
+    if (without := _port_missing_module(walk, node)) is not None:
         return without
-    if (asked := _asked(walk, node)) is not None:
-        return [s for statement_ in asked for s in walk.statement(statement_)]
-    if _answers(walk, node):
-        return walk.block(lines_of(node.body))
+    if (asked := _port_as_condition(walk, node)) is not None:
+        return [s for statement_ in asked for s in walk.port_statement(statement_)]
+    if _only_answers(walk, node):
+        return walk.port_block(list_statements(node.body))
     if node.handlers:
-        _unfailing(walk, node)
-        _never_raised(walk, node)
-    telling = [h.body for h in node.handlers if _only_tells(h.body)]
-    with walk.taking(node.body, telling):
-        tried = walk.way(node.body)
-    somewhere = walk.state.joined(tried.end)
-    handled = [walk.way(h.body, somewhere, functools.partial(_caught, walk, h)) for h in node.handlers]
-    walk.join([tried, *handled])
+        _note_unraised_values(walk, node)
+        _note_never_raised(walk, node)
+    telling = [h.body for h in node.handlers if _only_prints_and_raises(h.body)]
+    with walk.enter_way(node.body, telling):
+        tried = walk.walk_way(node.body)
+    somewhere = walk.state.copy_joined(tried.end)
+    handled = [walk.walk_way(h.body, somewhere, functools.partial(_bind_caught, walk, h)) for h in node.handlers]
+    walk.join_ways([tried, *handled])
     pairs = zip(node.handlers, handled, strict=True)
     handlers = [h if way.made is h.body else h.with_changes(body=way.made) for h, way in pairs]
     changes: dict[str, object] = {"body": tried.made, "handlers": handlers}
     for part in ("orelse", "finalbody"):
         block = getattr(node, part)
         if block is not None:
-            changes[part] = block.with_changes(body=walk.body(block.body))
+            changes[part] = block.with_changes(body=walk.port_body(block.body))
     return [node.with_changes(**changes)]

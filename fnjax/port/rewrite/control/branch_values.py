@@ -15,39 +15,43 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, lines_of, parse
+from fnjax.port.analysis.walk import Walk, list_statements, parse
 from fnjax.port.known.facts import Value
-from fnjax.port.torch import MISSING, code, fit
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import MISSING, bracket, unparse
+from fnjax.port.tree.located import list_nodes
 
 Ends = list[dict[str, Value]]
 
 
-def _number(value: Value) -> bool:
+def _may_be_number(value: Value) -> bool:
     """Whether this is a number, or perhaps one and perhaps an array."""
     plain = value.parts is None and value.element is None
     return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
 
 
-def chosen_number(a: Value, b: Value, open_: bool = False) -> bool:
+def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
     """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
-    others = [v for v in (a, b) if not _number(v) and not v.is_tensor]
-    return (_number(a) or _number(b)) and all(open_ and v.kind == "unknown" and v.place is not None for v in others)
+    others = [v for v in (a, b) if not _may_be_number(v) and not v.is_tensor]
+    return (_may_be_number(a) or _may_be_number(b)) and all(
+        open_ and v.kind == "unknown" and v.place is not None for v in others
+    )
 
 
-def open_number(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
+def may_be_number_choice(a: Value, b: Value, *given: cst.BaseExpression) -> bool:
     """Whether one of two values is an array and the other, which calls nothing, may be a number of the caller's."""
-    called = any(isinstance(n, cst.Call) and not code(n.func).startswith("jnp.") for g in given for n in nodes(g))
-    return not called and any(v.traced and (w.kind == "unknown" or _given(w)) for v, w in ((a, b), (b, a)))
+    called = any(
+        isinstance(n, cst.Call) and not unparse(n.func).startswith("jnp.") for g in given for n in list_nodes(g)
+    )
+    return not called and any(v.traced and (w.kind == "unknown" or _is_given_number(w)) for v, w in ((a, b), (b, a)))
 
 
-def _given(value: Value) -> bool:
+def _is_given_number(value: Value) -> bool:
     """Whether this is what a caller gives for a number, as the default of the parameter says."""
     plain = value.parts is None and value.element is None and not value.name
     return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
 
 
-def other_scalars(a: Value, b: Value) -> bool:
+def are_unlike_scalars(a: Value, b: Value) -> bool:
     """Whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
     return a.is_tensor and b.is_tensor and 0 in (a.rank, b.rank) and a.dtype != b.dtype
 
@@ -55,13 +59,13 @@ def other_scalars(a: Value, b: Value) -> bool:
 _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
 
 
-def alike(a: Value, b: Value) -> bool:
+def are_alike(a: Value, b: Value) -> bool:
     """Whether two arrays may have one dtype and shape, as far as they are known."""
     if a.parts is not None and b.parts is not None:
-        return len(a.parts) == len(b.parts) and all(map(alike, a.parts, b.parts))
+        return len(a.parts) == len(b.parts) and all(map(are_alike, a.parts, b.parts))
     if not (a.is_tensor and b.is_tensor):
         kinds = {v.literal is None or (v.kind == "static" and v.optional) for v in (a, b)}
-        return len(kinds) == 1 or not (_number(a) or _number(b) or a.is_tensor or b.is_tensor)
+        return len(kinds) == 1 or not (_may_be_number(a) or _may_be_number(b) or a.is_tensor or b.is_tensor)
     if a.optional != b.optional:
         return False
     dtypes = {a.dtype, b.dtype}
@@ -70,17 +74,19 @@ def alike(a: Value, b: Value) -> bool:
         return False
     if len(exact) == 2 and exact & _NARROW and not any(e.startswith("?") for e in exact):
         return False
-    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (_entry_of(a, b) or _entry_of(b, a))
+    return (a.rank == b.rank or None in (a.rank, b.rank)) and not (
+        _is_made_of_entries(a, b) or _is_made_of_entries(b, a)
+    )
 
 
-def _entry_of(a: Value, b: Value) -> bool:
+def _is_made_of_entries(a: Value, b: Value) -> bool:
     """Whether one array is made of some entries of the other."""
-    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.starts(b.place):
+    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.is_prefix_of(b.place):
         return False
     return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
 
 
-def widened(a: Value, b: Value) -> bool:
+def may_be_widened(a: Value, b: Value) -> bool:
     """Whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
     if a.kind == b.kind == "static" and "unknown" not in {a.dtype, b.dtype} and a.dtype != b.dtype:
         return True
@@ -88,7 +94,7 @@ def widened(a: Value, b: Value) -> bool:
     return array.is_tensor and number.kind == "static" and number.dtype in {"int", "bool"} and a.dtype != b.dtype
 
 
-def chosen_value(a: Value, b: Value) -> Value:
+def describe_choice(a: Value, b: Value) -> Value:
     """What jnp.where of two numbers or arrays gives."""
     arrays = [v for v in (a, b) if v.kind != "static"]
     dtypes = {v.dtype for v in (a, b)}
@@ -103,7 +109,7 @@ def was_number(after: Value, before: Value | None) -> bool:
     return after.parts is None and after.element is None and before is not None and before.dtype in numbers
 
 
-def matched(
+def match_results(
     walk: Walk, given: list[Value], results: list[cst.BaseExpression], before: dict[str, Value]
 ) -> list[cst.BaseExpression] | None:
     """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
@@ -115,78 +121,80 @@ def matched(
         return results
     found, joined = list(results), []
     for i, (a, b) in enumerate(zip(values[0].parts or (), values[1].parts or (), strict=True)):
-        if any(v.kind == "static" and not _number(v) and v.literal is not None and v.parts is None for v in (a, b)):
+        if any(
+            v.kind == "static" and not _may_be_number(v) and v.literal is not None and v.parts is None for v in (a, b)
+        ):
             return None
-        if not (_number(a) or _number(b)) or a.mixed or b.mixed:
+        if not (_may_be_number(a) or _may_be_number(b)) or a.mixed or b.mixed:
             joined.append((a, b))
             continue
         if a.dtype != b.dtype:
-            side = int(_number(b))
+            side = int(_may_be_number(b))
             other = found[1 - side]
             array = other.elements[i].value if isinstance(other, cst.Tuple) else None
             if not (isinstance(array, cst.Name) and array.value in before and before[array.value].is_tensor):
                 return None
-            found[side] = _with_part(found[side], i, array.value)
+            found[side] = _fill_part(found[side], i, array.value)
             walk.sink.imports.add("jnp")
-        joined.append((chosen_value(a, b),) * 2)
+        joined.append((describe_choice(a, b),) * 2)
     given[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
     return found
 
 
-def _with_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExpression:
+def _fill_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExpression:
     assert isinstance(result, cst.Tuple)
     element = result.elements[index]
-    made = element.with_changes(value=parse(f"jnp.full_like({like}, {code(fit(element.value, 1))})"))
+    made = element.with_changes(value=parse(f"jnp.full_like({like}, {unparse(bracket(element.value, 1))})"))
     return result.with_changes(elements=[made if e is element else e for e in result.elements])
 
 
-def in_shape(
+def put_in_shape(
     walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
 ) -> list[cst.BaseSuite | None]:
     """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
-    bound = [[walk.program.bound_in(s) for s in lines_of(b)] if b else [] for b in (*blocks, None)]
+    bound = [[walk.program.list_bound(s) for s in list_statements(b)] if b else [] for b in (*blocks, None)]
     made = []
     for side, block in enumerate(blocks):
         other = {n for names_ in bound[1 - side] for n in names_}
         scalars = {
             n: start[n]
             for n, end in ends[side].items()
-            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and scalar_for(end, start[n])
+            if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and is_scalar_for(end, start[n])
         }
-        lines = [_with_shapes(walk, s, scalars) for s in lines_of(block)] if block and scalars else []
+        lines = [_put_statement_in_shape(walk, s, scalars) for s in list_statements(block)] if block and scalars else []
         made.append(cst.IndentedBlock(lines) if lines else block)
     return made
 
 
-def _with_shapes(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
+def _put_statement_in_shape(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
     if not isinstance(small, cst.Assign) or len(small.targets) != 1:
         return statement
     target, value = small.targets[0].target, small.value
     if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
         pairs = list(zip(target.elements, value.elements, strict=True))
-        parts = [v.with_changes(value=shaped(walk, v.value, t.value, scalars)) for t, v in pairs]
+        parts = [v.with_changes(value=shape_value(walk, v.value, t.value, scalars)) for t, v in pairs]
         new: cst.BaseExpression = value.with_changes(elements=parts)
     else:
-        new = shaped(walk, value, target, scalars)
+        new = shape_value(walk, value, target, scalars)
     return statement.with_changes(body=[small.with_changes(value=new)])
 
 
-def scalar_for(new: Value, old: Value) -> bool:
+def is_scalar_for(new: Value, old: Value) -> bool:
     """Whether a scalar takes the place of an array of which no shape is known."""
     return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
 
 
-def shaped(
+def shape_value(
     walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
 ) -> cst.BaseExpression:
     """What the variable takes, in the shape that it has."""
-    name = code(target)
-    if name not in scalars or code(value) == name:
+    name = unparse(target)
+    if name not in scalars or unparse(value) == name:
         return value
     walk.sink.imports.add("jnp")
     return parse(
-        f"jnp.full_like({name}, {code(fit(value, 1))})"
+        f"jnp.full_like({name}, {unparse(bracket(value, 1))})"
         if scalars[name].is_tensor
-        else f"{code(fit(value))}.reshape(jnp.shape({name}))"
+        else f"{unparse(bracket(value))}.reshape(jnp.shape({name}))"
     )

@@ -16,78 +16,80 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, effects_of
-from fnjax.port.analysis.program import nodes
-from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of
+from fnjax.port.analysis.effects import NOTHING, find_effects
+from fnjax.port.analysis.program import list_nodes
+from fnjax.port.analysis.walk import Statements, Term, Walk, list_statements, parse_line
 from fnjax.port.known.facts import Value
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code, fit
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import bracket, unparse
 
 _NUMBERS = frozenset({"int", "float", "bool"})
 
 
-def carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
+def port_carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     """The loop as jax.lax.while_loop; None where it is no such loop."""
-    if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in nodes(node)):
+    if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in list_nodes(node)):
         return None
-    with walk.apart() as found:
-        found.made = _carried(walk, node, runs)
+    with walk.walk_apart() as found:
+        found.made = _port_carried(walk, node, runs)
     draws = found.sink.keys != walk.sink.keys
     if found.made is None or found.untraced or found.before or draws:  # untraced: of a counter, as an array
         return None
     walk.sink.imports.add("jax")
     found.effects = NOTHING  # but for what the translation does
-    made: Statements = walk.adopt(found)
+    made: Statements = walk.adopt_region(found)
     return made
 
 
-def _carried(walk: Walk, node: cst.While, runs: str) -> Statements | None:
+def _port_carried(walk: Walk, node: cst.While, runs: str) -> Statements | None:
     """The loop with all that it hands on as arrays from the first round on, in the state that this gives."""
-    for name in _only_here(walk, node):  # known from an earlier round of a loop around this one
+    for name in _list_loop_variables(walk, node):  # known from an earlier round of a loop around this one
         walk.state.variables.pop(name, None)
     for name, value in walk.state.variables.items():  # whose shapes stay as they are
         if value.kind != "static" and value.place is not None and not value.like:
-            walk.state.variables[name] = replace(value, like=walk.mark(node, f" {name}"))
+            walk.state.variables[name] = replace(value, like=walk.mark_shape(node, f" {name}"))
     start, tests = walk.state.variables.copy(), list[Term]()
 
     def enter() -> None:
         for name in walk.state.variables.keys() - start.keys():  # what a round makes stays in it
             del walk.state.variables[name]
-        tests.append(walk.expr(node.test))
+        tests.append(walk.port(node.test))
 
-    begins = walk.begins.get(node) or _begins(walk, node, start, enter)
+    begins = walk.begins.get(node) or _choose_forms(walk, node, start, enter)
     if begins is None:
         return None
-    _begin(walk, node, start, begins)
-    any_round = walk.loop(node, enter, node.body)
+    _bind_forms(walk, node, start, begins)
+    any_round = walk.walk_loop(node, enter, node.body)
     written = any_round.effects.carried
     if written is None or not begins or {n for n in start if n in written} - begins.keys():
         return None
-    new = sorted(n for n in written - begins.keys() if walk.live(n))  # the first round gives them their shapes
+    new = sorted(n for n in written - begins.keys() if walk.is_live(n))  # the first round gives them their shapes
     if (new and not runs) or not any_round.effects.surely.issuperset(new):
         return None
-    if not all(carries(any_round.end.variables[n]) for n in new):
+    if not all(can_be_carried(any_round.end.variables[n]) for n in new):
         return None
     walk.begins[node] = begins
-    return _emitted(walk, tests[-1], any_round.made, begins, new, runs)
+    return _write_while_loop(walk, tests[-1], any_round.made, begins, new, runs)
 
 
 _AS_IT_IS, _REAL = "", "float()"
 
 
-def _begins(walk: Walk, node: cst.While, start: dict[str, Value], enter: Callable[[], None]) -> dict[str, str] | None:
+def _choose_forms(
+    walk: Walk, node: cst.While, start: dict[str, Value], enter: Callable[[], None]
+) -> dict[str, str] | None:
     """As what each variable begins that the rounds hand on: as it is, as a float, or in the shape of another."""
-    bound = walk.program.bound_in(node.body)
-    begins = {n: _AS_IT_IS for n, value in start.items() if n in bound and carries(value)}
+    bound = walk.program.list_bound(node.body)
+    begins = {n: _AS_IT_IS for n, value in start.items() if n in bound and can_be_carried(value)}
     for _ in range(_TRIES):
-        with walk.apart():
-            _begin(walk, node, start, begins)
-            first = walk.round(node, enter, node.body)
+        with walk.walk_apart():
+            _bind_forms(walk, node, start, begins)
+            first = walk.walk_round(node, enter, node.body)
         found: dict[str, str] = {}
         for name in (n for n in start if n in (first.effects.carried or ())):
-            with walk.apart(first.end):
-                form = _form(walk, node, name, begins.get(name, _AS_IT_IS), start)
-            if form is None or not carries(start[name]):
+            with walk.walk_apart(first.end):
+                form = _choose_form(walk, node, name, begins.get(name, _AS_IT_IS), start)
+            if form is None or not can_be_carried(start[name]):
                 return None
             found[name] = form
         if found == begins:
@@ -99,17 +101,19 @@ def _begins(walk: Walk, node: cst.While, start: dict[str, Value], enter: Callabl
 _TRIES = 5  # the form of one variable may depend on that of another
 
 
-def _form(walk: Walk, node: cst.While, name: str, form: str, start: dict[str, Value]) -> str | None:
+def _choose_form(walk: Walk, node: cst.While, name: str, form: str, start: dict[str, Value]) -> str | None:
     """As what a variable had better begin, of which a round has made what it is here; None for what is no array."""
-    value, end = start[name], walk.lookup(name)
+    value, end = start[name], walk.look_up(name)
     if value.kind != "static":
         return _AS_IT_IS
     if form in start:
         return form if end.like == start[form].like else None
     given = [
-        s for s in nodes(node.body) if isinstance(s, (cst.Assign, cst.AugAssign)) and name in effects_of([s]).gives
+        s
+        for s in list_nodes(node.body)
+        if isinstance(s, (cst.Assign, cst.AugAssign)) and name in find_effects([s]).gives
     ]
-    taken = [(s, walk.expr(s.value).value) for s in given]
+    taken = [(s, walk.port(s.value).value) for s in given]
     if end.rank == 0 and form == _AS_IT_IS and value.dtype == "int" and _becomes_real(end, taken):
         return _REAL
     if end.rank == 0 and (end.dtype == value.dtype or (form == _REAL and end.dtype != "int")):
@@ -128,7 +132,7 @@ def _becomes_real(end: Value, taken: list[tuple[Any, Value]]) -> bool:
     return divided or not {end.dtype, *added} <= {"int"}
 
 
-def _begin(walk: Walk, node: cst.While, start: dict[str, Value], begins: dict[str, str]) -> None:
+def _bind_forms(walk: Walk, node: cst.While, start: dict[str, Value], begins: dict[str, str]) -> None:
     """The variables are the arrays that they begin as."""
     for name, form in begins.items():
         value = start[name]
@@ -136,39 +140,41 @@ def _begin(walk: Walk, node: cst.While, start: dict[str, Value], begins: dict[st
             value = replace(start[form], kind="tensor", place=None)
         elif value.kind == "static":
             value = Value("tensor", "float" if form == _REAL else value.dtype, 0)
-        walk.bind(name, replace(value, kind="tensor", number=""), node)
+        walk.bind_name(name, replace(value, kind="tensor", number=""), node)
 
 
-def _only_here(walk: Walk, node: cst.While) -> set[str]:
+def _list_loop_variables(walk: Walk, node: cst.While) -> set[str]:
     """The variables of the source that only this loop gives values."""
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, cst.CompFor)
-    inside = {id(n) for n in nodes(node)}
+    inside = {id(n) for n in list_nodes(node)}
     found: dict[bool, set[str]] = {True: set(), False: {p.name.value for p in walk.routine.parameters}}
-    for n in nodes(walk.routine.node.body):
+    for n in list_nodes(walk.routine.node.body):
         if isinstance(n, kinds):
-            found[id(n) in inside] |= set(targets(n.target))
+            found[id(n) in inside] |= set(iter_targets(n.target))
     return found[True] - found[False]
 
 
-def _emitted(
+def _write_while_loop(
     walk: Walk, test: Term, body: cst.BaseSuite, begins: dict[str, str], new: list[str], runs: str
 ) -> Statements:
     if walk.surely_differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
         walk.report(walk.current, "autograd", message)
-    more, step, carry = map(walk.unused, ("more", "step", "carry"))
-    condition = code(fit(test.node, 1)) if test.value.dtype == "bool" else f"{code(fit(test.node, 7))} != 0"
+    more, step, carry = map(walk.make_unused_name, ("more", "step", "carry"))
+    condition = (
+        unparse(bracket(test.node, 1)) if test.value.dtype == "bool" else f"{unparse(bracket(test.node, 7))} != 0"
+    )
     if test.value.is_tensor and test.value.rank != 0:  # of one entry
         condition = f"({condition}).reshape(())"
     together = ", ".join([*begins, *new])
     single = len(begins) + len(new) == 1
     parameter = together if single else carry
-    opening: Statements = [] if single else [line(f"{together} = {carry}")]
-    ends = [line(f"return {condition}"), line(f"return {together}")]
-    inner = lines_of(body)
+    opening: Statements = [] if single else [parse_line(f"{together} = {carry}")]
+    ends = [parse_line(f"return {condition}"), parse_line(f"return {together}")]
+    inner = list_statements(body)
     made: Statements = [
-        define(more, parameter, [*opening, ends[0]]),
-        define(step, parameter, [*opening, *inner, ends[1]]),
+        make_function(more, parameter, [*opening, ends[0]]),
+        make_function(step, parameter, [*opening, *inner, ends[1]]),
     ]
     firsts = {_AS_IT_IS: "{}", _REAL: "float({})"}
     if any(form not in firsts for form in begins.values()):
@@ -178,18 +184,18 @@ def _emitted(
     initial = initial if single else f"({initial})"
     if new:
         initial = f"{step}({initial})" if runs == "True" else f"{step}({initial}) if {runs} else {initial}"
-    last = line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
+    last = parse_line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
     return [*made, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def define(name: str, parameters: str, block: Statements) -> cst.FunctionDef:
+def make_function(name: str, parameters: str, block: Statements) -> cst.FunctionDef:
     """A function inside a function."""
     made = cst.parse_statement(f"def {name}({parameters}):\n    pass\n")
     assert isinstance(made, cst.FunctionDef)
     return made.with_changes(body=cst.IndentedBlock(block), leading_lines=[cst.EmptyLine(indent=False)])
 
 
-def carries(value: Value) -> bool:
+def can_be_carried(value: Value) -> bool:
     """Whether a variable can be what a round begins with: an array or a number."""
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None

@@ -14,46 +14,48 @@ import libcst as cst
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import LIST, Value
-from fnjax.port.rewrite.values.binding import element_of
-from fnjax.port.torch import code, fit, literal
+from fnjax.port.rewrite.values.binding import iterate_over
+from fnjax.port.torch import bracket, read_literal, unparse
 
 
 @call_of(*(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all")))
-def chosen(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_choice(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`max(values)`."""
     if sum(a.keyword is None for a in node.args) != 1 or node.args[0].star:
         return None
     name = name.removeprefix("builtins.")
-    term = walk.expr(node.args[0].value)
-    element = element_of(walk, node.args[0].value, term.value)
+    term = walk.port(node.args[0].value)
+    element = iterate_over(walk, node.args[0].value, term.value)
     options = {a.keyword.value: a.value for a in node.args[1:] if a.keyword}
-    if not element.traced or ("key" in options and not _of_values(walk, options["key"], element)):
+    if not element.traced or ("key" in options and not _asks_for_value(walk, options["key"], element)):
         return None
-    turned = literal(options.pop("reverse", cst.Name("False")))
+    turned = read_literal(options.pop("reverse", cst.Name("False")))
     if options or not isinstance(turned, bool):
         message = f"{name}() asks for the values of tensors, which are unknown under jit; this runs un-jitted only"
         walk.report(node, "untraced", message)
         return None
     walk.sink.imports.add("jnp")
-    array = code(fit(term.node, 1))
+    array = unparse(bracket(term.node, 1))
     if isinstance(term.node, cst.GeneratorExp):
-        array = code(cst.ListComp(term.node.elt, term.node.for_in))
+        array = unparse(cst.ListComp(term.node.elt, term.node.for_in))
     elif not (term.value.is_tensor or term.value.name == LIST or term.value.parts is not None):
         array = f"list({array})"
     array = array if term.value.is_tensor else f"jnp.array({array})"
     if name in {"any", "all"}:
-        return Term(parse(f"jnp.{name}({array})"), Value("tensor", "bool", 0, place=walk.fresh(node)))
-    one = Value("tensor", element.dtype, 0 if element.rank == 0 else None, place=walk.fresh(node), exact=element.exact)
+        return Term(parse(f"jnp.{name}({array})"), Value("tensor", "bool", 0, place=walk.make_place(node)))
+    one = Value(
+        "tensor", element.dtype, 0 if element.rank == 0 else None, place=walk.make_place(node), exact=element.exact
+    )
     if name == "sorted":
         made = f"list(jnp.sort({array}, axis=0){'[::-1]' if turned else ''})"
         return Term(parse(made), Value("static", name=LIST, element=one))
     return Term(parse(f"jnp.{name}({array}, axis=0)"), one)
 
 
-def _of_values(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
+def _asks_for_value(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
     """Whether a key asks for a tensor's value."""
     if not isinstance(key, cst.Lambda) or len(key.params.params) != 1:
-        return walk.name_of(key).startswith("torch.")
-    with walk.apart():
+        return walk.find_name(key).startswith("torch.")
+    with walk.walk_apart():
         walk.state.variables[key.params.params[0].name.value] = element
-        return walk.expr(key.body).value.traced
+        return walk.port(key.body).value.traced

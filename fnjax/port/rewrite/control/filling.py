@@ -15,78 +15,82 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, flow
+from fnjax.port.analysis.effects import NOTHING, find_flow
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Walk, line, lines_of, names
+from fnjax.port.analysis.walk import Statements, Walk, find_names, list_statements, parse_line
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.carried_loops import define
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.tree.located import children, nodes
+from fnjax.port.rewrite.control.carried_loops import make_function
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.tree.located import list_children, list_nodes
 
 
-class _Kept(Exception):  # noqa: N818 - no error, as Stop
+class _KeepLoop(Exception):  # noqa: N818 - no error, as Stop
     """A loop of the nest has to stay Python's, and with it all."""
 
 
 @statement(cst.For)
-def filling(walk: Walk, node: cst.For) -> Statements | None:
+def port_filling_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n): for j in range(m): R[i, j] = ...`."""
-    nest = [node, *(n for n in nodes(node.body) if isinstance(n, cst.For))]
+    nest = [node, *(n for n in list_nodes(node.body) if isinstance(n, cst.For))]
     if any(outer in walk.here.filling for outer in walk.here.loops):
-        return _function(walk, node)
-    if len(nest) < 2 or walk.here.probing or not all(_counts(walk, n) for n in nest):
+        return _make_round_function(walk, node)
+    if len(nest) < 2 or walk.here.probing or not all(_is_counting_loop(walk, n) for n in nest):
         return None
-    fixed = all(literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
-    if fixed or not _as_array(walk, node, {code(n.target) for n in nest}) or _counts_up(walk, node):
+    fixed = all(read_literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
+    if (
+        fixed
+        or not _can_count_in_arrays(walk, node, {unparse(n.target) for n in nest})
+        or _hands_on_numbers(walk, node)
+    ):
         return None
     try:
-        with walk.apart() as found:
-            found.made = _function(walk, node)
-    except _Kept:
+        with walk.walk_apart() as found:
+            found.made = _make_round_function(walk, node)
+    except _KeepLoop:
         return None
     if found.before or found.sink.keys != walk.sink.keys or any(f.severity == "error" for f in found.sink.findings):
         return None
     found.effects = NOTHING  # but for what the translation does
     walk.sink.imports.add("jax")
-    made: Statements = walk.adopt(found)
+    made: Statements = walk.adopt_region(found)
     return made
 
 
-def _function(walk: Walk, node: cst.For) -> Statements:
+def _make_round_function(walk: Walk, node: cst.For) -> Statements:
     """The loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
-    index, start = code(node.target), walk.state.copy()
-    terms = [walk.expr(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call
+    index, start = unparse(node.target), walk.state.copy()
+    terms = [walk.port(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call
     if any(t.value.is_tensor for t in terms):  # jax.grad does not go through loops of so many rounds
-        raise _Kept
-    bounds = [code(fit(t.node, 1)) for t in terms]
-    with walk.inside(filling=walk.here.filling | {node}):
-        any_round = walk.loop(node, lambda: _enter(walk, node), node.body)
+        raise _KeepLoop
+    bounds = [unparse(bracket(t.node, 1)) for t in terms]
+    with walk.enter(filling=walk.here.filling | {node}):
+        any_round = walk.walk_loop(node, lambda: _enter_round(walk, node), node.body)
     body, written = any_round.made, any_round.effects.carried
-    kept = _kept(walk, node, {*(written or ()), index})
+    kept = _list_kept(walk, node, {*(written or ()), index})
     carried = [n for n in start.variables if n in kept]
-    filled = all(_whole(start.variables[n], any_round.end.variables[n]) for n in carried)
+    filled = all(_keeps_array(start.variables[n], any_round.end.variables[n]) for n in carried)
     if not carried or len(carried) < len(kept) or not filled:
-        raise _Kept
-    step, carry = walk.unused(f"step_{index}"), walk.unused("carry")
+        raise _KeepLoop
+    step, carry = walk.make_unused_name(f"step_{index}"), walk.make_unused_name("carry")
     together, single = ", ".join(carried), len(carried) == 1
-    opening: Statements = [] if single else [line(f"{together} = {carry}")]
+    opening: Statements = [] if single else [parse_line(f"{together} = {carry}")]
     counter = index
     first, last = bounds[:2] if len(bounds) > 1 else ("0", bounds[0])
     if len(bounds) > 2:  # fori_loop counts up by one
-        counter = walk.unused("n")
+        counter = walk.make_unused_name("n")
         value = f"{first} - {counter}" if bounds[2] == "-1" else f"{first} + {bounds[2]} * {counter}"
-        opening.append(line(f"{index} = {value.removeprefix('0 + ')}"))
-        first, last = "0", _count(*bounds)
-    block = [*opening, *lines_of(body), line(f"return {together}")]
+        opening.append(parse_line(f"{index} = {value.removeprefix('0 + ')}"))
+        first, last = "0", _write_round_count(*bounds)
+    block = [*opening, *list_statements(body), parse_line(f"return {together}")]
     block[0] = block[0].with_changes(leading_lines=[])
-    made = define(step, f"{counter}, {together if single else carry}", block)
+    made = make_function(step, f"{counter}, {together if single else carry}", block)
     initial = together if single else f"({together})"
-    loop = line(f"{together} = jax.lax.fori_loop({first}, {last}, {step}, {initial})")
+    loop = parse_line(f"{together} = jax.lax.fori_loop({first}, {last}, {step}, {initial})")
     return [made, loop.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def _whole(start: Value, end: Value) -> bool:
+def _keeps_array(start: Value, end: Value) -> bool:
     """Whether a round leaves the array that it began with, with other entries; or perhaps that, or another like it."""
     if start.place is None or end.place is None or start.place == end.place:
         return start.place == end.place
@@ -94,70 +98,70 @@ def _whole(start: Value, end: Value) -> bool:
     return alike and start.place.storage <= end.place.storage
 
 
-def _counts_up(walk: Walk, node: cst.For) -> bool:
+def _hands_on_numbers(walk: Walk, node: cst.For) -> bool:
     """Whether the rounds hand on what begins as no array: a number, or nothing."""
-    kept = _kept(walk, node, walk.program.bound_in(node.body))
+    kept = _list_kept(walk, node, walk.program.list_bound(node.body))
     return any(n not in walk.state.variables or walk.state.variables[n].kind == "static" for n in kept)
 
 
-def _kept(walk: Walk, node: cst.For, own: set[str]) -> set[str]:
+def _list_kept(walk: Walk, node: cst.For, own: set[str]) -> set[str]:
     """The variables of a loop's own that its next round, or what is behind it, reads."""
-    first, _ = flow(node.body)
-    return {n for n in own if (n in first and n != code(node.target)) or _read_outside(walk, node, n)}
+    first, _ = find_flow(node.body)
+    return {n for n in own if (n in first and n != unparse(node.target)) or _is_read_outside(walk, node, n)}
 
 
-def _counts(walk: Walk, node: cst.For) -> bool:
+def _is_counting_loop(walk: Walk, node: cst.For) -> bool:
     """Whether a loop counts, by a step that is written out, and nothing leaves it before its end."""
     call = node.iter
-    leaving = any(isinstance(n, (cst.Break, cst.Return)) for n in nodes(node.body))
+    leaving = any(isinstance(n, (cst.Break, cst.Return)) for n in list_nodes(node.body))
     if leaving or node.orelse is not None or not isinstance(node.target, cst.Name) or not isinstance(call, cst.Call):
         return False
     plain = all(a.keyword is None and not a.star for a in call.args)
-    steps = [literal(a.value) for a in call.args[2:]]
-    return plain and all(isinstance(s, int) and s for s in steps) and walk.name_of(call.func) == "builtins.range"
+    steps = [read_literal(a.value) for a in call.args[2:]]
+    return plain and all(isinstance(s, int) and s for s in steps) and walk.find_name(call.func) == "builtins.range"
 
 
-def _as_array(walk: Walk, node: cst.For, counters: set[str]) -> bool:
+def _can_count_in_arrays(walk: Walk, node: cst.For, counters: set[str]) -> bool:
     """Whether the numbers of the rounds may be arrays: nothing takes a power of them, or the entry of a list."""
-    for n in nodes(node.body):
-        if isinstance(n, cst.Assign) and _outside(n.value) & counters:
-            counters |= {name for t in n.targets for name in targets(t.target)}
+    for n in list_nodes(node.body):
+        if isinstance(n, cst.Assign) and _list_names_outside_indices(n.value) & counters:
+            counters |= {name for t in n.targets for name in iter_targets(t.target)}
         elif isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Power, cst.LeftShift, cst.RightShift)):
-            if _outside(n) & counters:
+            if _list_names_outside_indices(n) & counters:
                 return False
-        elif isinstance(n, cst.Subscript) and len(n.slice) == 1 and names(n.slice[0]) & counters:
+        elif isinstance(n, cst.Subscript) and len(n.slice) == 1 and find_names(n.slice[0]) & counters:
             root = n.value
             while isinstance(root, cst.Subscript):
                 root = root.value
-            value = walk.state.variables.get(code(root))
+            value = walk.state.variables.get(unparse(root))
             if value is None or not value.is_tensor:
                 return False
     return True
 
 
-def _outside(node: cst.CSTNode) -> set[str]:
+def _list_names_outside_indices(node: cst.CSTNode) -> set[str]:
     """The names in an expression but for those in indices."""
     if isinstance(node, cst.Subscript):
-        return _outside(node.value)
-    below = children(node)
-    return {n for child in below for n in _outside(child)} if below else names(node)
+        return _list_names_outside_indices(node.value)
+    below = list_children(node)
+    return {n for child in below for n in _list_names_outside_indices(child)} if below else find_names(node)
 
 
-def _enter(walk: Walk, node: cst.For) -> None:
+def _enter_round(walk: Walk, node: cst.For) -> None:
     """A round's number is an array under jit."""
-    name = code(node.target)
-    walk.bind(name, replace(Value("tensor", "int", 0), place=walk.fresh(node)), node)
+    name = unparse(node.target)
+    walk.bind_name(name, replace(Value("tensor", "int", 0), place=walk.make_place(node)), node)
 
 
-def _read_outside(walk: Walk, node: cst.For, name: str) -> bool:
+def _is_read_outside(walk: Walk, node: cst.For, name: str) -> bool:
     """Whether a variable is read behind a loop, or in the next round of one around it."""
-    inside, position = walk.routine.nodes_in(node), walk.program.source.position
-    around = frozenset().union(*(walk.routine.nodes_in(outer) for outer in walk.here.loops))
+    inside, position = walk.routine.list_names_in(node), walk.program.source.locate
+    around = frozenset().union(*(walk.routine.list_names_in(outer) for outer in walk.here.loops))
     reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in inside]
     return any(id(n) in around or position(n) > position(node) for n in reads)
 
 
-def _count(first: str, last: str, step: str) -> str:
+def _write_round_count(first: str, last: str, step: str) -> str:
     """How many rounds `range(first, last, step)` has, or less than none where it has none."""
     plain = all(c.isalnum() or c in "_.[] -" for c in first)
     if step == "-1" and plain and last == "0":

@@ -17,25 +17,25 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Stop, Walk
 from fnjax.port.known.facts import UNKNOWN
 from fnjax.port.rewrite.control.loops import ONLY
-from fnjax.port.torch import code, fit
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import bracket, unparse
+from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.Match, general=True)
-def match(walk: Walk, node: cst.Match) -> Statements | None:
+def port_match(walk: Walk, node: cst.Match) -> Statements | None:
     """`match mode: case "a": ...`."""
-    subject = walk.expr(node.subject)
-    if walk.traced(subject.value):
+    subject = walk.port(node.subject)
+    if walk.is_traced(subject.value):
         walk.report(node.subject, "untraced", f"this `match` {ONLY}")
-    for part in (n for case in node.cases for n in nodes(case.pattern)):
-        if isinstance(part, (cst.Name, cst.Attribute)) and walk.name_of(part).startswith("torch."):
-            raise Stop(part, "unknown", f"{code(part)} in a pattern: ask for it with `if`")
+    for part in (n for case in node.cases for n in list_nodes(case.pattern)):
+        if isinstance(part, (cst.Name, cst.Attribute)) and walk.find_name(part).startswith("torch."):
+            raise Stop(part, "unknown", f"{unparse(part)} in a pattern: ask for it with `if`")
         bound = getattr(part, "rest" if isinstance(part, cst.MatchMapping) else "name", None)
         if isinstance(part, (cst.MatchAs, cst.MatchStar, cst.MatchMapping)) and isinstance(bound, cst.Name):
-            walk.bind(bound.value, UNKNOWN, node)
+            walk.bind_name(bound.value, UNKNOWN, node)
     last = node.cases[-1]
     always = isinstance(last.pattern, cst.MatchAs) and last.pattern.pattern is None and last.guard is None
-    guards: list[Any] = [case.guard and walk.expr(case.guard).node for case in node.cases]
-    bodies = walk.branches([*(case.body for case in node.cases), *([] if always else [None])])
+    guards: list[Any] = [case.guard and walk.port(case.guard).node for case in node.cases]
+    bodies = walk.walk_branches([*(case.body for case in node.cases), *([] if always else [None])])
     cases = [c.with_changes(body=b, guard=g) for c, b, g in zip(node.cases, bodies, guards, strict=False)]
-    return [node.with_changes(subject=fit(subject.node, 1), cases=cases)]
+    return [node.with_changes(subject=bracket(subject.node, 1), cases=cases)]

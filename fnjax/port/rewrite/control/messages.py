@@ -14,20 +14,20 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Stop, Walk
-from fnjax.port.rewrite.control.control import branch
+from fnjax.port.rewrite.control.branches import port_if
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message
-from fnjax.port.source.naming import targets
-from fnjax.port.tree.located import nodes
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.If)
-def message(walk: Walk, node: cst.If) -> Statements | None:
+def port_message_if(walk: Walk, node: cst.If) -> Statements | None:
     """`if step % 100 == 0: print(x.mean().item())`."""
-    if node.orelse is not None or not _tells(walk, node):
+    if node.orelse is not None or not _only_tells(walk, node):
         return None
     try:
-        with walk.apart() as told:
-            branch(walk, node)
+        with walk.walk_apart() as told:
+            port_if(walk, node)
         needless = any(f.severity == "error" for f in told.sink.findings)
     except Stop:
         needless = True
@@ -38,32 +38,32 @@ def message(walk: Walk, node: cst.If) -> Statements | None:
 
 
 @statement(cst.Expr)
-def formatted(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_formatted_message(walk: Walk, node: cst.Expr) -> Statements | None:
     """`print("{:.3f}".format(x.mean()))`, which needs a number."""
     if not is_message(node):
         return None
     shown: list[cst.BaseExpression] = []
-    for n in nodes(node.value):
+    for n in list_nodes(node.value):
         if isinstance(n, cst.FormattedStringExpression) and n.format_spec:
             shown.append(n.expression)
         elif isinstance(n, cst.BinaryOperation) and isinstance(n.left, cst.SimpleString):
             shown += [e.value for e in n.right.elements] if isinstance(n.right, cst.Tuple) else [n.right]
         elif isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value == "format":
             shown += [a.value for a in n.args]
-    if not any(walk.expr(s).value.is_tensor for s in shown):
+    if not any(walk.port(s).value.is_tensor for s in shown):
         return None
     walk.note(node, "dropped", DROPPED)
     return []
 
 
-def _tells(walk: Walk, node: cst.If) -> bool:
+def _only_tells(walk: Walk, node: cst.If) -> bool:
     """Whether the block says something, and does nothing else."""
-    inside = walk.routine.nodes_in(node)
+    inside = walk.routine.list_names_in(node)
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     calls = [x for x in small if isinstance(x, cst.Expr)]
     for x in small:
         if isinstance(x, cst.Assign):
-            bound = [name for t in x.targets for name in targets(t.target)]
+            bound = [name for t in x.targets for name in iter_targets(t.target)]
             if not bound or any(id(n) not in inside for name in bound for n in walk.routine.reads.get(name, ())):
                 return False
         elif not is_message(x):

@@ -15,28 +15,28 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, flow
-from fnjax.port.analysis.terms import otherwise
+from fnjax.port.analysis.effects import NOTHING, find_flow
+from fnjax.port.analysis.terms import list_else_blocks
 from fnjax.port.analysis.traces import Region
-from fnjax.port.analysis.walk import Statements, Term, Walk, line, lines_of, names, parse
+from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, parse, parse_line
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
-    alike,
-    chosen_number,
-    chosen_value,
-    in_shape,
-    matched,
-    open_number,
-    other_scalars,
+    are_alike,
+    are_unlike_scalars,
+    describe_choice,
+    is_number_choice,
+    match_results,
+    may_be_number_choice,
+    may_be_widened,
+    put_in_shape,
     was_number,
-    widened,
 )
-from fnjax.port.rewrite.control.carried_loops import carries, define
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code, fit
-from fnjax.port.torch.expressions import Fill
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.control.carried_loops import can_be_carried, make_function
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch.expressions import TemplateFiller
+from fnjax.port.tree.located import list_nodes
 
 
 @dataclass(slots=True)
@@ -69,54 +69,54 @@ class Choice:
         return [way.made for way in self.ways]
 
 
-def traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+def port_traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     """The form of an `if` on a tensor that jit can trace."""
     if only_raises(node):
-        return _check(walk, node, test)
+        return _port_check(walk, node, test)
     if test.value.guard is not None:  # Python's part could not be asked first
         return None
-    blocks = [node.body, walk.otherwise(node)]
-    said = [s for block in blocks if block for s in lines_of(block) if _says(s)]
+    blocks = [node.body, walk.find_else_block(node)]
+    said = [s for block in blocks if block for s in list_statements(block) if _is_message_line(s)]
     if said and not isinstance(node.orelse, cst.If):
-        made = traced_branch(walk, _without(node, said), test)
+        made = port_traced_branch(walk, _drop_messages(node, said), test)
         for statement in said if made is not None else ():
             walk.note(statement, "dropped", DROPPED)
         return made
-    with walk.apart() as whole:
-        ways = walk.ways(blocks)
-        walk.join(ways)
+    with walk.walk_apart() as whole:
+        ways = walk.walk_ways(blocks)
+        walk.join_ways(ways)
     start = walk.state
     ends = [(start if way.leaves else way.end).variables for way in ways]
     choice = Choice(node, test, blocks, ways, whole, start.variables, ends)
-    if whole.untraced or not _alike(walk, choice):  # jax.lax.cond traces outside jit, too
+    if whole.untraced or not _are_blocks_alike(walk, choice):  # jax.lax.cond traces outside jit, too
         return None
-    made = _cond(walk, choice) or _by_functions(walk, choice)
+    made = _port_as_cond(walk, choice) or _port_as_functions(walk, choice)
     if made is None:
         return None
     whole.effects = NOTHING  # but for what the translation does
-    walk.adopt(whole)
+    walk.adopt_region(whole)
     for name, value in choice.new.items():
-        walk.bind(name, value, node)
+        walk.bind_name(name, value, node)
     return made
 
 
-def _alike(walk: Walk, choice: Choice) -> bool:
+def _are_blocks_alike(walk: Walk, choice: Choice) -> bool:
     """Whether either block gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
-    written = {n for n in walk.program.bound_in(choice.node) if n in first and n in second and walk.live(n)}
-    given = all(alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
-    return given and all(alike(first[n], second[n]) for n in written)
+    written = {n for n in walk.program.list_bound(choice.node) if n in first and n in second and walk.is_live(n)}
+    given = all(are_alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
+    return given and all(are_alike(first[n], second[n]) for n in written)
 
 
-def _says(node: cst.CSTNode) -> bool:
+def _is_message_line(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and all(is_message(small) for small in node.body)
 
 
-def _without(node: cst.If, said: list[Any]) -> cst.If:
+def _drop_messages(node: cst.If, said: list[Any]) -> cst.If:
     """The same `if` without these statements."""
     first, *second = (
-        cst.IndentedBlock([s for s in lines_of(block) if s not in said] or [line("pass")])
-        for block in (node.body, *otherwise(node))
+        cst.IndentedBlock([s for s in list_statements(block) if s not in said] or [parse_line("pass")])
+        for block in (node.body, *list_else_blocks(node))
     )
     return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
 
@@ -124,11 +124,11 @@ def _without(node: cst.If, said: list[Any]) -> cst.If:
 def only_raises(node: cst.If) -> bool:
     """Whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
     return node.orelse is None and all(
-        isinstance(s, cst.SimpleStatementLine) and all(_harmless(x) for x in s.body) for s in node.body.body
+        isinstance(s, cst.SimpleStatementLine) and all(_is_harmless(x) for x in s.body) for s in node.body.body
     )
 
 
-def _harmless(node: cst.CSTNode) -> bool:
+def _is_harmless(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Raise) or is_message(node)
 
 
@@ -140,26 +140,26 @@ def is_message(node: cst.CSTNode) -> bool:
     """Whether a statement prints, warns or logs."""
     if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
         return False
-    text = code(node.value.func)
+    text = unparse(node.value.func)
     owner, _, level = text.rpartition(".")
     return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
 
 
-def _check(walk: Walk, node: cst.If, test: Term) -> Statements:
+def _port_check(walk: Walk, node: cst.If, test: Term) -> Statements:
     """A check runs where the value is known."""
     walk.sink.imports.add("jax")
-    body = walk.branches([node.body])[0]
+    body = walk.walk_branches([node.body])[0]
     walk.note(node.test, "check", "this check of a tensor's value runs outside jit only")
-    condition = code(fit(test.node, 1))
+    condition = unparse(bracket(test.node, 1))
     if isinstance(test.node, cst.Name):
         new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
     else:
-        name = walk.unused("check")
+        name = walk.make_unused_name("check")
         new = parse(f"not isinstance({name} := {condition}, jax.core.Tracer) and {name}")
     return [node.with_changes(test=new, body=body)]
 
 
-def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
+def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
     """The plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
     found: dict[str, cst.BaseExpression] = {}
     for s in body.body if body else ():
@@ -171,17 +171,17 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
             ):
                 name, value = small.targets[0].target.value, small.value
                 if name in found:
-                    if sum(isinstance(n, cst.Name) and n.value == name for n in nodes(value)) != 1:
+                    if sum(isinstance(n, cst.Name) and n.value == name for n in list_nodes(value)) != 1:
                         return None
-                    value = Fill({name: found[name]}, frozenset()).rewrite(value)
+                    value = TemplateFiller({name: found[name]}, frozenset()).rewrite(value)
                 found[name] = value
-            elif (pairs := _pairs(small)) and not found.keys() & {n for _, v in pairs for n in names(v)}:
-                found |= {code(t): v for t, v in pairs}
+            elif (pairs := _pair_targets(small)) and not found.keys() & {n for _, v in pairs for n in find_names(v)}:
+                found |= {unparse(t): v for t, v in pairs}
             elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
                 if small.target.value in found:
                     return None
-                symbol = code(small.operator).strip().partition("=")[0]
-                found[small.target.value] = parse(f"{small.target.value} {symbol} {code(fit(small.value, 13))}")
+                symbol = unparse(small.operator).strip().partition("=")[0]
+                found[small.target.value] = parse(f"{small.target.value} {symbol} {unparse(bracket(small.value, 13))}")
             elif not isinstance(small, (cst.Pass, cst.Expr)) or (
                 isinstance(small, cst.Expr) and not isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
             ):
@@ -189,7 +189,7 @@ def _assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | Non
     return found
 
 
-def _pairs(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+def _pair_targets(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
     """The targets and values of `a, b = x, y`."""
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return []
@@ -201,42 +201,44 @@ def _pairs(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpressi
     return pairs if plain and not any(isinstance(v, cst.StarredElement) for v in value.elements) else []
 
 
-def predicate(test: Term) -> str:
+def write_predicate(test: Term) -> str:
     """A condition for jax.lax.cond, which takes no array of one entry."""
     if test.value.rank == 0 or not test.value.is_tensor:
-        return code(fit(test.node, 1))
-    return f"{code(fit(test.node))}.reshape(())"
+        return unparse(bracket(test.node, 1))
+    return f"{unparse(bracket(test.node))}.reshape(())"
 
 
-def _single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
+def _find_single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     only = body.body[0] if len(body.body) == 1 else None
     small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
     return small.value if isinstance(small, cst.Return) else None
 
 
-def _cond(walk: Walk, choice: Choice) -> Statements | None:
+def _port_as_cond(walk: Walk, choice: Choice) -> Statements | None:
     """jax.lax.cond of lambdas, or jnp.where where numbers stand beside arrays."""
     start, ends, test = choice.start, choice.ends, choice.test
-    plain = [_assigned(block) for block in choice.made]
-    first, second = in_shape(walk, choice.made, start, ends)
+    plain = [_collect_assigned(block) for block in choice.made]
+    first, second = put_in_shape(walk, choice.made, start, ends)
     assert first is not None
-    returns = [_single_return(first), _single_return(second) if second else None]
+    returns = [_find_single_return(first), _find_single_return(second) if second else None]
     if all(r is not None for r in returns):
-        return _chosen_return(walk, choice, [r for r in returns if r is not None])
-    sides = [_assigned(first), _assigned(second)]
+        return _port_chosen_return(walk, choice, [r for r in returns if r is not None])
+    sides = [_collect_assigned(first), _collect_assigned(second)]
     if any(s is None for s in sides):
         return None
     changed = list(dict.fromkeys(n for s in sides if s for n in s))
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
-    unset = {n for n in changed if _first_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    unset = {n for n in changed if _is_first_bound_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
     # What only later rounds know is None before, which no loop of JAX's carries.
     if unset and (
         walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
     ):  # no loops of Python
         return None
-    open_ = {n for n in changed if open_number(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
-    chosen = {n for n in changed if chosen_number(ends[0][n], ends[1][n]) or other_scalars(ends[0][n], ends[1][n])}
+    open_ = {n for n in changed if may_be_number_choice(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
+    chosen = {
+        n for n in changed if is_number_choice(ends[0][n], ends[1][n]) or are_unlike_scalars(ends[0][n], ends[1][n])
+    }
     chosen |= open_
     arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
     if chosen and not set(changed) <= arrays | chosen:
@@ -245,68 +247,68 @@ def _cond(walk: Walk, choice: Choice) -> Statements | None:
     if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
     # All values of a lambda are of the variables as they were: none may read what another one just took.
-    used = {n for s in sides if s for k, v in s.items() for n in names(v) if n in s and n != k}
+    used = {n for s in sides if s for k, v in s.items() for n in find_names(v) if n in s and n != k}
     if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
         return None
     walk.unset |= unset
     if chosen:  # jnp.where gives both sides one dtype, and one shape
         walk.sink.imports.add("jnp")
-        condition, values = code(fit(test.node, 1)), []
+        condition, values = unparse(bracket(test.node, 1)), []
         for n in changed:
-            texts = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
-            values.append(_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
-            choice.new[n] = chosen_value(ends[0][n], ends[1][n])
-        return [line(f"{', '.join(changed)} = {', '.join(values)}")]
+            texts = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
+            values.append(_write_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
+            choice.new[n] = describe_choice(ends[0][n], ends[1][n])
+        return [parse_line(f"{', '.join(changed)} = {', '.join(values)}")]
     walk.sink.imports.add("jax")
     lambdas = []
     for side in sides:
-        values = [code(fit((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
+        values = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
         lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
-    made = f"jax.lax.cond({predicate(test)}, {lambdas[0]}, {lambdas[1]})"
-    made = _unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
-    return [line(f"{', '.join(changed)} = {made}")]
+    made = f"jax.lax.cond({write_predicate(test)}, {lambdas[0]}, {lambdas[1]})"
+    made = _write_unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
+    return [parse_line(f"{', '.join(changed)} = {made}")]
 
 
-def _chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
+def _port_chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
     """What either block returns, in one expression."""
     test, given = choice.test, choice.whole.returns
     first, second = given[-2:]
-    agreed = matched(walk, given, returns, choice.start)
+    agreed = match_results(walk, given, returns, choice.start)
     if agreed is None:
         return None
-    yes, no = (code(fit(r, 1)) for r in agreed)
-    if chosen_number(first, second) or open_number(first, second, *returns):
+    yes, no = (unparse(bracket(r, 1)) for r in agreed)
+    if is_number_choice(first, second) or may_be_number_choice(first, second, *returns):
         walk.sink.imports.add("jnp")
-        given[-2:] = [replace(chosen_value(first, second), place=walk.fresh(walk.current))]
-        return [line(f"return jnp.where({code(fit(test.node, 1))}, {yes}, {no})")]
+        given[-2:] = [replace(describe_choice(first, second), place=walk.make_place(walk.current))]
+        return [parse_line(f"return jnp.where({unparse(bracket(test.node, 1))}, {yes}, {no})")]
     walk.sink.imports.add("jax")
-    return [line(f"return jax.lax.cond({predicate(test)}, lambda: {yes}, lambda: {no})")]
+    return [parse_line(f"return jax.lax.cond({write_predicate(test)}, lambda: {yes}, lambda: {no})")]
 
 
-def _unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
+def _write_unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
     """What a variable takes that has no value before the loop: there it is what the branch gives it."""
     new = sides[0] if sides[0] != name else sides[1]
     return f"{new} if {name} is None else {chosen}" if name in unset else chosen
 
 
-def _first_here(walk: Walk, node: cst.If, name: str) -> bool:
+def _is_first_bound_here(walk: Walk, node: cst.If, name: str) -> bool:
     """Whether only this branch of a loop binds a variable, which the first round does not know then."""
     if not walk.here.loops or any(p.name.value == name for p in walk.routine.parameters):
         return False
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
     here, all_ = (
-        sum(name in targets(n.target) for n in nodes(part) if isinstance(n, kinds))
+        sum(name in iter_targets(n.target) for n in list_nodes(part) if isinstance(n, kinds))
         for part in (node, walk.routine.node)
     )
     return 0 < here == all_
 
 
-def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
+def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
     """The two blocks as functions, of which jax.lax.cond calls one."""
     node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
     blocks = [b for b in choice.blocks if b is not None]
-    bodies = [lines_of(b) for b in in_shape(walk, choice.made, start, ends) if b is not None]
-    returns = [last_return(b) for b in bodies]
+    bodies = [list_statements(b) for b in put_in_shape(walk, choice.made, start, ends) if b is not None]
+    returns = [find_last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
     elif any(r is not None for r in returns):
@@ -316,16 +318,16 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
         return None
     every = effects[0].gives | effects[1].gives
-    flows = [flow(b) for b in blocks]
+    flows = [find_flow(b) for b in blocks]
     first = frozenset().union(*(reads for reads, _ in flows))  # read before they are given values
-    named = {n.value for b in blocks for n in nodes(b) if isinstance(n, cst.Name)}
-    unnamed = (reads for b in bodies for reads in flow(cst.IndentedBlock(b))[0])
+    named = {n.value for b in blocks for n in list_nodes(b) if isinstance(n, cst.Name)}
+    unnamed = (reads for b in bodies for reads in find_flow(cst.IndentedBlock(b))[0])
     first |= {n for n in unnamed if n in every and n not in named}  # the memory of others that are written to
-    own = {n for n in every - first if _only_in(walk, node, n)}
+    own = {n for n in every - first if _is_only_read_in(walk, node, n)}
     both = effects[0].gives & effects[1].gives
     anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before
-    changed = sorted(n for n in every if walk.live(n) and n not in own)
-    if any(_first_here(walk, node, n) and n not in both for n in changed):
+    changed = sorted(n for n in every if walk.is_live(n) and n not in own)
+    if any(_is_first_bound_here(walk, node, n) and n not in both for n in changed):
         return None
     ours = walk.program.key_name  # of which the source's blocks tell nothing
     # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
@@ -333,18 +335,18 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
-        agreed = matched(walk, choice.whole.returns, [r for r in returns if r is not None], start)
+        agreed = match_results(walk, choice.whole.returns, [r for r in returns if r is not None], start)
         if agreed is None:
             return None
-        results = [code(fit(r, 1)) for r in agreed]
+        results = [unparse(bracket(r, 1)) for r in agreed]
         taken = "return"
     else:
         new = {n: after[n] for n in changed}
         if not changed or any(n not in start and n not in both for n in changed):
             return None
-        if not all(carries(v) or was_number(v, start.get(n)) for n, v in new.items()):
+        if not all(can_be_carried(v) or was_number(v, start.get(n)) for n, v in new.items()):
             return None
-        if any(widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
+        if any(may_be_widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
             return None
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
@@ -354,23 +356,23 @@ def _by_functions(walk: Walk, choice: Choice) -> Statements | None:
             elif not value.is_tensor:
                 after[n] = Value("tensor", value.dtype, value.rank, place=value.place)
     walk.sink.imports.add("jax")
-    own_names = [walk.unused("positive"), walk.unused("negative")]
+    own_names = [walk.make_unused_name("positive"), walk.make_unused_name("negative")]
     functions = [
-        define(name, ", ".join(given), [*block, line(f"return {result}")])
+        make_function(name, ", ".join(given), [*block, parse_line(f"return {result}")])
         for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
     ]
-    arguments = ", ".join([predicate(choice.test), *own_names, *given])
-    last = line(f"{taken} jax.lax.cond({arguments})")
+    arguments = ", ".join([write_predicate(choice.test), *own_names, *given])
+    last = parse_line(f"{taken} jax.lax.cond({arguments})")
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def _only_in(walk: Walk, node: cst.If, name: str) -> bool:
+def _is_only_read_in(walk: Walk, node: cst.If, name: str) -> bool:
     """Whether a variable of the source is read in these blocks alone."""
-    inside, found = walk.routine.nodes_in(node), walk.routine.reads.get(name, ())
+    inside, found = walk.routine.list_names_in(node), walk.routine.reads.get(name, ())
     return bool(found) and all(id(n) in inside for n in found)
 
 
-def last_return(block: Statements) -> cst.BaseExpression | None:
+def find_last_return(block: Statements) -> cst.BaseExpression | None:
     """What a block returns at its end."""
     last = block[-1] if block else None
     small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None

@@ -20,10 +20,18 @@ import libcst as cst
 from fnjax.port.analysis.registry import call_of, statement
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
-from fnjax.port.rewrite.devices.filled import SIGNATURES, bound, into_list, memory_of, operation_of, take, text_of
-from fnjax.port.rewrite.devices.groups import HANDED_ON, axis, distributed
-from fnjax.port.torch import code, fit, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.devices.filled import (
+    SIGNATURES,
+    bind_collective_arguments,
+    fill_list,
+    find_memory,
+    write_argument,
+    write_operation,
+    write_result,
+)
+from fnjax.port.rewrite.devices.groups import HANDED_ON, name_distributed, write_axis
+from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 _SAME_NAME = {
     "_all_gather_base": "all_gather_into_tensor",
@@ -60,98 +68,98 @@ STREAM = "instance:torch.cuda.Stream"
 
 
 @statement(cst.Expr)
-def alone(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_collective_statement(walk: Walk, node: cst.Expr) -> Statements | None:
     """`dist.all_reduce(x)`, `handle.wait()`, `dist.barrier()`, `stream.wait_stream(other)`."""
     call = node.value
     if not isinstance(call, cst.Call):
         return None
-    if _waits(walk, call) or _streams(walk, call):
+    if _waits_for_handle(walk, call) or _only_speaks_to_streams(walk, call):
         return []
     if not walk.program.collective:
         return None
-    last, _ = distributed(walk.program, walk.name_of(call.func))
+    last, _ = name_distributed(walk.program, walk.find_name(call.func))
     if last in _GOING:
         return []
     if last and (_SAME_NAME.get(last, last) in SIGNATURES or last in EXCHANGES):
-        walk.expr(call)
+        walk.port(call)
         return []
     return None
 
 
-def _streams(walk: Walk, call: cst.Call) -> bool:
+def _only_speaks_to_streams(walk: Walk, call: cst.Call) -> bool:
     """Whether a statement only speaks to streams and events."""
     if not isinstance(call.func, cst.Attribute):
         return False
     if call.func.attr.value == "record_stream":
         return True
     base = call.func.value
-    if isinstance(base, cst.Call) and walk.name_of(base.func) in _STREAMS:
+    if isinstance(base, cst.Call) and walk.find_name(base.func) in _STREAMS:
         return True
     return (
         isinstance(base, (cst.Name, cst.Attribute))
-        and not walk.name_of(base)
+        and not walk.find_name(base)
         and (
-            walk.lookup(base.value).name == STREAM
+            walk.look_up(base.value).name == STREAM
             if isinstance(base, cst.Name)
-            else walk.expr(base).value.name == STREAM
+            else walk.port(base).value.name == STREAM
         )
     )
 
 
-def _waits(walk: Walk, call: cst.Call) -> bool:
+def _waits_for_handle(walk: Walk, call: cst.Call) -> bool:
     """Whether a call waits for a handle."""
     func = call.func
     if not walk.program.collective or not isinstance(func, cst.Attribute) or func.attr.value != "wait" or call.args:
         return False
-    value = walk.expr(func.value).value
+    value = walk.port(func.value).value
     if value.kind == "static" and value.literal is None:
         return True
     return value.kind in {"unknown", "static"} and not value.mixed and _is_handle(func.value)
 
 
 def _is_handle(node: cst.BaseExpression) -> bool:
-    text = code(node).lower().rpartition(".")[2]
+    text = unparse(node).lower().rpartition(".")[2]
     return any(w in text for w in ("handle", "work", "req", "fut", "async"))
 
 
 @call_of(*_STREAMS, "torch.cuda.current_device", "*.get_tensor")
-def streams(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_stream_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`torch.cuda.Stream()`, and the device as an argument."""
     if name in _STREAMS:
         return Term(parse("None"), Value("static", name=STREAM))
-    if name == "torch.cuda.current_device" and _as_device(walk, node):
+    if name == "torch.cuda.current_device" and _is_device_argument(walk, node):
         return Term(parse("None"), Value("static", name="instance:torch.device"))
-    if re.search(r"\bget_global_memory_buffer(__\w+)?\(\)\.get_tensor$", code(node.func)) and len(node.args) >= 2:
-        size, dtype = (code(fit(walk.expr(a.value).node, 1)) for a in node.args[:2])
+    if re.search(r"\bget_global_memory_buffer(__\w+)?\(\)\.get_tensor$", unparse(node.func)) and len(node.args) >= 2:
+        size, dtype = (unparse(bracket(walk.port(a.value).node, 1)) for a in node.args[:2])
         walk.sink.imports.add("jnp")
-        return Term(parse(f"jnp.empty({size}, {dtype})"), Value("tensor", place=walk.fresh(node), rows=2))
+        return Term(parse(f"jnp.empty({size}, {dtype})"), Value("tensor", place=walk.make_place(node), rows=2))
     return None
 
 
-def _as_device(walk: Walk, node: cst.Call) -> bool:
+def _is_device_argument(walk: Walk, node: cst.Call) -> bool:
     """Whether a device is only asked for as an argument of that name, or kept under it."""
-    for n in nodes(walk.routine.node):
+    for n in list_nodes(walk.routine.node):
         if isinstance(n, cst.Arg) and n.value is node:
             return n.keyword is not None and n.keyword.value == "device"
         if isinstance(n, cst.Assign) and n.value is node:
-            return all("device" in code(t.target) for t in n.targets)
+            return all("device" in unparse(t.target) for t in n.targets)
     return False
 
 
 @call_of("*.wait", only="collective")
-def waited(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_wait(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`handle.wait()` inside an expression; what a functional collective gives waits for itself."""
     if not node.args:
-        result = walk.expr(node.func.value)  # type: ignore[attr-defined] # of a method
+        result = walk.port(node.func.value)  # type: ignore[attr-defined] # of a method
         if result.value.is_tensor:
             return result
-    return Term(parse("None"), Value("static", literal=None)) if _waits(walk, node) else None
+    return Term(parse("None"), Value("static", literal=None)) if _waits_for_handle(walk, node) else None
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
-def collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of torch.distributed."""
-    last, returning = distributed(walk.program, name)
+    last, returning = name_distributed(walk.program, name)
     last = _SAME_NAME.get(last, last)
     if not last:
         return None
@@ -162,89 +170,101 @@ def collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
         if name.startswith("torch."):
             return None
         raise Stop(node, "absent", f"{name} is a collective, or a part of one, that the porter knows no way to write")
-    given = bound(node, table[last].split())
-    return _returned(walk, node, last, given) if returning else _written(walk, node, last, given)
+    given = bind_collective_arguments(node, table[last].split())
+    return (
+        _port_returning_collective(walk, node, last, given)
+        if returning
+        else _port_writing_collective(walk, node, last, given)
+    )
 
 
-def _source(walk: Walk, node: cst.Call, given: dict[str, cst.BaseExpression]) -> str:
+def _find_source(walk: Walk, node: cst.Call, given: dict[str, cst.BaseExpression]) -> str:
     """The place along the axis from which a broadcast comes."""
     if "group_src" in given:
-        return text_of(walk, given["group_src"])
+        return write_argument(walk, given["group_src"])
     src = given.get("src") or cst.Integer("0")
     group = given.get("group")
-    known = isinstance(src, cst.Call) and ("get_global_rank" in code(src.func) or code(src.func).endswith("_src_rank"))
-    if group is not None and literal(group) is not None and not known:
+    known = isinstance(src, cst.Call) and (
+        "get_global_rank" in unparse(src.func) or unparse(src.func).endswith("_src_rank")
+    )
+    if group is not None and read_literal(group) is not None and not known:
         message = (
             "src is a rank of the world, which need not be a place of the axis: pass group_src, or dist.get_global_rank"
         )
         raise Stop(node, "absent", f"broadcast in a group: {message}")
-    return text_of(walk, src)
+    return write_argument(walk, src)
 
 
-def _written(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
+def _port_writing_collective(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
     """A collective that writes into an argument; it gives its handle, None."""
-    g = axis(walk, given.get("group"))
+    g = write_axis(walk, given.get("group"))
     match last:
         case "all_reduce" | "reduce":
             target = given["tensor"]
-            new = f"collectives.all_reduce({text_of(walk, memory_of(target))}, {g}{operation_of(walk, given)})"
+            x, op = write_argument(walk, find_memory(target)), write_operation(walk, given)
+            new = f"collectives.all_reduce({x}, {g}{op})"
         case "broadcast":
             target = given["tensor"]
-            new = f"collectives.broadcast({text_of(walk, memory_of(target))}, {_source(walk, node, given)}, {g})"
+            x = write_argument(walk, find_memory(target))
+            new = f"collectives.broadcast({x}, {_find_source(walk, node, given)}, {g})"
         case "all_gather":
-            new = f"collectives.all_gather({text_of(walk, given['tensor'])}, {g})"
-            return into_list(walk, node, given["tensor_list"], given["tensor"], new, g)
+            new = f"collectives.all_gather({write_argument(walk, given['tensor'])}, {g})"
+            return fill_list(walk, node, given["tensor_list"], given["tensor"], new, g)
         case "all_to_all":
-            new = f"collectives.all_to_all({text_of(walk, given['input_tensor_list'])}, {g})"
-            return into_list(walk, node, given["output_tensor_list"], None, new, g)
+            new = f"collectives.all_to_all({write_argument(walk, given['input_tensor_list'])}, {g})"
+            return fill_list(walk, node, given["output_tensor_list"], None, new, g)
         case "all_gather_into_tensor":
             target = given["output_tensor"]
-            like, x = text_of(walk, memory_of(target)), text_of(walk, given["input_tensor"])
+            like, x = write_argument(walk, find_memory(target)), write_argument(walk, given["input_tensor"])
             new = f"collectives.gather_as({like}, {x}, {g})"
         case "reduce_scatter" | "reduce_scatter_tensor":
             target = given["output"]
             source = given["input_list" if last == "reduce_scatter" else "input"]
-            op = operation_of(walk, given)
-            new = f"collectives.scatter_as({text_of(walk, memory_of(target))}, {text_of(walk, source)}, {g}{op})"
+            like, x = write_argument(walk, find_memory(target)), write_argument(walk, source)
+            new = f"collectives.scatter_as({like}, {x}, {g}{write_operation(walk, given)})"
         case _:
             target = given["output"]
-            new = f"collectives.all_to_all({text_of(walk, given['input'])}, {g}{_sizes(walk, given)})"
-            new = f"{new}.reshape({text_of(walk, memory_of(target))}.shape)"
-    take(walk, node, target, new)
+            new = f"collectives.all_to_all({write_argument(walk, given['input'])}, {g}{_write_sizes(walk, given)})"
+            new = f"{new}.reshape({write_argument(walk, find_memory(target))}.shape)"
+    write_result(walk, node, target, new)
     return Term(parse("None"), Value("static", literal=None))
 
 
-def _sizes(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
-    found = [text_of(walk, given[n]) if n in given else "None" for n in ("output_split_sizes", "input_split_sizes")]
+def _write_sizes(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
+    found = [
+        write_argument(walk, given[n]) if n in given else "None" for n in ("output_split_sizes", "input_split_sizes")
+    ]
     return "" if found == ["None", "None"] else f", {found[0]}, {found[1]}"
 
 
-def _returned(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
+def _port_returning_collective(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
     """A collective that returns its result."""
-    x = text_of(walk, given["tensor"])
-    of = walk.expr(given["tensor"]).value
-    value = Value("tensor", of.dtype, of.rank, place=walk.fresh(node), exact=of.exact)
+    x = write_argument(walk, given["tensor"])
+    of = walk.port(given["tensor"]).value
+    value = Value("tensor", of.dtype, of.rank, place=walk.make_place(node), exact=of.exact)
     if last == "wait_tensor":
-        return walk.expr(given["tensor"])
-    g = axis(walk, given.get("group"))
+        return walk.port(given["tensor"])
+    g = write_axis(walk, given.get("group"))
     match last:
         case "all_reduce":
-            return Term(parse(f"collectives.all_reduce({x}, {g}{operation_of(walk, given)})"), value)
+            return Term(parse(f"collectives.all_reduce({x}, {g}{write_operation(walk, given)})"), value)
         case "all_gather":
             parts = Value("static", element=replace(value, place=replace(value.place, certain=False)))  # type: ignore[type-var] # fresh
             return Term(parse(f"collectives.all_gather({x}, {g})"), parts)
         case "all_gather_tensor":
-            return Term(parse(f"collectives.all_gather_into({x}, {g}, {text_of(walk, given['gather_dim'])})"), value)
-        case "reduce_scatter_tensor":
-            op = operation_of(walk, given) or ", 'sum'"
             return Term(
-                parse(f"collectives.reduce_scatter({x}, {g}{op}, {text_of(walk, given['scatter_dim'])})"), value
+                parse(f"collectives.all_gather_into({x}, {g}, {write_argument(walk, given['gather_dim'])})"), value
+            )
+        case "reduce_scatter_tensor":
+            op = write_operation(walk, given) or ", 'sum'"
+            return Term(
+                parse(f"collectives.reduce_scatter({x}, {g}{op}, {write_argument(walk, given['scatter_dim'])})"), value
             )
         case "reduce_scatter":
-            out = text_of(walk, given["output"])
-            return Term(parse(f"collectives.scatter_as({out}, {x}, {g}{operation_of(walk, given)})"), value)
+            out = write_argument(walk, given["output"])
+            return Term(parse(f"collectives.scatter_as({out}, {x}, {g}{write_operation(walk, given)})"), value)
         case "broadcast":
-            return Term(parse(f"collectives.broadcast({x}, {_source(walk, node, given)}, {g})"), value)
+            return Term(parse(f"collectives.broadcast({x}, {_find_source(walk, node, given)}, {g})"), value)
         case "all_to_all":
             return Term(parse(f"collectives.all_to_all({x}, {g})"), Value("static", element=value))
-    return Term(parse(f"collectives.all_to_all({x}, {g}{_sizes(walk, given)})"), value)
+    return Term(parse(f"collectives.all_to_all({x}, {g}{_write_sizes(walk, given)})"), value)

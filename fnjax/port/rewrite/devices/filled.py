@@ -14,12 +14,12 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, parse
-from fnjax.port.known.facts import LIST, UNKNOWN, Value, places
-from fnjax.port.rewrite.devices.groups import axis, distributed
-from fnjax.port.rewrite.memory.sharing import holding
-from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.torch import MISSING, code, fit, literal
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, make_assignment, parse
+from fnjax.port.known.facts import LIST, UNKNOWN, Value, list_places
+from fnjax.port.rewrite.devices.groups import name_distributed, write_axis
+from fnjax.port.rewrite.memory.sharing import find_holders
+from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 
 _PASSING = frozenset({"contiguous", "detach"})
 SIGNATURES = {
@@ -45,12 +45,12 @@ _RENAMED = {
 }
 
 
-def bound(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
+def bind_collective_arguments(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
     """The arguments of a call of torch.distributed by the names of its parameters."""
     found: dict[str, cst.BaseExpression] = {}
     places_ = [a for a in node.args if a.keyword is None]
     if any(a.star for a in node.args) or len(places_) > len(names):
-        raise Stop(node, "operation", f"{code(node.func)}: arguments that do not fit its signature")
+        raise Stop(node, "operation", f"{unparse(node.func)}: arguments that do not fit its signature")
     for name, arg in zip(names, places_, strict=False):
         found[name] = arg.value
     for arg in node.args:
@@ -59,30 +59,30 @@ def bound(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
             key = key if key in names else _RENAMED.get(key, key)
             key = {"output": "output_tensor", "input": "input_tensor"}.get(key, key) if key not in names else key
             if key not in names and key not in {"tag", "async_op"}:
-                raise Stop(node, "operation", f"{code(node.func)} has no parameter {key}")
+                raise Stop(node, "operation", f"{unparse(node.func)} has no parameter {key}")
             found[key] = arg.value
     return found
 
 
-def text_of(walk: Walk, node: cst.BaseExpression) -> str:
+def write_argument(walk: Walk, node: cst.BaseExpression) -> str:
     """The text for an argument."""
-    term = walk.expr(node)
+    term = walk.port(node)
     walk.need_entries(term.value)
-    return code(fit(term.node, 1))
+    return unparse(bracket(term.node, 1))
 
 
-def operation_of(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
+def write_operation(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
     """`, 'max'`, or nothing for a sum."""
     node = given.get("op")
     if node is None:
         return ""
-    text, known = text_of(walk, node), walk.expr(node).value.literal
+    text, known = write_argument(walk, node), walk.port(node).value.literal
     if isinstance(known, str) and known not in {"sum", "max", "min", "avg", "product"}:
         raise Stop(node, "absent", f"a reduction with {known}: compute it from all_gather")
     return "" if known == "sum" else f", {text}"
 
 
-def memory_of(node: cst.BaseExpression) -> cst.BaseExpression:
+def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
     """What is written to: `x` for `x.contiguous()` and `x.data`, which share its memory."""
     while True:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args:
@@ -95,74 +95,81 @@ def memory_of(node: cst.BaseExpression) -> cst.BaseExpression:
         return node
 
 
-def take(walk: Walk, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
+def write_result(walk: Walk, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
     """What is written to takes the result."""
-    inner = memory_of(target)
-    term = walk.expr(inner)
+    inner = find_memory(target)
+    term = walk.port(inner)
     if term.value.kind == "static":
-        raise Stop(node, "alias", f"{code(target)} is no array that a collective could write to: give it a name first")
-    never_owned(node, term)
+        raise Stop(
+            node, "alias", f"{unparse(target)} is no array that a collective could write to: give it a name first"
+        )
+    check_not_owned(node, term)
     known = replace(term.value, kind="tensor", number="", literal=MISSING)
-    write(walk, node, term, parse(new), known)
+    write_memory(walk, node, term, parse(new), known)
 
 
-def into_list(
+def fill_list(
     walk: Walk, node: cst.Call, target: cst.BaseExpression, source: cst.BaseExpression | None, new: str, g: str
 ) -> Term:
     """A collective that fills the tensors of a list: the list is made anew."""
     handle = Term(parse("None"), Value("static", literal=None))
     made = walk.routine.given.get(target.value, ()) if isinstance(target, cst.Name) else [target]
-    whole = _whole_of(walk, made[0]) if len(made) == 1 else None
+    whole = _find_whole(walk, made[0]) if len(made) == 1 else None
     if whole is not None and source is not None:
-        take(walk, node, whole, f"collectives.gather_as({text_of(walk, whole)}, {text_of(walk, source)}, {g})")
+        write_result(
+            walk,
+            node,
+            whole,
+            f"collectives.gather_as({write_argument(walk, whole)}, {write_argument(walk, source)}, {g})",
+        )
         return handle
     if not isinstance(target, cst.Name) or target.value not in walk.state.variables:
-        raise Stop(node, "alias", f"this fills the tensors of {code(target)}: give the list a name first")
-    _not_seen(walk, node, target.value)
+        raise Stop(node, "alias", f"this fills the tensors of {unparse(target)}: give the list a name first")
+    _report_read_elsewhere(walk, node, target.value)
     if walk.here.conditional:
         raise Stop(node, "alias", "a collective inside an expression that may not be evaluated")
-    walk.before.append(assign(target.value, parse(new)))
-    of = walk.expr(source).value if source is not None else UNKNOWN
-    element = Value("tensor", of.dtype, of.rank, place=replace(walk.fresh(node), certain=False), exact=of.exact)
-    walk.bind(target.value, Value("static", name=LIST, element=element), node)
+    walk.before.append(make_assignment(target.value, parse(new)))
+    of = walk.port(source).value if source is not None else UNKNOWN
+    element = Value("tensor", of.dtype, of.rank, place=replace(walk.make_place(node), certain=False), exact=of.exact)
+    walk.bind_name(target.value, Value("static", name=LIST, element=element), node)
     return handle
 
 
-def _not_seen(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def _report_read_elsewhere(walk: Walk, node: cst.CSTNode, name: str) -> None:
     """The tensors of a list that is made anew are a finding if they are read under other names."""
-    for place in places(walk.state.variables[name]):
-        seen = [n for n in holding(walk, place) if n != name and walk.live(n, node)]
+    for place in list_places(walk.state.variables[name]):
+        seen = [n for n in find_holders(walk, place) if n != name and walk.is_live(n, node)]
         if seen:
             message = f"this writes to {seen[0]!r}, of which the list holds views: read the list instead"
             raise Stop(node, "alias", message)
 
 
-def _whole_of(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | None:
+def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | None:
     """The tensor of which a list holds parts along its first dimension: `list(torch.split(output, sizes))`."""
-    if isinstance(call, cst.Call) and code(call.func) in {"list", "tuple"} and len(call.args) == 1:
+    if isinstance(call, cst.Call) and unparse(call.func) in {"list", "tuple"} and len(call.args) == 1:
         call = call.args[0].value
     if isinstance(call, cst.ListComp) and isinstance(call.elt, cst.Subscript):  # `[out[i] for i in range(n)]`
         element, loop = call.elt, call.for_in
-        counts = isinstance(loop.iter, cst.Call) and code(loop.iter.func) == "range" and len(loop.iter.args) == 1
+        counts = isinstance(loop.iter, cst.Call) and unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1
         by_index = counts and not loop.ifs and loop.inner_for_in is None and len(element.slice) == 1
-        return element.value if by_index and code(element.slice[0].slice) == code(loop.target) else None
+        return element.value if by_index and unparse(element.slice[0].slice) == unparse(loop.target) else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
     if call.func.attr.value not in {"split", "chunk", "unbind", "tensor_split"}:
         return None
-    of_torch = bool(walk.name_of(call.func))
+    of_torch = bool(walk.find_name(call.func))
     args = list(call.args)
     whole = args.pop(0).value if of_torch and args else call.func.value
     rest = {a.keyword.value: a.value for a in args if a.keyword}
     plain = [a.value for a in args if a.keyword is None]
     dim = rest.get("dim", plain[-1] if len(plain) == (1 if call.func.attr.value == "unbind" else 2) else None)
-    if dim is not None and literal(dim) != 0:
+    if dim is not None and read_literal(dim) != 0:
         return None
     return whole if isinstance(whole, cst.Name) else None
 
 
 @statement(cst.Assign, cst.Expr)
-def each_of(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
+def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
     """`works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
     made = node.value
     if not walk.program.collective or not isinstance(made, cst.ListComp) or not isinstance(made.elt, cst.Call):
@@ -170,49 +177,53 @@ def each_of(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
     loop = made.for_in
     if loop.ifs or loop.inner_for_in is not None:
         return None
-    done = _each(walk, node, made.elt, loop.target, loop.iter)
+    done = _port_each_reduction(walk, node, made.elt, loop.target, loop.iter)
     if done is None or isinstance(node, cst.Expr):
         return done
     name = node.targets[0].target
     if len(node.targets) > 1 or not isinstance(name, cst.Name):
         raise Stop(node, "alias", "handles of collectives that are kept elsewhere than in a variable")
-    walk.bind(name.value, Value("static", name=LIST, parts=()), node)
-    return [*done, assign(name.value, parse("[]"))]
+    walk.bind_name(name.value, Value("static", name=LIST, parts=()), node)
+    return [*done, make_assignment(name.value, parse("[]"))]
 
 
 @statement(cst.For)
-def over_each(walk: Walk, node: cst.For) -> Statements | None:
+def port_reduction_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for t in tensors: dist.all_reduce(t)`."""
     lines = node.body.body
     small = lines[0].body[0] if len(lines) == 1 and isinstance(lines[0], cst.SimpleStatementLine) else None
     if not walk.program.collective or node.orelse or not isinstance(small, cst.Expr):
         return None
-    return _each(walk, node, small.value, node.target, node.iter) if isinstance(small.value, cst.Call) else None
+    return (
+        _port_each_reduction(walk, node, small.value, node.target, node.iter)
+        if isinstance(small.value, cst.Call)
+        else None
+    )
 
 
-def _each(
+def _port_each_reduction(
     walk: Walk, node: cst.CSTNode, call: cst.Call, target: cst.BaseExpression, over: cst.BaseExpression
 ) -> Statements | None:
     """The reduction of each tensor of a list, or of some that are written out."""
-    last, returning = distributed(walk.program, walk.name_of(call.func))
+    last, returning = name_distributed(walk.program, walk.find_name(call.func))
     if last not in {"all_reduce", "reduce"} or returning or not isinstance(target, cst.Name):
         return None
-    given = bound(call, SIGNATURES[last].split())
-    tensor = memory_of(given["tensor"])
-    how = f"{axis(walk, given.get('group'))}{operation_of(walk, given)}"
-    if isinstance(over, (cst.Tuple, cst.List)) and code(tensor) == target.value:
+    given = bind_collective_arguments(call, SIGNATURES[last].split())
+    tensor = find_memory(given["tensor"])
+    how = f"{write_axis(walk, given.get('group'))}{write_operation(walk, given)}"
+    if isinstance(over, (cst.Tuple, cst.List)) and unparse(tensor) == target.value:
         for element in over.elements:
-            term = text_of(walk, element.value)
-            take(walk, call, element.value, f"collectives.all_reduce({term}, {how})")
+            term = write_argument(walk, element.value)
+            write_result(walk, call, element.value, f"collectives.all_reduce({term}, {how})")
         return []
-    held = over if code(tensor) == target.value else None
-    if isinstance(tensor, cst.Subscript) and len(tensor.slice) == 1 and code(tensor.slice[0].slice) == target.value:
+    held = over if unparse(tensor) == target.value else None
+    if isinstance(tensor, cst.Subscript) and len(tensor.slice) == 1 and unparse(tensor.slice[0].slice) == target.value:
         held = tensor.value
     known = walk.state.variables.get(held.value) if isinstance(held, cst.Name) else None
     if held is None or known is None or known.kind != "static" or walk.here.conditional:
         return None
-    _not_seen(walk, node, code(held))
-    text = f"collectives.all_reduce({code(tensor)}, {how}) for {target.value} in {code(walk.expr(over).node)}"
-    each = Value("tensor", place=replace(walk.fresh(node), certain=False))
-    walk.bind(code(held), Value("static", name=known.name, element=each), node)
-    return [assign(code(held), parse(f"[{text}]" if known.name == LIST else f"tuple({text})"))]
+    _report_read_elsewhere(walk, node, unparse(held))
+    text = f"collectives.all_reduce({unparse(tensor)}, {how}) for {target.value} in {unparse(walk.port(over).node)}"
+    each = Value("tensor", place=replace(walk.make_place(node), certain=False))
+    walk.bind_name(unparse(held), Value("static", name=known.name, element=each), node)
+    return [make_assignment(unparse(held), parse(f"[{text}]" if known.name == LIST else f"tuple({text})"))]

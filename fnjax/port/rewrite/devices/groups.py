@@ -19,11 +19,11 @@ import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, answered, parse
+from fnjax.port.analysis.walk import Stop, Term, Walk, make_answer, parse
 from fnjax.port.known.facts import Value
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import bare
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.tree.located import list_nodes
 
 _MODULES = ("torch.distributed.", "torch.distributed.distributed_c10d.", "torch.distributed.nn.functional.")
 _FUNCTIONAL = (
@@ -82,7 +82,7 @@ RANK = Value("tensor", "int", 0)
 SIZE = Value("static", "int")
 
 
-def distributed(program: Program, name: str) -> tuple[str, bool]:
+def name_distributed(program: Program, name: str) -> tuple[str, bool]:
     """The name of a function of torch.distributed, and whether it is one that returns its result; or nothing."""
     module, _, last = name.rpartition(".")
     if f"{module}." in _FUNCTIONAL:
@@ -95,20 +95,20 @@ def distributed(program: Program, name: str) -> tuple[str, bool]:
     return "", False
 
 
-def axis(walk: Walk, node: cst.BaseExpression | None) -> str:
+def write_axis(walk: Walk, node: cst.BaseExpression | None) -> str:
     """The text for the mesh axis that stands for a group."""
     walk.sink.imports |= {"collectives", "AXIS_NAME"}
-    if node is None or literal(node) is None:
+    if node is None or read_literal(node) is None:
         return "AXIS_NAME"
-    term = walk.expr(node)
+    term = walk.port(node)
     if term.value.literal is None:
         return "AXIS_NAME"
     if term.value.name == AXIS:
-        return code(fit(bare(term.node), 1))
-    return f"{code(fit(term.node, 1))} or AXIS_NAME"
+        return unparse(bracket(drop_parentheses(term.node), 1))
+    return f"{unparse(bracket(term.node, 1))} or AXIS_NAME"
 
 
-def _own_axis(walk: Walk, own: str, given: str = "") -> str:
+def _write_own_axis(walk: Walk, own: str, given: str = "") -> str:
     """The text for the axis that a constant names, or for the one that is given where there is one."""
     walk.sink.imports |= {"collectives", "AXIS_NAME", own}
     return " or ".join([*([given] if given else []), *([own] if own != "AXIS_NAME" else []), "AXIS_NAME"])
@@ -116,35 +116,35 @@ def _own_axis(walk: Walk, own: str, given: str = "") -> str:
 
 def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an expression is a process group."""
-    if isinstance(node, (cst.Name, cst.Attribute)) and not walk.name_of(node).startswith("torch."):
+    if isinstance(node, (cst.Name, cst.Attribute)) and not walk.find_name(node).startswith("torch."):
         last = node.value if isinstance(node, cst.Name) else node.attr.value
         if last in walk.program.groups:
             return True
     if not isinstance(node, (cst.Name, cst.Attribute, cst.Call)):
         return False
     if isinstance(node, cst.Call):
-        return _getter(walk, node) in {"group", "process_group"}
-    return walk.expr(node).value.name in {GROUP, AXIS}
+        return _find_question(walk, node) in {"group", "process_group"}
+    return walk.port(node).value.name in {GROUP, AXIS}
 
 
-def constant(name: str) -> str:
+def name_axis_constant(name: str) -> str:
     """The constant of a getter: TENSOR_MODEL_PARALLEL_AXIS_NAME for get_tensor_model_parallel_group."""
     found = _GETTER.match(name)
     return f"{found['of'].upper()}_AXIS_NAME".lstrip("_") if found else "AXIS_NAME"
 
 
-def getter_name(program: Program, node: cst.Call) -> str:
+def name_getter(program: Program, node: cst.Call) -> str:
     """The name of a function that tells a group, its size or the rank in it."""
     func = node.func
     last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
     spelled = re.sub(r"(?<=\w)__\w+$", "", last)  # in files that are read together
     if not program.collective or not _GETTER.match(spelled) or len(node.args) > 1:
         return ""
-    full = program.resolve(func)
-    if full.startswith(("torch.", "builtins.")) or distributed(program, full)[0]:
+    full = program.resolve_name(func)
+    if full.startswith(("torch.", "builtins.")) or name_distributed(program, full)[0]:
         return ""
     if full.startswith("file:"):
-        routine = program.called(full)
+        routine = program.find_routine(full)
         if routine is None or not _reads_globals(program, routine.node):
             return ""
     elif isinstance(func, cst.Name) and not full:
@@ -154,45 +154,45 @@ def getter_name(program: Program, node: cst.Call) -> str:
 
 def _reads_globals(program: Program, node: cst.FunctionDef) -> bool:
     """Whether a function tells of what the file keeps: of a global variable, or an object's attribute."""
-    text = code(node.body)
+    text = unparse(node.body)
     kept = [n for n, d in program.source.definitions.items() if d[-1].value is not None and n in text]
     return any(re.search(rf"\b{re.escape(n)}\b", text) for n in kept) or "get_" in text
 
 
-def _getter(walk: Walk, node: cst.Call) -> str:
-    last = getter_name(walk.program, node)
+def _find_question(walk: Walk, node: cst.Call) -> str:
+    last = name_getter(walk.program, node)
     found = _GETTER.match(last)
     return found["what"] if found else ""
 
 
 @call_of("torch.distributed.", like=_QUESTIONS, only="collective")
-def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_group_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
     if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
-        return _told(walk, axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
-    what = _getter(walk, node)
+        return _answer_group_question(walk, write_axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
+    what = _find_question(walk, node)
     if what:
-        return _of_getter(walk, node, what)
-    last, _ = distributed(walk.program, name)
+        return _port_getter(walk, node, what)
+    last, _ = name_distributed(walk.program, name)
     group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in {"group", "pg"}), None)
     match last:
         case "get_world_size":
-            return _told(walk, axis(walk, group), "size")
+            return _answer_group_question(walk, write_axis(walk, group), "size")
         case "get_rank":
-            return _told(walk, axis(walk, group), "rank")
-        case "is_initialized" if _default_only(walk):
+            return _answer_group_question(walk, write_axis(walk, group), "rank")
+        case "is_initialized" if _only_default_group(walk):
             walk.sink.imports |= {"collectives", "AXIS_NAME"}
             return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
-            return answered(True)
+            return make_answer(True)
         case "get_backend":
             return Term(parse("'xla'"), Value("static", literal="xla"))
         case "get_global_rank" if len(node.args) == 2:
-            return walk.expr(node.args[1].value)
+            return walk.port(node.args[1].value)
         case "get_group_rank" if len(node.args) == 2:
-            return walk.expr(node.args[1].value)
+            return walk.port(node.args[1].value)
         case "_get_default_group":
             return Term(parse("None"), DEFAULT)
         case "new_group" | "init_device_mesh" | "new_subgroups" | "get_process_group_ranks":
@@ -201,68 +201,68 @@ def asked(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return None
 
 
-def _default_only(walk: Walk) -> bool:
+def _only_default_group(walk: Walk) -> bool:
     """Whether a function speaks of the default group alone: without an axis it runs on one device, as in PyTorch."""
-    inside = list(nodes(walk.routine.node))
+    inside = list(list_nodes(walk.routine.node))
     named = any(isinstance(n, cst.Name) and n.value in walk.program.groups for n in inside)
-    return not named and not any(isinstance(n, cst.Call) and _getter(walk, n) for n in inside)
+    return not named and not any(isinstance(n, cst.Call) and _find_question(walk, n) for n in inside)
 
 
-def _told(walk: Walk, text: str, what: str) -> Term:
+def _answer_group_question(walk: Walk, text: str, what: str) -> Term:
     if what == "rank":
         walk.sink.ranked = True
         return Term(parse(f"collectives.axis_index({text})"), RANK)
     return Term(parse(f"collectives.axis_size({text})"), SIZE)
 
 
-def _of_getter(walk: Walk, node: cst.Call, what: str) -> Term:
-    own = constant(getter_name(walk.program, node))
+def _port_getter(walk: Walk, node: cst.Call, what: str) -> Term:
+    own = name_axis_constant(name_getter(walk.program, node))
     if what == "src_rank":
         return Term(parse("0"), Value("static", "int", literal=0))
     if what not in {"group", "process_group"}:
-        return _told(walk, _own_axis(walk, own), "rank" if what == "rank" else "size")
-    given = walk.expr(node.args[0].value) if node.args and literal(node.args[0].value) is MISSING else None
+        return _answer_group_question(walk, _write_own_axis(walk, own), "rank" if what == "rank" else "size")
+    given = walk.port(node.args[0].value) if node.args and read_literal(node.args[0].value) is MISSING else None
     flag = given is None or given.value.dtype != "unknown"  # or `get_..._if_none(group)`
-    text = _own_axis(walk, own, "" if given is None or flag else code(fit(given.node, 1)))
+    text = _write_own_axis(walk, own, "" if given is None or flag else unparse(bracket(given.node, 1)))
     return Term(parse(f"({text})"), Value("static", name=AXIS))
 
 
 @expression(cst.Attribute)
-def attributes(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """`dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
     if not walk.program.collective:
         return None
-    name = walk.name_of(node)
+    name = walk.find_name(node)
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
         return Term(parse("None"), DEFAULT)
-    if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", code(node)):
-        known = name_of_operation(node.attr.value)
+    if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", unparse(node)):
+        known = name_operation(node.attr.value)
         return Term(parse(repr(known)), Value("static", literal=known))
     attr = node.attr.value
-    of = _getter(walk, node.value) if isinstance(node.value, cst.Call) else ""
+    of = _find_question(walk, node.value) if isinstance(node.value, cst.Call) else ""
     if of not in {"group", "process_group"} or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
         return None
     if attr in _GROUP_ATTRIBUTES:
-        return walk.expr(node.value)
-    return _told(walk, axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
+        return walk.port(node.value)
+    return _answer_group_question(walk, write_axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
 @call_of("builtins.hasattr", "builtins.isinstance", only="collective")
-def provided(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_collective_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`hasattr(dist, "all_gather_into_tensor")`, and `isinstance(x, AsyncCollectiveTensor)`."""
     if len(node.args) != 2:
         return None
     first, second = (a.value for a in node.args)
-    asked = literal(second)
-    if name == "builtins.hasattr" and walk.name_of(first) == "torch.distributed" and asked in _KNOWN:
-        return answered(True)
-    if name == "builtins.isinstance" and walk.name_of(second).endswith(".AsyncCollectiveTensor"):
-        return answered(False)
+    asked = read_literal(second)
+    if name == "builtins.hasattr" and walk.find_name(first) == "torch.distributed" and asked in _KNOWN:
+        return make_answer(True)
+    if name == "builtins.isinstance" and walk.find_name(second).endswith(".AsyncCollectiveTensor"):
+        return make_answer(False)
     return None
 
 
 @expression(cst.Name, cst.Attribute)
-def told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
     last = node.value if isinstance(node, cst.Name) else node.attr.value
     if not walk.program.collective or not _RANK.fullmatch(last):
@@ -275,26 +275,26 @@ def told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
         known = walk.state.variables.get(base.value) if isinstance(base, cst.Name) else None
         asked = known is not None and known.kind == "unknown" and base.value != walk.routine.context  # type: ignore[attr-defined] # a name
     parameters = {p.name.value for p in walk.routine.parameters}
-    first = last if isinstance(node, cst.Name) else code(node.value)
+    first = last if isinstance(node, cst.Name) else unparse(node.value)
     return Term(node, RANK) if asked and first in parameters else None
 
 
 @expression(cst.Name)
-def kept_group(walk: Walk, node: cst.Name) -> Term | None:
+def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
     """A global variable that holds a group: a constant of the port, as a getter has."""
     if node.value not in walk.program.groups or node.value in walk.state.variables:
         return None
-    found = walk.program.source.last(node.value)
+    found = walk.program.source.find_definition(node.value)
     if found is None or found.value is None:
         return None
-    own = constant(
+    own = name_axis_constant(
         "get_"
         + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower())
         + "_group"
     )
-    return Term(parse(f"({_own_axis(walk, own)})"), Value("static", name=AXIS))
+    return Term(parse(f"({_write_own_axis(walk, own)})"), Value("static", name=AXIS))
 
 
-def name_of_operation(name: str) -> str:
+def name_operation(name: str) -> str:
     """What fnjax.collectives calls a ReduceOp."""
     return name.lower()

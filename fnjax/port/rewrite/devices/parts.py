@@ -16,86 +16,88 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, assign, parse
+from fnjax.port.analysis.walk import Statements, Term, Walk, make_assignment, parse
 from fnjax.port.known.facts import LIST, Value
-from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.torch import code, fit
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
+from fnjax.port.torch import bracket, unparse
+from fnjax.port.tree.located import list_nodes
 
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
 
 @expression(cst.Subscript)
-def by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
+def port_part_by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[start:stop]` and `parts[rank]`."""
-    if not walk.program.collective or walk.name_of(node.value).startswith(("typing.", "torch.", "builtins.")):
+    if not walk.program.collective or walk.find_name(node.value).startswith(("typing.", "torch.", "builtins.")):
         return None
-    base = walk.expr(node.value)
+    base = walk.port(node.value)
     if base.value.mask:
         return None
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        return _entry(walk, node, base, node.slice[0].slice.value)
-    found = _window(walk, node, base)
+        return _port_entry_by_rank(walk, node, base, node.slice[0].slice.value)
+    found = _find_window(walk, node, base)
     if found is None:
         return None
     start, size, dim = found
-    made = f"collectives.window({code(fit(base.node, 1))}, {start}, {size}{f', {dim}' if dim else ''})"
-    return Term(parse(made), Value("tensor", base.value.dtype, base.value.rank, place=walk.fresh(node)))
+    made = f"collectives.window({unparse(bracket(base.node, 1))}, {start}, {size}{f', {dim}' if dim else ''})"
+    return Term(parse(made), Value("tensor", base.value.dtype, base.value.rank, place=walk.make_place(node)))
 
 
-def _window(walk: Walk, node: cst.Subscript, base: Term) -> tuple[str, str, int] | None:
+def _find_window(walk: Walk, node: cst.Subscript, base: Term) -> tuple[str, str, int] | None:
     """The start, size and dimension of a slice whose bounds differ between devices, the only one of its kind."""
     if base.value.kind not in {"tensor", "unknown"}:
         return None
     sliced = [
-        (i, e.slice) for i, e in enumerate(node.slice) if isinstance(e.slice, cst.Slice) and _moves(walk, e.slice)
+        (i, e.slice)
+        for i, e in enumerate(node.slice)
+        if isinstance(e.slice, cst.Slice) and _differs_between_devices(walk, e.slice)
     ]
-    texts = [code(e).rstrip(", ") for e in node.slice]
+    texts = [unparse(e).rstrip(", ") for e in node.slice]
     if len(sliced) != 1:
         return None
     index, bounds = sliced[0]
-    size = _size(walk, bounds)
+    size = _find_size(walk, bounds)
     if size is None or bounds.lower is None or any(t not in {":", "..."} for i, t in enumerate(texts) if i != index):
         return None
     dots = [i for i, t in enumerate(texts) if t == "..."]
     if len(dots) > 1:
         return None
     walk.sink.imports.add("collectives")
-    start = code(fit(walk.expr(bounds.lower).node, 1))
+    start = unparse(bracket(walk.port(bounds.lower).node, 1))
     dim = index - len(node.slice) if dots and dots[0] < index else index
-    return start, code(fit(walk.expr(size).node, 1)), dim
+    return start, unparse(bracket(walk.port(size).node, 1)), dim
 
 
-def _entry(walk: Walk, node: cst.Subscript, base: Term, index: cst.BaseExpression) -> Term | None:
+def _port_entry_by_rank(walk: Walk, node: cst.Subscript, base: Term, index: cst.BaseExpression) -> Term | None:
     value = base.value
     several = value.kind == "static" and (value.parts is not None or value.element is not None)
-    if not (several or value.kind == "unknown" or _made_of_parts(walk, node.value)):
+    if not (several or value.kind == "unknown" or _is_list_of_parts(walk, node.value)):
         return None
-    if not walk.expr(index).value.is_tensor or (value.kind == "unknown" and not _of_rank(walk, index)):
+    if not walk.port(index).value.is_tensor or (value.kind == "unknown" and not _is_of_rank(walk, index)):
         return None
     one = value.element or (value.parts[0] if value.parts else None)
     walk.sink.imports.add("collectives")
-    made = f"collectives.entry({code(fit(base.node, 1))}, {code(fit(walk.expr(index).node, 1))})"
-    known = Value("tensor", one.dtype if one else "unknown", one.rank if one else None, place=walk.fresh(node))
+    made = f"collectives.entry({unparse(bracket(base.node, 1))}, {unparse(bracket(walk.port(index).node, 1))})"
+    known = Value("tensor", one.dtype if one else "unknown", one.rank if one else None, place=walk.make_place(node))
     return Term(parse(made), known)
 
 
-def _of_rank(walk: Walk, index: cst.BaseExpression) -> bool:
+def _is_of_rank(walk: Walk, index: cst.BaseExpression) -> bool:
     """Whether an index is an integer of rank 0, as what is computed from a rank is."""
-    value = walk.expr(index).value
+    value = walk.port(index).value
     return value.dtype == "int" and value.rank == 0
 
 
-def _made_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_list_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether a list is `list(torch.split(x, sizes))`."""
-    given = walk.routine.given.get(code(node), ())
-    inner = [a.value for g in given if isinstance(g, cst.Call) and code(g.func) in {"list", "tuple"} for a in g.args]
+    given = walk.routine.given.get(unparse(node), ())
+    inner = [a.value for g in given if isinstance(g, cst.Call) and unparse(g.func) in {"list", "tuple"} for a in g.args]
     cut = [i for i in inner if isinstance(i, cst.Call) and isinstance(i.func, cst.Attribute)]
     return bool(given) and len(given) == len(cut) and all(c.func.attr.value in {"split", "chunk"} for c in cut)  # type: ignore[attr-defined] # an attribute
 
 
 @statement(cst.Assign)
-def set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
+def port_set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     """`parts[rank] = x`."""
     target = node.targets[0].target
     if not walk.program.collective or len(node.targets) > 1 or not isinstance(target, cst.Subscript):
@@ -106,68 +108,68 @@ def set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     known = walk.state.variables.get(target.value.value)
     if known is None or not isinstance(index, cst.Index) or known.kind != "static":
         return None
-    if (known.parts is None and known.element is None) or not walk.expr(index.value).value.is_tensor:
+    if (known.parts is None and known.element is None) or not walk.port(index.value).value.is_tensor:
         return None
-    new = walk.expr(node.value)
+    new = walk.port(node.value)
     walk.sink.imports.add("collectives")
-    at = code(fit(walk.expr(index.value).node, 1))
+    at = unparse(bracket(walk.port(index.value).node, 1))
     name = target.value.value
-    made = parse(f"collectives.with_entry({name}, {at}, {code(fit(new.node, 1))})")
-    element = Value("tensor", new.value.dtype, new.value.rank, place=walk.fresh(node))
-    walk.bind(name, Value("static", name=LIST, element=element), node)
-    return [assign(name, made)]
+    made = parse(f"collectives.with_entry({name}, {at}, {unparse(bracket(new.node, 1))})")
+    element = Value("tensor", new.value.dtype, new.value.rank, place=walk.make_place(node))
+    walk.bind_name(name, Value("static", name=LIST, element=element), node)
+    return [make_assignment(name, made)]
 
 
 @statement(cst.Assign, cst.AugAssign)
-def set_window(walk: Walk, node: cst.Assign | cst.AugAssign) -> Statements | None:
+def port_set_window(walk: Walk, node: cst.Assign | cst.AugAssign) -> Statements | None:
     """`x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
     augments = isinstance(node, cst.AugAssign)
     target = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
     if not walk.program.collective or not isinstance(target, cst.Subscript) or (not augments and len(node.targets) > 1):  # type: ignore[union-attr] # an Assign
         return None
-    base = walk.expr(target.value)
-    found = _window(walk, target, base) if not base.value.mask else None
+    base = walk.port(target.value)
+    found = _find_window(walk, target, base) if not base.value.mask else None
     if found is None:
         return None
     start, size, dim = found
     value = node.value
     if augments:
-        symbol = code(node.operator).strip().removesuffix("=")  # type: ignore[union-attr] # an AugAssign
-        value = cst.parse_expression(f"({code(target)}) {symbol} ({code(value)})")
-    new = walk.expr(value)
-    never_owned(node, base)
-    given = f"{code(fit(base.node, 1))}, {start}, {size}, {code(fit(new.node, 1))}"
+        symbol = unparse(node.operator).strip().removesuffix("=")  # type: ignore[union-attr] # an AugAssign
+        value = cst.parse_expression(f"({unparse(target)}) {symbol} ({unparse(value)})")
+    new = walk.port(value)
+    check_not_owned(node, base)
+    given = f"{unparse(bracket(base.node, 1))}, {start}, {size}, {unparse(bracket(new.node, 1))}"
     made = parse(f"collectives.with_window({given}{f', {dim}' if dim else ''})")
-    write(walk, node, base, made, replace(base.value, kind="tensor", number=""))
+    write_memory(walk, node, base, made, replace(base.value, kind="tensor", number=""))
     return []
 
 
-def _moves(walk: Walk, bounds: cst.Slice) -> bool:
+def _differs_between_devices(walk: Walk, bounds: cst.Slice) -> bool:
     ends = [b for b in (bounds.lower, bounds.upper) if b is not None]
-    return bounds.step is None and any(walk.expr(b).value.is_tensor for b in ends)
+    return bounds.step is None and any(walk.port(b).value.is_tensor for b in ends)
 
 
-def _size(walk: Walk, bounds: cst.Slice) -> cst.BaseExpression | None:
+def _find_size(walk: Walk, bounds: cst.Slice) -> cst.BaseExpression | None:
     """The number of entries between two bounds, if it is the same on all devices."""
     if bounds.lower is None or bounds.upper is None:
         return None
-    difference = _sum(walk, bounds.upper, 0)
-    difference.subtract(_sum(walk, bounds.lower, 0))
+    difference = _read_sum(walk, bounds.upper, 0)
+    difference.subtract(_read_sum(walk, bounds.lower, 0))
     terms = {k: v for k, v in difference.items() if v}
     if not terms:
         return None
     texts = []
     for factors, count in sorted(terms.items()):
-        if any(walk.expr(parse(f)).value.kind not in {"static", "unknown"} for f in factors):
+        if any(walk.port(parse(f)).value.kind not in {"static", "unknown"} for f in factors):
             return None
         texts.append(" * ".join([*([str(count)] if count != 1 or not factors else []), *factors]))
     return parse(" + ".join(texts))
 
 
-def _sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
+def _read_sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
     """An expression as a sum of products, with variables that are given once written out."""
     if isinstance(node, cst.BinaryOperation):
-        left, right = _sum(walk, node.left, depth), _sum(walk, node.right, depth)
+        left, right = _read_sum(walk, node.left, depth), _read_sum(walk, node.right, depth)
         if isinstance(node.operator, cst.Add):
             left.update(right)
             return left
@@ -182,40 +184,42 @@ def _sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
             return found
     if isinstance(node, cst.Integer):
         return Counter({(): int(node.value)})
-    if isinstance(node, cst.Name) and depth < 8 and walk.expr(node).value.is_tensor:
+    if isinstance(node, cst.Name) and depth < 8 and walk.port(node).value.is_tensor:
         given = walk.routine.given.get(node.value, ())
-        latest = given[0] if len(given) == 1 and _stays(walk, given[0]) else _latest(walk, node.value)
+        latest = (
+            given[0] if len(given) == 1 and _is_given_once(walk, given[0]) else _find_latest_value(walk, node.value)
+        )
         if latest is not None and not isinstance(latest, cst.Call):
-            return _sum(walk, latest, depth + 1)
-    return Counter({(f"({code(node)})" if isinstance(node, cst.BinaryOperation) else code(node),): 1})
+            return _read_sum(walk, latest, depth + 1)
+    return Counter({(f"({unparse(node)})" if isinstance(node, cst.BinaryOperation) else unparse(node),): 1})
 
 
-def _stays(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_given_once(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether the variables of an expression are given once in the function."""
     parameters = {p.name.value for p in walk.routine.parameters}
-    read = {n.value for n in nodes(node) if isinstance(n, cst.Name)}
+    read = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)}
     return all(len(walk.routine.given.get(n, ())) + (n in parameters) <= 1 for n in read)
 
 
-def _latest(walk: Walk, name: str) -> cst.BaseExpression | None:
+def _find_latest_value(walk: Walk, name: str) -> cst.BaseExpression | None:
     """What a line above in the same block gives a variable, if nothing in it has changed since."""
     changed: set[str] = set()
-    for line in _above(walk):
+    for line in _list_above(walk):
         small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
-        if isinstance(small, cst.Assign) and [code(t.target) for t in small.targets] == [name]:
-            read = {n.value for n in nodes(small.value) if isinstance(n, cst.Name)}
+        if isinstance(small, cst.Assign) and [unparse(t.target) for t in small.targets] == [name]:
+            read = {n.value for n in list_nodes(small.value) if isinstance(n, cst.Name)}
             return small.value if not read & (changed | {name}) else None
-        changed |= walk.program.bound_in(line)
+        changed |= walk.program.list_bound(line)
         if name in changed:
             return None
     return None
 
 
-def _above(walk: Walk) -> list[cst.CSTNode]:
+def _list_above(walk: Walk) -> list[cst.CSTNode]:
     """The statements before the present one in its block, the nearest first."""
     found: list[cst.CSTNode] = []
-    for block in nodes(walk.routine.node):
+    for block in list_nodes(walk.routine.node):
         if isinstance(block, cst.IndentedBlock):
-            at = [i for i, s in enumerate(block.body) if any(n is walk.current for n in nodes(s))]
+            at = [i for i, s in enumerate(block.body) if any(n is walk.current for n in list_nodes(s))]
             found = list(reversed(block.body[: at[0]])) if at else found
     return found

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.program import Routine, nodes
-from fnjax.port.analysis.terms import lines_of
-from fnjax.port.analysis.walk import Walk, line
-from fnjax.port.known.facts import Place, places
-from fnjax.port.torch import code, fit
+from fnjax.port.analysis.program import Routine, list_nodes
+from fnjax.port.analysis.terms import list_statements
+from fnjax.port.analysis.walk import Walk, parse_line
+from fnjax.port.known.facts import Place, list_places
+from fnjax.port.torch import bracket, unparse
 
 
 def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
@@ -25,41 +25,46 @@ def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
     found = tuple(n for n in found if _is_buffer(walk, routine, n))
     if not found or owner is None or {"setup_context", "jvp", "vmap"} & set(owner.methods):
         return ()
-    alone = len(walk.program.related(owner)) == 1 and routine.node not in walk.program.mutating
+    alone = len(walk.program.list_related(owner)) == 1 and routine.node not in walk.program.mutating
     backward = owner.methods.get("backward")
-    if not alone or backward is None or not _takes_more(backward, found):
+    if not alone or backward is None or not _can_take_more(backward, found):
         return ()
-    ends = [n for n in nodes(routine.node.body) if isinstance(n, cst.Return)]
-    rebound = walk.program.rebound_in(routine.node.body) & set(found)
+    ends = [n for n in list_nodes(routine.node.body) if isinstance(n, cst.Return)]
+    rebound = walk.program.list_rebound(routine.node.body) & set(found)
     several = all(v.parts is not None for v in walk.returns)
     plain = several or all(v.is_tensor for v in walk.returns)
-    last = lines_of(routine.node.body)[-1]
+    last = list_statements(routine.node.body)[-1]
     behind = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], (cst.Return, cst.Raise))
-    inner = any(isinstance(n, cst.FunctionDef) for n in nodes(routine.node.body))
+    inner = any(isinstance(n, cst.FunctionDef) for n in list_nodes(routine.node.body))
     return found if ends and walk.returns and plain and behind and not rebound and not inner else ()
 
 
 def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
     param = next(p for p in routine.parameters if p.name.value == name)
     index = routine.parameters.index(param) - routine.first
-    returned = any(f"arg:{name}" in p.storage for v in walk.returns for p in places(v))
+    returned = any(f"arg:{name}" in p.storage for v in walk.returns for p in list_places(v))
     value = walk.state.variables.get(name)
     place = value.place if value else None
-    still = place is not None and place.certain and place.same(Place(frozenset())) and place.storage == {f"arg:{name}"}
+    still = (
+        place is not None
+        and place.certain
+        and place.is_same_view_as(Place(frozenset()))
+        and place.storage == {f"arg:{name}"}
+    )
     backward = routine.owner.methods.get("backward") if routine.owner else None
-    return backward is not None and index >= 0 and _without_gradient(backward, index) and not returned and still
+    return backward is not None and index >= 0 and _has_no_gradient(backward, index) and not returned and still
 
 
-def _without_gradient(backward: cst.FunctionDef, index: int) -> bool:
+def _has_no_gradient(backward: cst.FunctionDef, index: int) -> bool:
     """Whether all that backward returns is a tuple with None at this place."""
-    returned = [n.value for n in nodes(backward.body, but=(cst.FunctionDef,)) if isinstance(n, cst.Return)]
-    listed = [[code(e) for e in v.elements] if isinstance(v, cst.Tuple) else [] for v in returned]
+    returned = [n.value for n in list_nodes(backward.body, but=(cst.FunctionDef,)) if isinstance(n, cst.Return)]
+    listed = [[unparse(e) for e in v.elements] if isinstance(v, cst.Tuple) else [] for v in returned]
     return all(index < len(v) and v[index].rstrip(", ") == "None" and not any(e[0] == "*" for e in v) for v in listed)
 
 
-def _takes_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
+def _can_take_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
     params = backward.params
-    taken = {n.value for n in nodes(backward) if isinstance(n, cst.Name)}
+    taken = {n.value for n in list_nodes(backward) if isinstance(n, cst.Name)}
     plain = not isinstance(params.star_arg, cst.Param) and not any(p.default for p in params.params)
     return plain and not taken & {f"_{n}" for n in buffers}
 
@@ -67,7 +72,7 @@ def _takes_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
 def return_buffers(walk: Walk, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
     """A forward that returns them."""
     several = any(v.parts is not None for v in walk.returns)
-    changed = made.visit(Returning(buffers, several))
+    changed = made.visit(ReturnAppender(buffers, several))
     assert isinstance(changed, cst.FunctionDef)
     return changed
 
@@ -79,7 +84,7 @@ def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.Funct
     return made.with_changes(params=made.params.with_changes(params=[*params, *further]))
 
 
-class Returning(cst.CSTTransformer):
+class ReturnAppender(cst.CSTTransformer):
     """`return y` with variables behind what is returned."""
 
     def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
@@ -105,11 +110,15 @@ class Returning(cst.CSTTransformer):
         """One return."""
         value = updated_node.value
         if self.several is None:
-            both = line(f"return {code(fit(value, 1)) if value else None}, {', '.join(self.names)}")
+            both = parse_line(f"return {unparse(bracket(value, 1)) if value else None}, {', '.join(self.names)}")
             return cst.ensure_type(both.body[0], cst.Return)
-        own = [] if value is None or code(value) == "None" else [f"*{code(value)}" if self.several else code(value)]
+        own = (
+            []
+            if value is None or unparse(value) == "None"
+            else [f"*{unparse(value)}" if self.several else unparse(value)]
+        )
         if isinstance(value, cst.Tuple):
-            own = [code(e) if isinstance(e, cst.StarredElement) else code(e.value) for e in value.elements]
+            own = [unparse(e) if isinstance(e, cst.StarredElement) else unparse(e.value) for e in value.elements]
         made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
         assert isinstance(made, cst.SimpleStatementLine)
         return cst.ensure_type(made.body[0], cst.Return)

@@ -18,22 +18,22 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, nodes
+from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk, line, placed
+from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line, place_at
 from fnjax.port.known.facts import State, Value
-from fnjax.port.rewrite.functions.decorators import decorated
-from fnjax.port.rewrite.functions.definitions import port_routine
-from fnjax.port.source.evidence import parameters
-from fnjax.port.source.naming import read_names
-from fnjax.port.source.records import decorators
-from fnjax.port.torch import code
+from fnjax.port.rewrite.functions.decorators import port_decorators
+from fnjax.port.rewrite.functions.function_definitions import port_routine
+from fnjax.port.source.evidence import iter_parameters
+from fnjax.port.source.naming import collect_read_names
+from fnjax.port.source.records import list_decorators
+from fnjax.port.torch import unparse
 
 _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
 
 @statement(cst.ClassDef, general=True)
-def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
+def port_inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
     """A class inside a function, or at the top level."""
     cls = walk.program.by_node.get(node)
     if cls is None:
@@ -43,7 +43,7 @@ def inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
         closure.variables[node.name.value] = Value("object", name=f"file:{cls.name}")
     made = port_class(walk, cls, closure)
     if closure is not None:
-        walk.bind(node.name.value, Value("object", name=f"file:{cls.name}"), node)
+        walk.bind_name(node.name.value, Value("object", name=f"file:{cls.name}"), node)
     return [made]
 
 
@@ -56,14 +56,14 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
     )
     # Not in the order of the text: backward is walked with what forward has left on ctx.
-    order = sorted(range(len(node.body.body)), key=lambda i: _turn(node.body.body[i]))
+    order = sorted(range(len(node.body.body)), key=lambda i: _rank_member(node.body.body[i]))
     made: dict[int, list[Any]] = {}
     scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not
 
     def port_member(i: int) -> None:
         if i not in made:
             made[i] = []  # while it is walked: it may call itself
-            made[i] = _member(walk, cls, node.body.body[i], closure, container, scope)
+            made[i] = _port_member(walk, cls, node.body.body[i], closure, container, scope)
 
     program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
     for i in order:
@@ -72,12 +72,12 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     for i in range(len(node.body.body)):
         body += made[i]
     if cls.is_function and cls.containers:
-        body.insert(len(made[0]) if node.get_docstring() is not None else 0, line("pytree = True"))
+        body.insert(len(made[0]) if node.get_docstring() is not None else 0, parse_line("pytree = True"))
     if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []
     for arg in node.bases:
-        own = program.resolve(arg.value, [])
+        own = program.resolve_name(arg.value, [])
         index = list(node.bases).index(arg)
         name = cls.bases[index] if index < len(cls.bases) else own
         if name in FUNCTION_BASES:
@@ -86,7 +86,7 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             walk.sink.imports.add("fnjax")
             bases.append(
                 arg
-                if code(arg.value) == "fnjax.Function"
+                if unparse(arg.value) == "fnjax.Function"
                 else arg.with_changes(value=cst.parse_expression("fnjax.Function"))
             )
         elif (
@@ -105,7 +105,7 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             walk.report(
                 arg,
                 "supply",
-                f"the base class {code(arg.value)} is not of this file; put a class of that name in its place",
+                f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place",
             )
     changes: dict[str, Any] = {}
     if len(bases) != len(node.bases) or any(a is not b for a, b in zip(bases, node.bases, strict=True)):
@@ -118,12 +118,12 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     same = len(body) == len(node.body.body) and all(a is b for a, b in zip(body, node.body.body, strict=True))
     if not same:
         if not body:
-            body = [line("pass")]
+            body = [parse_line("pass")]
         changes["body"] = (
             node.body.with_changes(body=body) if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock(body)
         )
     try:
-        kept = decorated(walk, list(node.decorators))
+        kept = port_decorators(walk, list(node.decorators))
     except Stop as e:
         walk.report(e.node, e.kind, e.message)
         kept = []
@@ -134,29 +134,32 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     return result
 
 
-def _turn(node: cst.CSTNode) -> int:
+def _rank_member(node: cst.CSTNode) -> int:
     """Forward first, then what reads what it leaves on ctx."""
     name = node.name.value if isinstance(node, cst.FunctionDef) else ""
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
 
-def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
+def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
     if isinstance(node, cst.FunctionDef):
-        inside = [c for c in program.classes.values() if c.name == f"{cls.name}.{node.name.value}.{c.node.name.value}"]
-        kept = container and node.name.value in _read_of(program, cls)
-        if container and not kept and not _makes(node, {c.node.name.value for c in inside if c.is_function}):
-            return [_moved(walk, cls, node, c) for c in inside if c.is_function]
+        names = dict.fromkeys(
+            f"{cls.name}.{node.name.value}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)
+        )
+        inside = [program.classes[name] for name in names if name in program.classes]
+        kept = container and node.name.value in _collect_read_members(program, cls)
+        if container and not kept and not _makes_class(node, {c.node.name.value for c in inside if c.is_function}):
+            return [_move_class(walk, cls, node, c) for c in inside if c.is_function]
         if cls.is_function and node.name.value == "symbolic":
             walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
-        if cls.is_function and node.name.value == "jvp" and _only_asks_base(walk, node):
+        if cls.is_function and node.name.value == "jvp" and _only_calls_base(walk, node):
             walk.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
             return []
-        routine = program.routine(node, f"{cls.name}.{node.name.value}", cls)
+        routine = program.make_routine(node, f"{cls.name}.{node.name.value}", cls)
         routine.closure = closure
         made, inner = port_routine(program, routine)
-        walk.take(inner)
+        walk.take_over(inner)
         return [made]
     if isinstance(node, cst.ClassDef):
         inner_cls = program.by_node[node]
@@ -172,37 +175,40 @@ def _member(walk: Walk, cls: Class, node: Any, closure: State | None, container:
             and isinstance(node.body[0], cst.Expr)
             and isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
         )
-        bound = program.bound_in(node) if isinstance(node, cst.SimpleStatementLine) else set()
-        if is_text or not bound & _read_of(program, cls):
+        bound = program.list_bound(node) if isinstance(node, cst.SimpleStatementLine) else set()
+        if is_text or not bound & _collect_read_members(program, cls):
             return [node] if is_text else []
     inner_walk = Walk(program, walk.routine, scope)
     inner_walk.importing = True
-    lines: list[Any] = list(inner_walk.statement(_field(walk, node)))
+    lines: list[Any] = list(inner_walk.port_statement(_port_field(walk, node)))
     scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
-    walk.take(inner_walk)
+    walk.take_over(inner_walk)
     return lines
 
 
-def _field(walk: Walk, node: Any) -> Any:
+def _port_field(walk: Walk, node: Any) -> Any:
     """`dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
-    if not isinstance(small, cst.AnnAssign) or walk.program.annotation(small.annotation.annotation, walk) is not None:
+    if (
+        not isinstance(small, cst.AnnAssign)
+        or walk.program.port_annotation(small.annotation.annotation, walk) is not None
+    ):
         return node
     plain = small.with_changes(annotation=cst.Annotation(cst.Name("object")))
-    return placed(walk, node.with_changes(body=[plain]), node)
+    return place_at(walk, node.with_changes(body=[plain]), node)
 
 
-def _read_of(program: Program, cls: Class) -> set[str]:
+def _collect_read_members(program: Program, cls: Class) -> set[str]:
     """What Functions and functions of the file read of a class that only holds some: its constants and helpers."""
     functions = [c.node for c in program.classes.values() if c.is_function]
     waiting: list[cst.CSTNode] = [*functions, *(n for n in program.source.tree.body if isinstance(n, cst.FunctionDef))]
-    own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.bound_in(s)}
-    helpers = {n: f for n, f in cls.methods.items() if {"staticmethod", "classmethod"} & set(decorators(f))}
+    own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.list_bound(s)}
+    helpers = {n: f for n, f in cls.methods.items() if {"staticmethod", "classmethod"} & set(list_decorators(f))}
     found: set[str] = set()
     while waiting:
         first = waiting.pop()
-        for n in nodes(first):
-            of = code(n.value) if isinstance(n, cst.Attribute) else ""
+        for n in list_nodes(first):
+            of = unparse(n.value) if isinstance(n, cst.Attribute) else ""
             name = n.attr.value if isinstance(n, cst.Attribute) and of in {cls.name, cls.node.name.value, "cls"} else ""
             if isinstance(n, cst.Name) and first in own.values():  # one constant of another
                 name = n.value
@@ -213,27 +219,27 @@ def _read_of(program: Program, cls: Class) -> set[str]:
     return found
 
 
-def _makes(node: cst.FunctionDef, classes: set[str]) -> bool:
+def _makes_class(node: cst.FunctionDef, classes: set[str]) -> bool:
     """Whether a method returns one of the classes that stand in it, or its apply."""
-    returned = (n.value for n in nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
-    return any(code(r).removesuffix(".apply") in classes for r in returned)
+    returned = (n.value for n in list_nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
+    return any(unparse(r).removesuffix(".apply") in classes for r in returned)
 
 
-def _moved(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
+def _move_class(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
     """A Function that a method of some other class makes for itself, as one of that class: the method goes."""
     program, name = walk.program, f"{outer.name}.{method.name.value}"
     new = f"{outer.name}.{cls.node.name.value}"
     walk.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
-    defined = (n for n in nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
-    local = program.bound_in(method.body) | {n.name.value for n in (*defined, *parameters(method))}
-    local &= read_names([cls.node])
+    defined = (n for n in list_nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
+    local = program.list_bound(method.body) | {n.name.value for n in (*defined, *iter_parameters(method))}
+    local &= collect_read_names([cls.node])
     return port_class(walk, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
 
 
-def _only_asks_base(walk: Walk, node: cst.FunctionDef) -> bool:
+def _only_calls_base(walk: Walk, node: cst.FunctionDef) -> bool:
     """Whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
-    calls = [n for n in nodes(node.body) if isinstance(n, cst.Call)]
-    asks = len(calls) == 1 and walk.name_of(calls[0].func) == "torch.autograd.Function.jvp"
-    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in nodes(s))]) == len(
+    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
+    asks = len(calls) == 1 and walk.find_name(calls[0].func) == "torch.autograd.Function.jvp"
+    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in list_nodes(s))]) == len(
         node.body.body
     )

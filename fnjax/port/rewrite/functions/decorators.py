@@ -15,12 +15,12 @@ import sys
 
 import libcst as cst
 
-from fnjax.port.analysis.guards import is_guard_decorator, of_amp
-from fnjax.port.analysis.program import nodes
+from fnjax.port.analysis.guards import find_amp_decorator, is_guard_decorator
+from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import RESULT, call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.rewrite.calls.custom_operators import translated
-from fnjax.port.torch import code
+from fnjax.port.rewrite.calls.custom_operators import port_library_call
+from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import COMPILERS
 
 _MAPPED = {
@@ -31,50 +31,54 @@ _MAPPED = {
 
 
 @call_of("torch.compile", "torch.jit.script", RESULT)
-def compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
-    mode = walk.name_of(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
+    mode = walk.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
     without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.here.differentiated
     if not plain or (name == RESULT and not without):
         return None
-    return walk.expr(plain[0])
+    return walk.port(plain[0])
 
 
-def infrastructure(walk: Walk, name: str) -> bool:
+def is_infrastructure(walk: Walk, name: str) -> bool:
     """Whether a name is one of torch's compilers, gradient modes or profilers."""
     return name.startswith(COMPILERS)
 
 
-def _prepared(walk: Walk, node: cst.BaseExpression) -> str:
+def _find_amp_decorator(walk: Walk, node: cst.BaseExpression) -> str:
     """The decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
-    given = walk.program.source.definitions.get(code(node), ())
+    given = walk.program.source.definitions.get(unparse(node), ())
     calls = [d.value for d in given if isinstance(d.value, cst.Call)]
     parts = [part for c in calls for part in (c.func, *(a.value for a in c.args[:1]))]
-    known = {m for p in parts for m in {walk.program.resolve(p), *walk.program.meanings(code(p))}}
+    known = {m for p in parts for m in {walk.program.resolve_name(p), *walk.program.list_meanings(unparse(p))}}
     return next((m for m in sorted(known) if m in _MAPPED), "")
 
 
-def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
+def port_decorators(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
     """The decorators that stay, translated."""
     kept = []
     for decorator in decorators:
         node = decorator.decorator
         called = node.func if isinstance(node, cst.Call) else node
-        name = walk.program.resolve(called) or walk.name_of(called)
-        options = walk.program.meanings(called.value) if isinstance(called, cst.Name) else set()
+        name = walk.program.resolve_name(called) or walk.find_name(called)
+        options = walk.program.list_meanings(called.value) if isinstance(called, cst.Name) else set()
         if node in walk.program.lifted:
             continue
-        if (made := translated(walk, node)) is not None:
+        if (made := port_library_call(walk, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))
             continue
-        if any(infrastructure(walk, o) for o in {name, *options}) or _wraps(walk, name):
+        if any(is_infrastructure(walk, o) for o in {name, *options}) or _only_wraps_compiler(walk, name):
             continue
         if walk.program.kernels and is_guard_decorator(walk.program, name.removeprefix("file:")):
             continue
-        name = name if name in _MAPPED else _prepared(walk, called) or of_amp(walk.program, code(called)) or name
+        name = (
+            name
+            if name in _MAPPED
+            else _find_amp_decorator(walk, called) or find_amp_decorator(walk.program, unparse(called)) or name
+        )
         if name in _MAPPED:
-            kept.append(decorator.with_changes(decorator=_mapped(walk, node, name)))
+            kept.append(decorator.with_changes(decorator=_port_vmap(walk, node, name)))
             walk.sink.imports.add("fnjax")
             continue
         if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(walk):
@@ -92,7 +96,7 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
         if isinstance(called, cst.Name) and not name and called.value not in walk.state.variables:
             raise Stop(decorator, "unknown", f"the file does not say what the decorator {called.value!r} is")
         if isinstance(node, cst.Call):
-            kept.append(decorator.with_changes(decorator=walk.rebuilt(node).with_changes(func=node.func)))
+            kept.append(decorator.with_changes(decorator=walk.port_parts(node).with_changes(func=node.func)))
         else:
             kept.append(decorator)
         if name.startswith("file:"):
@@ -102,15 +106,15 @@ def decorated(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator
 
 def _makes_arrays(walk: Walk) -> bool:
     """Whether the function that is decorated computes with tensors."""
-    inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
-    return any(walk.program.resolve(n).startswith("torch.") for n in inner)
+    inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
+    return any(walk.program.resolve_name(n).startswith("torch.") for n in inner)
 
 
-def _mapped(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
+def _port_vmap(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
     made = parse(_MAPPED[name])
     if not isinstance(node, cst.Call):
         return made
-    if any(a.keyword and a.keyword.value == "cast_inputs" and code(a.value) != "None" for a in node.args):
+    if any(a.keyword and a.keyword.value == "cast_inputs" and unparse(a.value) != "None" for a in node.args):
         walk.note(
             node,
             "dropped",
@@ -120,22 +124,22 @@ def _mapped(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpressi
     return made
 
 
-def _wraps(walk: Walk, name: str) -> bool:
+def _only_wraps_compiler(walk: Walk, name: str) -> bool:
     """Whether a decorator of the file only reaches for torch's compilers or a profiler."""
     if not name.startswith("file:"):
         return False
-    found = walk.program.source.last(name.removeprefix("file:"))
+    found = walk.program.source.find_definition(name.removeprefix("file:"))
     function = found.function if found else None
     if function is None:
         return False
     foreign = set()
-    for inner in nodes(function.body):
+    for inner in list_nodes(function.body):
         if isinstance(inner, (cst.Attribute, cst.Name)):
-            full = walk.program.resolve(inner)
+            full = walk.program.resolve_name(inner)
             root = full.split(".")[0]
             if "." in full and not full.startswith(("file:", "builtins.")) and root not in sys.stdlib_module_names:
                 foreign.add(full)
-        if isinstance(inner, cst.Attribute) and (text := code(inner)).split(".")[0] == "nvtx":
+        if isinstance(inner, cst.Attribute) and (text := unparse(inner)).split(".")[0] == "nvtx":
             foreign.add(text)
     wanted = {f for f in foreign if f not in {"torch", "torch.jit", "torch.cuda", "torch.cuda.nvtx", "nvtx"}}
-    return bool(wanted) and all(infrastructure(walk, f) for f in wanted)
+    return bool(wanted) and all(is_infrastructure(walk, f) for f in wanted)

@@ -15,12 +15,12 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.terms import lines_of, parse
+from fnjax.port.analysis.terms import list_statements, parse
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.source.records import Class
-from fnjax.port.torch import code, literal
-from fnjax.port.torch.expressions import names
-from fnjax.port.tree.located import nodes
+from fnjax.port.torch import read_literal, unparse
+from fnjax.port.torch.expressions import find_names
+from fnjax.port.tree.located import list_nodes
 
 _COMING = frozenset({"detach", "cpu", "contiguous", "clone"})  # before `.numpy()`
 _GOING = frozenset({"cuda", "cpu", "contiguous", "clone", "to", "type"})  # behind `torch.from_numpy(a)`
@@ -29,39 +29,43 @@ _SEEN = frozenset({"shape", "dtype", "ndim", "device"})
 _MESSAGE = "this computes with NumPy: under jit the body of the operator runs as a callback, with the shapes registered"
 
 
-class _Torch(Exception):  # noqa: N818 - caught right here
+class _NotOnHost(Exception):  # noqa: N818 - caught right here
     """Something is of torch, and no conversion."""
 
 
-def callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
+def port_callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
     """The body of an operator: one that asks for numbers, or that stays NumPy's, will be a callback."""
     node = walk.routine.node
-    nothing = node.returns is not None and code(node.returns.annotation) == "None" and node in walk.program.mutating
+    nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in walk.program.mutating
     if operator is None or not (operator.shaped or nothing) or operator.methods.get("forward") is not node:
         return body
     if any(f.code == "untraced" for f in walk.sink.findings):
         walk.routine.concrete = True
     # The host is the second choice: only a body that has no translation goes there, and its findings go then.
     wrong = [f for f in walk.sink.findings if f.severity == "error" and f.code != "untraced"]
-    tensors = [p.name.value for p in node.params.params if p.annotation and "Tensor" in code(p.annotation.annotation)]
-    files = {n for n in names(node.body) if walk.name_of(cst.Name(n)).startswith("file:")}
+    tensors = [
+        p.name.value for p in node.params.params if p.annotation and "Tensor" in unparse(p.annotation.annotation)
+    ]
+    files = {n for n in find_names(node.body) if walk.find_name(cst.Name(n)).startswith("file:")}
     if not wrong or not tensors or files:
         return body
-    host = _Host(walk, tensors)
+    host = _HostRewriter(walk, tensors)
     try:
         made: Any = node.body.visit(host)
-        read = {walk.program.resolve(cst.Name(n)) for n in names(made)} | {
-            code(n) for n in nodes(made) if isinstance(n, (cst.Import, cst.ImportFrom))
+        read = {walk.program.resolve_name(cst.Name(n)) for n in find_names(made)} | {
+            unparse(n) for n in list_nodes(made) if isinstance(n, (cst.Import, cst.ImportFrom))
         }
         if any(full.startswith(".") or re.search(r"\btorch\b", full) for full in read):
-            raise _Torch
-        if any(isinstance(n, cst.Attribute) and n.attr.value == "device" for n in nodes(made)):
-            raise _Torch
-    except _Torch:
+            raise _NotOnHost
+        if any(isinstance(n, cst.Attribute) and n.attr.value == "device" for n in list_nodes(made)):
+            raise _NotOnHost
+    except _NotOnHost:
         return body
     walk.sink.findings[:] = [f for f in walk.sink.findings if f.severity != "error"]
     walk.note(node.name, "callback", _MESSAGE)
-    imported = {d.imported for n in names(made) if (d := walk.program.source.last(n)) is not None and d.imported}
+    imported = {
+        d.imported for n in find_names(made) if (d := walk.program.source.find_definition(n)) is not None and d.imported
+    }
     walk.program.used |= {full.split(".")[0] for full in imported}
     walk.sink.imports |= {"np", "jnp"}
     walk.sink.needs.clear()
@@ -69,17 +73,17 @@ def callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cs
     copies = [
         f"{x} = None if {x} is None else np.array({x})" if x in optional else f"{x} = np.array({x})" for x in tensors
     ]
-    block = made if isinstance(made, cst.IndentedBlock) else cst.IndentedBlock(lines_of(made))
+    block = made if isinstance(made, cst.IndentedBlock) else cst.IndentedBlock(list_statements(made))
     start = int(node.get_docstring() is not None)
     first = [cst.parse_statement(text) for text in copies if text.partition(" ")[0] in host.used]
     return block.with_changes(body=[*block.body[:start], *first, *block.body[start:]])
 
 
 def _may_be_none(annotation: cst.BaseExpression) -> bool:
-    return "Optional" in code(annotation) or "None" in code(annotation)
+    return "Optional" in unparse(annotation) or "None" in unparse(annotation)
 
 
-class _Host(cst.CSTTransformer):
+class _HostRewriter(cst.CSTTransformer):
     """The body on NumPy arrays.
 
     Raises:
@@ -98,9 +102,9 @@ class _Host(cst.CSTTransformer):
         while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
             inner = inner.func.value
         if isinstance(inner, cst.Name) and inner.value in self.tensors:
-            methods = _methods(node)
+            methods = _list_methods(node)
             if methods[-1] != "numpy" or not set(methods[:-1]) <= _COMING:
-                raise _Torch
+                raise _NotOnHost
             self.expected.add(node)
             self.used.add(inner.value)
             return False
@@ -113,14 +117,14 @@ class _Host(cst.CSTTransformer):
             while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
                 inner = inner.func.value
             return inner
-        if self.walk.program.resolve(original_node.func) in _MAKING:
-            return self._array(_made(self.walk, original_node, updated_node))
+        if self.walk.program.resolve_name(original_node.func) in _MAKING:
+            return self._note_array(_port_made_tensor(self.walk, original_node, updated_node))
         func = updated_node.func
         if isinstance(func, cst.Attribute) and func.attr.value in _GOING and func.value in self.arrays:
-            return self._array(_moved(self.walk, original_node, func.value))
+            return self._note_array(_port_moved_tensor(self.walk, original_node, func.value))
         return updated_node
 
-    def _array(self, made: cst.BaseExpression) -> cst.BaseExpression:
+    def _note_array(self, made: cst.BaseExpression) -> cst.BaseExpression:
         self.arrays.add(made)
         return made
 
@@ -128,7 +132,7 @@ class _Host(cst.CSTTransformer):
         """`x.shape`; what follows a dot is no variable."""
         if isinstance(node.value, cst.Name) and node.value.value in self.tensors:
             if node.attr.value not in _SEEN:
-                raise _Torch
+                raise _NotOnHost
             return False
         node.value.visit(self) if isinstance(node.value, cst.Name) else None
         return not isinstance(node.value, cst.Name)
@@ -139,15 +143,15 @@ class _Host(cst.CSTTransformer):
 
     def visit_Comparison(self, node: cst.Comparison) -> bool:
         """`x is None`."""
-        return not isinstance(node.left, cst.Name) or [code(t.comparator) for t in node.comparisons] != ["None"]
+        return not isinstance(node.left, cst.Name) or [unparse(t.comparator) for t in node.comparisons] != ["None"]
 
     def visit_Name(self, node: cst.Name) -> None:
         """A tensor by itself."""
         if node.value in self.tensors:
-            raise _Torch
+            raise _NotOnHost
 
 
-def _methods(call: cst.BaseExpression) -> list[str]:
+def _list_methods(call: cst.BaseExpression) -> list[str]:
     found: list[str] = []
     while isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
         found.insert(0, call.func.attr.value)
@@ -155,29 +159,29 @@ def _methods(call: cst.BaseExpression) -> list[str]:
     return found
 
 
-def _made(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
+def _port_made_tensor(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
     """`torch.tensor(a, dtype=torch.int32, device=x.device)`."""
     given = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
     if not node.args or node.args[0].keyword is not None or given.keys() - {"dtype", "device"}:
-        raise _Torch
-    dtype = f", dtype={_dtype(walk, given['dtype'])}" if "dtype" in given else ""
-    return parse(f"jnp.asarray({code(made.args[0].value)}{dtype})")
+        raise _NotOnHost
+    dtype = f", dtype={_name_dtype(walk, given['dtype'])}" if "dtype" in given else ""
+    return parse(f"jnp.asarray({unparse(made.args[0].value)}{dtype})")
 
 
-def _moved(walk: Walk, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
+def _port_moved_tensor(walk: Walk, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
     """`.to(x.device)`, `.to("cuda")`, `.to(torch.int32)`, `.to(dtype=x.dtype)` of an array."""
     for arg in node.args:
         is_device = arg.keyword is not None and arg.keyword.value == "device"
-        if is_device or isinstance(literal(arg.value), str) or code(arg.value).endswith("device"):
+        if is_device or isinstance(read_literal(arg.value), str) or unparse(arg.value).endswith("device"):
             continue
-        array = parse(f"{code(array)}.astype({_dtype(walk, arg.value)})")
+        array = parse(f"{unparse(array)}.astype({_name_dtype(walk, arg.value)})")
     return array
 
 
-def _dtype(walk: Walk, node: cst.BaseExpression) -> str:
-    if code(node).endswith(".dtype"):
-        return code(node)
+def _name_dtype(walk: Walk, node: cst.BaseExpression) -> str:
+    if unparse(node).endswith(".dtype"):
+        return unparse(node)
     try:
-        return code(walk.expr(node).node)
+        return unparse(walk.port(node).node)
     except Exception as e:
-        raise _Torch from e
+        raise _NotOnHost from e

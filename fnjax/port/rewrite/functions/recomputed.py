@@ -18,156 +18,162 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Term, Walk, line, names, parse
+from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, parse, parse_line
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
-from fnjax.port.rewrite.calls.randomness import own_key
-from fnjax.port.rewrite.control.carried_loops import define
+from fnjax.port.rewrite.calls.randomness import make_own_key
+from fnjax.port.rewrite.control.carried_loops import make_function
 from fnjax.port.rewrite.functions.recomputed_steps import (
+    is_read_by_other_name,
     is_read_later,
-    part_steps,
+    list_shape_steps,
     read_container,
-    reads_otherwise,
-    steps_of_shapes,
+    split_steps,
 )
-from fnjax.port.rewrite.functions.returns import handed_back
+from fnjax.port.rewrite.functions.returns import make_return
 from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.torch import code, fit
+from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.machinery import ENABLING, NO_GRAD, PLAIN
-from fnjax.port.tree.located import nodes
+from fnjax.port.tree.located import list_nodes
 
 
-def recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
     first = body[index]
     if not isinstance(first, cst.With):
-        return _in_block(walk, body) if index == 0 and walk.here.grad_enabled else None
-    heads, block = _nested(walk, first)
+        return _port_in_block(walk, body) if index == 0 and walk.here.grad_enabled else None
+    heads, block = _open_nested_with(walk, first)
     if not heads & ENABLING or heads - ENABLING - PLAIN - NO_GRAD:
         return None
-    inner: list[Any] = [part for s in block.body for part in _taken_out(walk, s)]
-    found = next((j for j, s in enumerate(inner) if _grad_call(walk, s)), None)
+    inner: list[Any] = [part for s in block.body for part in _take_gradients_out(walk, s)]
+    found = next((j for j, s in enumerate(inner) if _find_grad_call(walk, s)), None)
     between: Sequence[cst.BaseStatement] = ()
     if found is not None:
-        early = [s for i, s in enumerate(inner[:found]) if _early(walk, s, inner[i:found])]
+        early = [s for i, s in enumerate(inner[:found]) if _may_stand_behind(walk, s, inner[i:found])]
         steps, grad, used = [s for s in inner[:found] if s not in early], inner[found], 1
         rest = [*early, *inner[found + 1 :]]
     else:
-        after = [_taken_out(walk, s) for s in body[index + 1 : index + 6]]
-        follow = next((j for j, parts in enumerate(after) if _grad_call(walk, parts[0])), None)
+        after = [_take_gradients_out(walk, s) for s in body[index + 1 : index + 6]]
+        follow = next((j for j, parts in enumerate(after) if _find_grad_call(walk, parts[0])), None)
         if follow is None:
             return None
         steps, (grad, *rest), used = inner, after[follow], follow + 2
         between = body[index + 1 : index + 1 + follow]
-    call = _grad_call(walk, grad)
+    call = _find_grad_call(walk, grad)
     assert call is not None
-    packed = [s for s in between if walk.program.bound_in(s) & _outputs(call)]  # `if isinstance(y, Tensor): y = (y,)`
+    packed = [
+        s for s in between if walk.program.list_bound(s) & _list_outputs(call)
+    ]  # `if isinstance(y, Tensor): y = (y,)`
     others = [s for s in between if s not in packed]
-    if any(walk.program.bound_in(s) & names(p) for s in others for p in packed):
+    if any(walk.program.list_bound(s) & find_names(p) for s in others for p in packed):
         return None
     steps, between = [*steps, *packed], others
-    made = _pullback(walk, first, steps, grad, call, between)
-    return None if made is None else ([*made, *_followed(walk, first, steps, rest, inside=found is not None)], used)
+    made = _port_pullback(walk, first, steps, grad, call, between)
+    return (
+        None if made is None else ([*made, *_port_followers(walk, first, steps, rest, inside=found is not None)], used)
+    )
 
 
-def _followed(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
+def _port_followers(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
     """What stands behind a call of torch.autograd.grad in one block; there may be another one."""
-    if not inside or not any(_grad_call(walk, part) for s in rest for part in _taken_out(walk, s)):
-        made = walk.block(rest)
-        _record(walk, rest if inside else [], _history(walk, rest))
+    if not inside or not any(_find_grad_call(walk, part) for s in rest for part in _take_gradients_out(walk, s)):
+        made = walk.port_block(rest)
+        _record_history(walk, rest if inside else [], _collect_history(walk, rest))
         return made
     block = head.with_changes(body=cst.IndentedBlock(rest), leading_lines=[])
     positions = walk.program.source.positions
     positions[block] = positions[rest[0]]
-    return walk.block([block])
+    return walk.port_block([block])
 
 
-def _history(walk: Walk, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()) -> frozenset[tuple[str, int]]:
+def _collect_history(
+    walk: Walk, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()
+) -> frozenset[tuple[str, int]]:
     """The variables for which gradients were taken before, of what statements read beside these."""
-    read = (walk.state.variables.get(n, UNKNOWN).recorded for n in _read_first(walk, steps) - {*leaves})
+    read = (walk.state.variables.get(n, UNKNOWN).recorded for n in _list_read_first(walk, steps) - {*leaves})
     return frozenset().union(*read)
 
 
-def _record(walk: Walk, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
+def _record_history(walk: Walk, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
     """What statements have computed from something recorded is recorded."""
-    for name in walk.program.bound_in(cst.IndentedBlock(steps)) if history else ():
+    for name in walk.program.list_bound(cst.IndentedBlock(steps)) if history else ():
         if name in walk.state.variables:
             value = walk.state.variables[name]
             walk.state.variables[name] = replace(value, recorded=value.recorded | history)
 
 
-def _read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]:
+def _list_read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]:
     """The variables that statements read before they give them a value."""
     bound: set[str] = set()
     found: set[str] = set()
     for step in steps:
         for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
-            found |= names(s.value if isinstance(s, cst.Assign) else s) - bound
-            bound |= walk.program.bound_in(s)
+            found |= find_names(s.value if isinstance(s, cst.Assign) else s) - bound
+            bound |= walk.program.list_bound(s)
     return found
 
 
-def _nested(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
+def _open_nested_with(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
     """What a `with`, and those that alone stand in it, enter; and the block of the innermost."""
     calls = [i.item.func if isinstance(i.item, cst.Call) else i.item for i in node.items]
-    heads = {walk.name_of(c) or code(c) for c in calls}
+    heads = {walk.find_name(c) or unparse(c) for c in calls}
     if len(node.body.body) == 1 and isinstance(inner := node.body.body[0], cst.With):
-        further, block = _nested(walk, inner)
+        further, block = _open_nested_with(walk, inner)
         return heads | further, block
     return heads, node.body
 
 
-def _early(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
+def _may_stand_behind(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
     """Whether an `if` that only returns may as well stand behind these statements."""
     if not isinstance(node, cst.If) or node.orelse or len(node.body.body) != 1:
         return False
     only = node.body.body[0]
     returns = isinstance(only, cst.SimpleStatementLine) and isinstance(only.body[0], cst.Return)
-    return returns and not any(names(node) & walk.program.bound_in(s) for s in later)
+    return returns and not any(find_names(node) & walk.program.list_bound(s) for s in later)
 
 
-def _in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
+def _port_in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
     """The same in a loop that `with torch.enable_grad()` stands around, or in a function that is decorated with it."""
-    parts: list[Any] = [part for s in body for part in _taken_out(walk, s)]
-    found = next((i for i, s in enumerate(parts) if _grad_call(walk, s)), None)
+    parts: list[Any] = [part for s in body for part in _take_gradients_out(walk, s)]
+    found = next((i for i, s in enumerate(parts) if _find_grad_call(walk, s)), None)
     if found is None:
         return None
     steps, grad, rest = parts[:found], parts[found], parts[found + 1 :]
     # What the function computes is gone after it: nobody may read it outside the block, or in the next round.
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in body))
-    computed = {n for s in steps if "requires_grad" not in code(s) for n in walk.program.bound_in(s)}
+    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in body))
+    computed = {n for s in steps if "requires_grad" not in unparse(s) for n in walk.program.list_bound(s)}
     if any(id(n) not in inside for name in computed for n in walk.routine.reads.get(name, ())):
         return None
-    if _read_first(walk, steps) & computed:
+    if _list_read_first(walk, steps) & computed:
         return None
-    call = _grad_call(walk, grad)
+    call = _find_grad_call(walk, grad)
     assert call is not None
-    made = _pullback(walk, body[0], steps, grad, call)
-    return None if made is None else ([*made, *walk.block(rest)], len(body))
+    made = _port_pullback(walk, body[0], steps, grad, call)
+    return None if made is None else ([*made, *walk.port_block(rest)], len(body))
 
 
-def _grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
+def _find_grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
         return None
     small = node.body[0]
     value = small.value if isinstance(small, (cst.Assign, cst.Return)) else None
     if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Call):
         value = value.value
-    if isinstance(value, cst.Call) and walk.name_of(value.func) == "torch.autograd.grad":
+    if isinstance(value, cst.Call) and walk.find_name(value.func) == "torch.autograd.grad":
         return value
     return None
 
 
-def _outputs(call: cst.Call) -> set[str]:
+def _list_outputs(call: cst.Call) -> set[str]:
     """The variables of what is differentiated."""
     given = [a.value for i, a in enumerate(call.args) if (a.keyword.value == "outputs" if a.keyword else i == 0)]
-    return {name for value in given for name in names(value)}
+    return {name for value in given for name in find_names(value)}
 
 
-def _taken_out(walk: Walk, node: Any) -> list[Any]:
+def _take_gradients_out(walk: Walk, node: Any) -> list[Any]:
     """`return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
-    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _grad_call(walk, node):
+    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _find_grad_call(walk, node):
         return [node]
-    found = [n for n in nodes(node) if isinstance(n, cst.Call) and walk.name_of(n.func) == "torch.autograd.grad"]
+    found = [n for n in list_nodes(node) if isinstance(n, cst.Call) and walk.find_name(n.func) == "torch.autograd.grad"]
     if not isinstance(node.body[0], (cst.Assign, cst.AugAssign, cst.Return)) or len(found) != 1:
         return [node]
     name = "gradients" if "gradients" not in walk.routine.reads else "input_gradients"
@@ -179,7 +185,7 @@ def _taken_out(walk: Walk, node: Any) -> list[Any]:
     return [first, rest]
 
 
-def _pullback(
+def _port_pullback(
     walk: Walk,
     head: cst.CSTNode,
     steps: list[cst.BaseStatement],
@@ -191,19 +197,19 @@ def _pullback(
         ("outputs", "inputs", "grad_outputs")[i] if a.keyword is None else a.keyword.value: a.value
         for i, a in enumerate(call.args[:3])
     } | {a.keyword.value: a.value for a in call.args if a.keyword}
-    if {"create_graph", "is_grads_batched"} & {k for k, v in arguments.items() if code(v) != "False"}:
+    if {"create_graph", "is_grads_batched"} & {k for k, v in arguments.items() if unparse(v) != "False"}:
         return None
     outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
     if outputs is None or inputs is None:
         return None
-    read = frozenset().union(*(names(n) for n in (*steps, outputs)))
+    read = frozenset().union(*(find_names(n) for n in (*steps, outputs)))
     if isinstance(inputs, cst.Name) and (inputs := read_container(walk, inputs, read, head, steps)) is None:
         return None
     made_here = isinstance(inputs, cst.Name) and inputs.value not in walk.state.variables
-    if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.expr(inputs).value.kind == "static":
-        whole = _of_container(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
+    if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and walk.port(inputs).value.kind == "static":
+        whole = _port_container_gradients(walk, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
         if whole is not None or isinstance(inputs, cst.Attribute):
-            return whole and [*whole[:-1], *walk.block(between), whole[-1]]
+            return whole and [*whole[:-1], *walk.port_block(between), whole[-1]]
     elements = inputs.elements if isinstance(inputs, (cst.Tuple, cst.List)) else [cst.Element(inputs)]
     given_inputs = [e.value for e in elements]
     stars = [isinstance(e, cst.StarredElement) for e in elements]
@@ -213,55 +219,57 @@ def _pullback(
     if len(wanted) != len(given_inputs):
         return None
     outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    parted = None if reads_otherwise(walk, wanted, read, steps) else part_steps(walk, steps, wanted)
+    parted = None if is_read_by_other_name(walk, wanted, read, steps) else split_steps(walk, steps, wanted)
     if parted is None:
         return None
     # What makes the leaves stays outside of the function, which is differentiated as a whole; so does what gives
     # Python's values, since what jax.vjp hands back beside the outputs are arrays.
     opening, computing = parted
-    inner = walk.program.bound_in(cst.IndentedBlock(computing)) | set(wanted)
-    if not all(names(o) & inner for o in outs) or not any(set(wanted) & names(n) for n in (*computing, *outs)):
+    inner = walk.program.list_bound(cst.IndentedBlock(computing)) | set(wanted)
+    if not all(find_names(o) & inner for o in outs) or not any(
+        set(wanted) & find_names(n) for n in (*computing, *outs)
+    ):
         return None  # computed before, out of sight
-    made = walk.block(opening)
+    made = walk.port_block(opening)
     if any(w not in walk.state.variables for w in wanted):
         return None
-    taken = frozenset((w, walk.state.version(w)) for w in wanted)
-    history = _history(walk, computing, wanted)
+    taken = frozenset((w, walk.state.find_version(w)) for w in wanted)
+    history = _collect_history(walk, computing, wanted)
     if history & taken:
         return None  # part of how it was computed was differentiated before, and is out of sight
     held = walk.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
     container = held.kind == "static" and not stars[-1]
-    shapes = steps_of_shapes(walk, computing)
-    made += walk.block(shapes)
+    shapes = list_shape_steps(walk, computing)
+    made += walk.port_block(shapes)
     computing = [s for s in computing if s not in shapes]
-    with walk.scope(), walk.differentiating():
+    with walk.open_scope(), walk.enter_differentiated():
         for w, star in zip(wanted, stars, strict=True) if not container else ():
-            one = replace(TENSOR, place=walk.fresh(head))
+            one = replace(TENSOR, place=walk.make_place(head))
             walk.state.variables[w] = Value("static", element=one) if star else one
-        block = walk.block(computing)
-        terms = [walk.expr(o) for o in outs]
+        block = walk.port_block(computing)
+        terms = [walk.port(o) for o in outs]
         inside = walk.state.variables
-        for name in (code(o) for o in outs if isinstance(o, cst.Name)):
+        for name in (unparse(o) for o in outs if isinstance(o, cst.Name)):
             if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
-                inside[name] = replace(TENSOR, place=walk.fresh(head, f" {name}"))
+                inside[name] = replace(TENSOR, place=walk.make_place(head, f" {name}"))
     given = arguments.get("grad_outputs")
-    computed = walk.program.bound_in(cst.IndentedBlock(computing)) - set(wanted)
+    computed = walk.program.list_bound(cst.IndentedBlock(computing)) - set(wanted)
     needed = {
-        n for n in computed if is_read_later(walk, n, [*steps, grad]) or (given is not None and n in names(given))
+        n for n in computed if is_read_later(walk, n, [*steps, grad]) or (given is not None and n in find_names(given))
     }
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
     for name in sorted(needed):
-        walk.bind(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
+        walk.bind_name(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
     # What stands in between may read what was computed, which it has behind jax.vjp only.
-    followed = walk.block(between)
+    followed = walk.port_block(between)
     walk.sink.imports |= {"jax"} if given is not None else {"jax", "jnp"}
-    texts = [code(fit(t.node, 1)) for t in terms]
+    texts = [unparse(bracket(t.node, 1)) for t in terms]
     result = texts[0] if len(terms) == 1 else f"({', '.join(texts)})"
     first = texts[0] if len(terms) == 1 and texts[0] in needed else "_" if given is not None else "recomputed_output"
-    cotangent = code(fit(walk.expr(given).node, 1)) if given is not None else f"jnp.ones_like({first})"
+    cotangent = unparse(bracket(walk.port(given).node, 1)) if given is not None else f"jnp.ones_like({first})"
     several = isinstance(outputs, (cst.Tuple, cst.List)) and given is not None
-    if several and not isinstance(given, (cst.Tuple, cst.List)) and walk.expr(given).value.kind == "static":  # type: ignore[arg-type] # there is one
+    if several and not isinstance(given, (cst.Tuple, cst.List)) and walk.port(given).value.kind == "static":  # type: ignore[arg-type] # there is one
         result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
     if len(terms) == 1 and terms[0].value.kind == "static":  # `res = f(x)` of several
         if given is None or isinstance(given, (cst.Tuple, cst.List)):
@@ -270,47 +278,47 @@ def _pullback(
     if isinstance(given, cst.List):
         cotangent = f"({cotangent.strip('[]')},)"
     if len(terms) == 1 and isinstance(given, (cst.Tuple, cst.List)):
-        cotangent = code(fit(walk.expr(given.elements[0].value).node, 1))
+        cotangent = unparse(bracket(walk.port(given.elements[0].value).node, 1))
     others = sorted(needed - {first})
     aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
-    again, pullback = walk.unused("recomputed"), walk.unused("pullback")
+    again, pullback = walk.make_unused_name("recomputed"), walk.make_unused_name("pullback")
     listed = ["*" * star + w for w, star in zip(wanted, stars, strict=True)]
-    made += _function(walk, again, listed, [*block, line(f"return {result}{aux}")])
+    made += _make_step_function(walk, again, listed, [*block, parse_line(f"return {result}{aux}")])
     option = ", has_aux=True" if aux else ""
-    made.append(line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(listed)}{option})"))
+    made.append(parse_line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(listed)}{option})"))
     made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     made += followed
     small = grad.body[0]
     assert isinstance(small, (cst.Assign, cst.Return))
-    value: cst.BaseExpression = parse(_in_torchs_convention(walk, pullback, cotangent))
+    value: cst.BaseExpression = parse(_conjugate_pullback(walk, pullback, cotangent))
     tuple_value = Value("static", element=TENSOR) if stars[-1] else Value("static", parts=(TENSOR,) * len(wanted))
     subscripted = isinstance(small.value, cst.Subscript)
     if container:  # one argument, whose gradient is a container as well
-        value = parse(f"{code(value)}[0]" if subscripted else f"tuple({code(value)}[0])")
+        value = parse(f"{unparse(value)}[0]" if subscripted else f"tuple({unparse(value)}[0])")
         tuple_value = Value("static", parts=held.parts and (TENSOR,) * len(held.parts), element=TENSOR)
     if subscripted:
         assert isinstance(small.value, cst.Subscript)
         value = small.value.with_changes(value=value)
         tuple_value = TENSOR
-    return [*made, *_taken(walk, grad, small, Term(value, tuple_value))]
+    return [*made, *_write_taken(walk, grad, small, Term(value, tuple_value))]
 
 
-def _function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
+def _make_step_function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
     """A function of a block, with a key of its own where the block splits its key."""
-    before, keys = own_key(walk, block)
-    return [*before, define(name, ", ".join([*parameters, *keys]), block)]
+    before, keys = make_own_key(walk, block)
+    return [*before, make_function(name, ", ".join([*parameters, *keys]), block)]
 
 
-def _taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
+def _write_taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
     """The statement that takes the gradients: it returns them, or gives them names."""
     if isinstance(small, cst.Return):
-        return walk.headed(grad, handed_back(walk, small, term))
+        return walk.keep_comments(grad, make_return(walk, small, term))
     for target in small.targets:
         bind_target(walk, target.target, term.value, small)
     return [grad.with_changes(body=[small.with_changes(value=term.node)])]
 
 
-def _of_container(
+def _port_container_gradients(
     walk: Walk,
     steps: list[cst.BaseStatement],
     grad: Any,
@@ -319,20 +327,20 @@ def _of_container(
     given: cst.BaseExpression | None,
 ) -> Statements | None:
     """Gradients for all arrays of one list or tuple, for all outputs."""
-    if given is None or walk.expr(given).value.kind != "static":
+    if given is None or walk.port(given).value.kind != "static":
         return None
     statement = grad.body[0]
     if isinstance(statement.value, cst.Subscript):
         return None
     name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
-    element = walk.expr(inputs).value.element or TENSOR
-    cotangent = code(fit(walk.expr(given).node, 1))
-    renamed = [s.visit(_Renamed(code(inputs), name)) for s in steps]
-    with walk.scope(), walk.differentiating():
-        walk.bind(name, Value("static", element=replace(element, place=walk.fresh(inputs))), inputs)
-        block = walk.block([s for s in renamed if isinstance(s, cst.BaseStatement)])
-        term = walk.expr(outputs)
-    result = code(fit(term.node, 1))
+    element = walk.port(inputs).value.element or TENSOR
+    cotangent = unparse(bracket(walk.port(given).node, 1))
+    renamed = [s.visit(_ExpressionNamer(unparse(inputs), name)) for s in steps]
+    with walk.open_scope(), walk.enter_differentiated():
+        walk.bind_name(name, Value("static", element=replace(element, place=walk.make_place(inputs))), inputs)
+        block = walk.port_block([s for s in renamed if isinstance(s, cst.BaseStatement)])
+        term = walk.port(outputs)
+    result = unparse(bracket(term.node, 1))
     if term.value.is_tensor:
         result = f"({result},)"
     elif term.value.kind == "static":
@@ -340,16 +348,16 @@ def _of_container(
     else:
         result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
     walk.sink.imports.add("jax")
-    again, back = walk.unused("recomputed"), walk.unused("pullback")
-    function = _function(walk, again, [name], [*block, line(f"return {result}")])
-    pullback = line(f"_, {back} = jax.vjp({again}, {code(inputs)})")
-    whole = _in_torchs_convention(walk, back, f"tuple({cotangent})")
+    again, back = walk.make_unused_name("recomputed"), walk.make_unused_name("pullback")
+    function = _make_step_function(walk, again, [name], [*block, parse_line(f"return {result}")])
+    pullback = parse_line(f"_, {back} = jax.vjp({again}, {unparse(inputs)})")
+    whole = _conjugate_pullback(walk, back, f"tuple({cotangent})")
     found = Term(parse(f"tuple({whole}[0])"), Value("static", element=TENSOR))
     empty = [cst.EmptyLine(indent=False)]
-    return [*function, pullback.with_changes(leading_lines=empty), *_taken(walk, grad, statement, found)]
+    return [*function, pullback.with_changes(leading_lines=empty), *_write_taken(walk, grad, statement, found)]
 
 
-class _Renamed(cst.CSTTransformer):
+class _ExpressionNamer(cst.CSTTransformer):
     """Gives an expression a name."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -357,10 +365,10 @@ class _Renamed(cst.CSTTransformer):
         self.text, self.name = text, name
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        return cst.Name(self.name) if code(original_node) == self.text else updated_node
+        return cst.Name(self.name) if unparse(original_node) == self.text else updated_node
 
 
-def _in_torchs_convention(walk: Walk, pullback: str, cotangent: str) -> str:
+def _conjugate_pullback(walk: Walk, pullback: str, cotangent: str) -> str:
     """The call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
     if not walk.program.complex:
         return f"{pullback}({cotangent})"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import places
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.walk import Walk, find_names
+from fnjax.port.known.facts import list_places
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 
 
 def read_container(
@@ -28,114 +28,126 @@ def read_container(
         head: its first statement.
         steps: its statements.
     """
-    position, found = walk.program.source.position, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
-    for n in (n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)):
-        for target in (t.target for t in n.targets if not (walk.routine.nodes_in(t) & inside)):
-            if code(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
-                found.append((n, [_marked(e.value) for e in n.value.elements]))
-            elif code(n.value) == container.value and isinstance(target, cst.Tuple):
+    position, found = walk.program.source.locate, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
+    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in steps))
+    for n in (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Assign)):
+        for target in (t.target for t in n.targets if not (walk.routine.list_names_in(t) & inside)):
+            if unparse(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
+                found.append((n, [_read_marked(e.value) for e in n.value.elements]))
+            elif unparse(n.value) == container.value and isinstance(target, cst.Tuple):
                 found.append((n, [e.value for e in target.elements]))
-            elif isinstance(n.value, cst.Subscript) and code(n.value.value) == container.value:
+            elif isinstance(n.value, cst.Subscript) and unparse(n.value.value) == container.value:
                 found.append((n, [target, cst.Ellipsis()]))  # one of its entries
     used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
     if not used:
         whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
-        listed = len(whole) == 1 and container.value not in read and {code(e) for e in whole[0]} <= tensors_of(walk)
+        listed = (
+            len(whole) == 1 and container.value not in read and {unparse(e) for e in whole[0]} <= list_tensors(walk)
+        )
         return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
     (made, entries), *others = used
     variables = {e.value for e in entries if isinstance(e, cst.Name)}
-    if others or container.value in read or len(variables) < len(entries) or not variables <= tensors_of(walk):
+    if others or container.value in read or len(variables) < len(entries) or not variables <= list_tensors(walk):
         return None
-    again = (n for n in nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
-    if any(variables & walk.program.bound_in(n) for n in again if position(made) < position(n) < position(head)):
+    again = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
+    if any(variables & walk.program.list_bound(n) for n in again if position(made) < position(n) < position(head)):
         return None
     return cst.Tuple([cst.Element(e) for e in entries])
 
 
-def reads_otherwise(walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]) -> bool:
+def is_read_by_other_name(
+    walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]
+) -> bool:
     """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
-    position = walk.program.source.position
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in steps))
-    assigned = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Assign)]
+    position = walk.program.source.locate
+    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in steps))
+    assigned = [n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Assign)]
     same = set(wanted)  # the inputs, and what is made of them as they are
-    for n in (n for n in assigned if not walk.routine.nodes_in(n) & inside):
+    for n in (n for n in assigned if not walk.routine.list_names_in(n) & inside):
         value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
-        parts = [_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
+        parts = [_read_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
         sources = {e.value for e in parts if isinstance(e, cst.Name)}
-        given = {name for t in n.targets for name in targets(t.target)}
+        given = {name for t in n.targets for name in iter_targets(t.target)}
         entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
         if entry:  # that of a tensor is a new one
-            sources -= {s for s in sources if walk.lookup(s).is_tensor}
-        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.bound_in(m)}
+            sources -= {s for s in sources if walk.look_up(s).is_tensor}
+        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.list_bound(m)}
         if (given - anew) & set(wanted) and sources & read - set(wanted):
             return True
         same |= given if sources & same - anew else set()
     return bool(same & read - set(wanted))
 
 
-def _marked(node: cst.BaseExpression) -> cst.BaseExpression:
+def _read_marked(node: cst.BaseExpression) -> cst.BaseExpression:
     """`x` of `x.requires_grad_()`, which is x."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return node
-    return _marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
+    return _read_marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
 
 
-def tensors_of(walk: Walk) -> set[str]:
+def list_tensors(walk: Walk) -> set[str]:
     """The variables that are tensors here, or may be."""
     return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
 
 
 def is_read_later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
     """Whether a variable of the last of these statements' block is read after them."""
-    inside = frozenset().union(*(walk.routine.nodes_in(s) for s in done))
-    here = walk.program.source.position(done[0])
-    return any(id(n) not in inside and walk.program.source.position(n) > here for n in walk.routine.reads.get(name, ()))
+    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in done))
+    here = walk.program.source.locate(done[0])
+    return any(id(n) not in inside and walk.program.source.locate(n) > here for n in walk.routine.reads.get(name, ()))
 
 
-def part_steps(
+def split_steps(
     walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
 ) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
     """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
 
     A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
     """
-    last = max((i for i, s in enumerate(steps) if _makes(walk, s, wanted)), default=-1)
+    last = max((i for i, s in enumerate(steps) if _makes_leaf(walk, s, wanted)), default=-1)
     opening: list[cst.BaseStatement] = []
     computing: list[cst.BaseStatement] = []
-    made = {w for w in wanted if not any(_makes(walk, s, [w]) for s in steps)}  # those that there are already
+    made = {w for w in wanted if not any(_makes_leaf(walk, s, [w]) for s in steps)}  # those that there are already
     for i, s in enumerate(steps):
-        bound, read = walk.program.bound_in(s), names(s)
+        bound, read = walk.program.list_bound(s), find_names(s)
         if i > last:
             computing.append(s)
-        elif _makes(walk, s, wanted):
-            if any(bound & (names(c) | walk.program.bound_in(c)) or read & walk.program.bound_in(c) for c in computing):
+        elif _makes_leaf(walk, s, wanted):
+            if any(
+                bound & (find_names(c) | walk.program.list_bound(c)) or read & walk.program.list_bound(c)
+                for c in computing
+            ):
                 return None
             opening.append(s)
             made |= {w for w in wanted if w in bound | read}
-        elif read & (made | {n for c in computing for n in walk.program.bound_in(c)}):
+        elif read & (made | {n for c in computing for n in walk.program.list_bound(c)}):
             computing.append(s)
         else:
             opening.append(s)
     return opening, computing
 
 
-def steps_of_shapes(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+def list_shape_steps(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
     """Those of the steps that give Python's values, and need none of the others."""
     found, others = [], set[str]()
-    with walk.apart():
+    with walk.walk_apart():
         for s in steps:
-            walk.block([s])
-            bound = walk.program.bound_in(s)
+            walk.port_block([s])
+            bound = walk.program.list_bound(s)
             plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
             values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
-            if plain and not names(s) & others and values and all(v.kind == "static" and not places(v) for v in values):
+            if (
+                plain
+                and not find_names(s) & others
+                and values
+                and all(v.kind == "static" and not list_places(v) for v in values)
+            ):
                 found.append(s)
             others |= bound if s not in found else set()
     return found
 
 
-def _makes(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
+def _makes_leaf(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
     """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
-    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in nodes(node))
-    return bool(walk.program.bound_in(node) & set(wanted)) or (marks and bool(names(node) & set(wanted)))
+    marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in list_nodes(node))
+    return bool(walk.program.list_bound(node) & set(wanted)) or (marks and bool(find_names(node) & set(wanted)))

@@ -14,20 +14,20 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Term, Walk, parse
-from fnjax.port.known.facts import TENSOR, Value, places
-from fnjax.port.torch import code, fit
+from fnjax.port.known.facts import TENSOR, Value, list_places
+from fnjax.port.torch import bracket, unparse
 
 
 @statement(cst.Return, general=True)
-def returned(walk: Walk, node: cst.Return) -> Statements | None:
+def port_return(walk: Walk, node: cst.Return) -> Statements | None:
     """`return y`."""
     if node.value is None:
         walk.returns.append(Value("static", literal=None))
         return [cst.SimpleStatementLine([node])]
-    term = walk.expr(node.value)
+    term = walk.port(node.value)
     if walk.routine.role == "forward" and walk.routine.owner is not None and _holds_objects(walk, node.value):
         walk.routine.owner.containers = True
-    return handed_back(walk, node, term)
+    return make_return(walk, node, term)
 
 
 def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
@@ -38,46 +38,48 @@ def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
     """
     if isinstance(node, cst.Tuple):
         outputs = [e.value for e in node.elements]
-    elif isinstance(node, cst.Call) and _made_here(walk, node):
+    elif isinstance(node, cst.Call) and _makes_own_object(walk, node):
         outputs = [a.value for a in node.args]
     else:
         return False
     names = [p.name.value for p in walk.routine.parameters[walk.routine.first :]]
-    inputs = {f"arg:{names[i]}" for i in walk.program.differentiated(walk.routine) if i < len(names)}
-    objects = [n for n in outputs if isinstance(n, cst.Tuple) or (isinstance(n, cst.Call) and _made_here(walk, n))]
-    held = [p for n in objects for p in places(walk.expr(n).value)]
+    inputs = {f"arg:{names[i]}" for i in walk.program.find_differentiated_inputs(walk.routine) if i < len(names)}
+    objects = [
+        n for n in outputs if isinstance(n, cst.Tuple) or (isinstance(n, cst.Call) and _makes_own_object(walk, n))
+    ]
+    held = [p for n in objects for p in list_places(walk.port(n).value)]
     return bool(held) and not any(inputs & p.storage and not p.steps for p in held)
 
 
-def _made_here(walk: Walk, node: cst.Call) -> bool:
-    name = walk.name_of(node.func)
+def _makes_own_object(walk: Walk, node: cst.Call) -> bool:
+    name = walk.find_name(node.func)
     return name.startswith("file:") and name.removeprefix("file:") in walk.program.classes
 
 
-def handed_back(walk: Walk, node: cst.Return, term: Term) -> Statements:
+def make_return(walk: Walk, node: cst.Return, term: Term) -> Statements:
     """The statement that returns a term in a source's place."""
     walk.need_entries(term.value)
     walk.returns.append(term.value)
     made = term.node
     if walk.here.stop_gradients and term.value.kind != "object":
         walk.sink.imports.add("jax")
-        made = _stopped(walk, made, term.value)
-    if walk.routine.role in {"backward", "vjp"} and walk.program.drawing(walk.routine):
-        made = _one_more(made, term.value, _inputs(walk))
+        made = _stop_gradients(walk, made, term.value)
+    if walk.routine.role in {"backward", "vjp"} and walk.program.draws_random_numbers(walk.routine):
+        made = _add_none(made, term.value, _count_inputs(walk))
     if made is node.value:
         return [cst.SimpleStatementLine([node])]
     space = cst.SimpleWhitespace(" ")
-    return [cst.SimpleStatementLine([node.with_changes(value=fit(made, 0), whitespace_after_return=space)])]
+    return [cst.SimpleStatementLine([node.with_changes(value=bracket(made, 0), whitespace_after_return=space)])]
 
 
-def _inputs(walk: Walk) -> int:
+def _count_inputs(walk: Walk) -> int:
     """How many inputs forward has, without the key."""
     owner = walk.routine.owner
-    forward = walk.program.method(owner, "forward") if owner else None
+    forward = walk.program.find_method(owner, "forward") if owner else None
     return len(forward.parameters[forward.first :]) if forward else 0
 
 
-def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
+def _add_none(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
     """One more None at the end of what backward returns, for the key; and one for each input that it leaves out."""
     known = len(value.parts) if value.parts is not None else inputs
     nothing = max(inputs - known, 0) + 1
@@ -86,19 +88,19 @@ def _one_more(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseEx
         elements = [e.with_changes(comma=comma) for e in node.elements]
         return node.with_changes(elements=[*elements, *[cst.Element(cst.Name("None"))] * nothing])
     if value.parts is not None or value.element is not None or value.kind == "static":
-        return parse(f"(*{code(fit(node))}, {', '.join(['None'] * nothing)})")
-    return parse(f"{code(fit(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
+        return parse(f"(*{unparse(bracket(node))}, {', '.join(['None'] * nothing)})")
+    return parse(f"{unparse(bracket(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
 
 
-def _stopped(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+def _stop_gradients(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
     """What is computed without gradients; an argument that is handed back keeps its history."""
     if isinstance(node, cst.Tuple):
         known = value.parts if value.parts and len(value.parts) == len(node.elements) else [TENSOR] * len(node.elements)
-        stopped = [_stopped(walk, e.value, part) for e, part in zip(node.elements, known, strict=True)]
+        stopped = [_stop_gradients(walk, e.value, part) for e, part in zip(node.elements, known, strict=True)]
         return node.with_changes(
             elements=[e.with_changes(value=s) for e, s in zip(node.elements, stopped, strict=True)]
         )
     given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
-    if value.literal is None or (given and code(node) not in walk.program.rebound_in(walk.routine.node.body)):
+    if value.literal is None or (given and unparse(node) not in walk.program.list_rebound(walk.routine.node.body)):
         return node
-    return parse(f"jax.lax.stop_gradient({code(fit(node, 1))})")
+    return parse(f"jax.lax.stop_gradient({unparse(bracket(node, 1))})")

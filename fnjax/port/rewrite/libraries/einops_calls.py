@@ -17,35 +17,35 @@ import libcst as cst
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Stop, Term, Walk
 from fnjax.port.known.facts import UNKNOWN, Value
-from fnjax.port.rewrite.calls.operations import operate
-from fnjax.port.rewrite.calls.python_calls import values_of
-from fnjax.port.torch import Operation, find, literal
+from fnjax.port.rewrite.calls.python_calls import list_values
+from fnjax.port.rewrite.calls.torch_calls import port_operation
+from fnjax.port.torch import Operation, find_operation, read_literal
 
 
 @call_of("einops.einsum")
-def einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`einsum(q, k, "b q d, b k d -> b q k")`."""
-    pattern = literal(node.args[-1].value) if node.args else None
+    pattern = read_literal(node.args[-1].value) if node.args else None
     if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
         raise Stop(node, "operation", "einops.einsum: the pattern must be a literal")
     axes = list(dict.fromkeys(re.findall(r"\w+", pattern)))
     short = axes if all(len(a) == 1 for a in axes) else string.ascii_letters
     letters = dict(zip(axes, short, strict=False))
     equation = re.sub(r"\w+", lambda m: letters[m[0]], pattern).replace(" ", "")
-    operation = find("torch.einsum")
+    operation = find_operation("torch.einsum")
     assert isinstance(operation, Operation)
-    return operate(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
+    return port_operation(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
 
 
 @call_of("einops.rearrange", "einops.repeat", "einops.reduce")
-def einops(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_einops(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`rearrange(x, "b c h w -> b (h w) c")`."""
     if name == "einops.reduce":
         given = [a.value for a in node.args if a.keyword is None or a.keyword.value == "reduction"][2:3]
-        if not given or literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:
+        if not given or read_literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:
             raise Stop(node, "operation", "einops.reduce: name the reduction, 'sum' for example")
-    value = next(iter(values_of(walk, node)), UNKNOWN)
+    value = next(iter(list_values(walk, node)), UNKNOWN)
     walk.sink.needs.add("_rearrange")
-    made = cst.Call(cst.Name("_rearrange"), [walk.rebuilt(a) for a in node.args])
-    place = value.place.doubtful if value.place else walk.fresh(node)  # a view where that is possible
+    made = cst.Call(cst.Name("_rearrange"), [walk.port_parts(a) for a in node.args])
+    place = value.place.doubtful if value.place else walk.make_place(node)  # a view where that is possible
     return Term(made, Value("tensor", value.dtype, place=place, exact=value.exact))

@@ -18,29 +18,31 @@ import libcst as cst
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.terms import Selection
 from fnjax.port.analysis.walk import Term, Walk, parse
-from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, each_of, entry
-from fnjax.port.rewrite.memory.indices import apart, elements, is_number, is_position
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, find_entry, join_elements
+from fnjax.port.rewrite.memory.indices import is_position, is_python_number, list_indices, split_indices
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 
-def mask_of(walk: Walk, node: cst.Subscript) -> Term | None:
+def find_mask(walk: Walk, node: cst.Subscript) -> Term | None:
     """The one boolean mask that a subscript consists of."""
-    indices = elements(node)
+    indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None:
         return None
-    term = walk.expr(indices[0])
+    term = walk.port(indices[0])
     if term.value.kind not in {"tensor", "unknown"}:
         return None
     if term.value.dtype == "bool":
-        return replace(term, value=replace(term.value, number=index_number(walk, term)))
-    if term.value.dtype == "unknown" and _called_mask(indices[0]):  # _mask looks at the dtype when the port runs
-        return Term(term.node, replace(term.value, dtype="bool", like="", rank=None, number=walk.number(indices[0])))
+        return replace(term, value=replace(term.value, number=number_index(walk, term)))
+    if term.value.dtype == "unknown" and _is_mask_by_name(indices[0]):  # _mask looks at the dtype when the port runs
+        return Term(
+            term.node, replace(term.value, dtype="bool", like="", rank=None, number=walk.number_expression(indices[0]))
+        )
     return None
 
 
-def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Term | None:
+def find_mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Term | None:
     """The mask over all entries of what is indexed, for one boolean mask among slices and whole numbers.
 
     Args:
@@ -48,7 +50,7 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
         node: the subscript.
         new: what is written there: one value for all entries, or what stands for the entries of the same index.
     """
-    indices = elements(node)
+    indices = list_indices(node)
     masks = [i for i in indices if i is not None and is_mask(walk, i)]
     if (
         len(indices) < 2
@@ -56,48 +58,48 @@ def mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Ter
         or not all(i is None or i is masks[0] or is_position(walk, i) for i in indices)
     ):
         return None
-    base = walk.expr(node.value)
-    number = walk.number(node.with_changes(value=cst.Name("_")))
-    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_number(new)))
-    if new is None and not walk.selects(number):
+    base = walk.port(node.value)
+    number = walk.number_expression(node.with_changes(value=cst.Name("_")))
+    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_python_number(new)))
+    if new is None and not walk.may_stand_for_selected(number):
         return None
     if not single and new is not None and new.mask != number:
         return None
     walk.sink.needs.add("_selected")
     walk.sink.imports.add("jnp")
-    index = subscript(walk, node, parse("jnp.s_"))
-    made = parse(f"_selected({code(fit(base.node, 1))}, {code(index.with_changes(lpar=[], rpar=[]))})")
+    index = port_indices(walk, node, parse("jnp.s_"))
+    made = parse(f"_selected({unparse(bracket(base.node, 1))}, {unparse(index.with_changes(lpar=[], rpar=[]))})")
     return Term(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
 
 
 def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether one of several indices is a boolean mask."""
-    value = walk.expr(node).value
-    truth = value.dtype == "bool" or (value.dtype == "unknown" and _called_mask(node))
+    value = walk.port(node).value
+    truth = value.dtype == "bool" or (value.dtype == "unknown" and _is_mask_by_name(node))
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
 
 
-def whole_write(walk: Walk, base: Value, mask: Value | None) -> None:
+def check_whole_write(walk: Walk, base: Value, mask: Value | None) -> None:
     """A write to entries that a mask has selected counts among these, unless its own mask was made of them."""
     if base.mask != (mask.mask if mask else ""):
         walk.need_entries(base, mask or UNKNOWN)
 
 
-def open_index(walk: Walk, node: cst.Subscript) -> Term | None:
+def find_open_index(walk: Walk, node: cst.Subscript) -> Term | None:
     """The one index of a subscript, where it may be a boolean mask or whole numbers."""
-    indices = elements(node)
+    indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None or isinstance(indices[0], (cst.List, cst.ListComp)):
         return None
-    term = walk.expr(indices[0])
+    term = walk.port(indices[0])
     return term if term.value.kind in {"tensor", "unknown"} and term.value.dtype == "unknown" else None
 
 
-def index_number(walk: Walk, index: Term) -> str:
+def number_index(walk: Walk, index: Term) -> str:
     """A text that two indices share only if they have the same value."""
-    return index.value.number or walk.number(index.node)
+    return index.value.number or walk.number_expression(index.node)
 
 
-def _called_mask(node: cst.BaseExpression) -> bool:
+def _is_mask_by_name(node: cst.BaseExpression) -> bool:
     """Whether an index of unknown dtype is a mask by its name, or is `~index`."""
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.BitInvert)
@@ -107,24 +109,24 @@ def _called_mask(node: cst.BaseExpression) -> bool:
     return "mask" in name.value.lower().replace("masked", "")
 
 
-def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
+def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
     """The subscript with translated indices, lists made arrays."""
     made = []
     changed = False
     for e in node.slice:
         if isinstance(e.slice, cst.Index):
-            index = walk.expr(e.slice.value)
+            index = walk.port(e.slice.value)
             walk.need_entries(index.value)
-            new = _index(walk, index)
+            new = _port_index(walk, index)
             if new is index.node and _may_be_list(walk, node, e.slice.value):
                 walk.sink.needs.add("_index")
-                new = parse(f"_index({code(new)})")
+                new = parse(f"_index({unparse(new)})")
             changed = changed or new is not e.slice.value
-            made.append(e.with_changes(slice=e.slice.with_changes(value=fit(new, 1))))
+            made.append(e.with_changes(slice=e.slice.with_changes(value=bracket(new, 1))))
         else:
-            parts = {f: walk.expr(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
+            parts = {f: walk.port(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
             for f in parts:
-                if walk.expr(getattr(e.slice, f)).value.traced:
+                if walk.port(getattr(e.slice, f)).value.traced:
                     walk.report(
                         node,
                         "untraced",
@@ -135,40 +137,40 @@ def subscript(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.
     if not changed and base is node.value:
         return node
     return cst.Subscript(
-        fit(base), made, lbracket=node.lbracket, rbracket=node.rbracket, lpar=node.lpar, rpar=node.rpar
+        bracket(base), made, lbracket=node.lbracket, rbracket=node.rbracket, lpar=node.lpar, rpar=node.rpar
     )
 
 
-def hashed(walk: Walk, term: Term) -> cst.BaseExpression:
+def make_hashable(walk: Walk, term: Term) -> cst.BaseExpression:
     """A dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
-    if term.value.name != "instance:torch.dtype" or code(term.node).endswith(".dtype"):
+    if term.value.name != "instance:torch.dtype" or unparse(term.node).endswith(".dtype"):
         return term.node
     walk.sink.imports.add("jnp")
-    return parse(f"jnp.dtype({code(term.node)})")
+    return parse(f"jnp.dtype({unparse(term.node)})")
 
 
-def _index(walk: Walk, term: Term) -> cst.BaseExpression:
-    node = hashed(walk, term)
-    made_list = isinstance(node, cst.Call) and code(node.func) == "list"
+def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
+    node = make_hashable(walk, term)
+    made_list = isinstance(node, cst.Call) and unparse(node.func) == "list"
     listed = isinstance(node, (cst.List, cst.ListComp)) or term.value.name == LIST or made_list
-    if listed and _of_tensors(term.value):  # one index for each axis
+    if listed and _holds_tensors(term.value):  # one index for each axis
         comma = "," * (isinstance(node, cst.List) and len(node.elements) == 1)
-        return parse(f"({code(node)[1:-1]}{comma})" if isinstance(node, cst.List) else f"tuple({code(node)})")
+        return parse(f"({unparse(node)[1:-1]}{comma})" if isinstance(node, cst.List) else f"tuple({unparse(node)})")
     entries = (*(term.value.parts or ()), *([term.value.element] if term.value.element else []))
     if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
         walk.sink.needs.add("_index")
-        return parse(f"_index({code(node)})")
+        return parse(f"_index({unparse(node)})")
     if listed:
         kinds = {v.dtype for v in (*(term.value.parts or ()), term.value.element or UNKNOWN)}
         root = "np" if "bool" in kinds else "jnp"  # a mask has to be known under jit
         walk.sink.imports.add(root)
         whole = ", int" if kinds == {"int"} and not term.value.parts else ""  # of an empty list too
-        return parse(f"{root}.array({code(fit(node, 1))}{whole})")
+        return parse(f"{root}.array({unparse(bracket(node, 1))}{whole})")
     if isinstance(node, cst.Tuple):
         values = term.value.parts or ()
         known = values if len(values) == len(node.elements) else (UNKNOWN,) * len(node.elements)
         parts = [
-            e.with_changes(value=_index(walk, Term(e.value, v))) if isinstance(e, cst.Element) else e
+            e.with_changes(value=_port_index(walk, Term(e.value, v))) if isinstance(e, cst.Element) else e
             for e, v in zip(node.elements, known, strict=True)
         ]
         same = all(a.value is b.value for a, b in zip(parts, node.elements, strict=True))
@@ -179,46 +181,46 @@ def _index(walk: Walk, term: Term) -> cst.BaseExpression:
 def _may_be_list(walk: Walk, node: cst.Subscript, index: cst.BaseExpression) -> bool:
     """Whether a list may have been passed as the one index of an array: nothing else is known of it."""
     plain = len(node.slice) == 1 and isinstance(index, (cst.Name, cst.Attribute, cst.Subscript))
-    value = walk.expr(index).value
-    return plain and value.kind == value.dtype == "unknown" and walk.expr(node.value).value.is_tensor
+    value = walk.port(index).value
+    return plain and value.kind == value.dtype == "unknown" and walk.port(node.value).value.is_tensor
 
 
-def _of_tensors(value: Value) -> bool:
+def _holds_tensors(value: Value) -> bool:
     """Whether a list holds tensors, or what is no index in a list."""
     return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
 
 
 @expression(cst.Subscript, general=True)
-def read(walk: Walk, node: cst.Subscript) -> Term | None:
+def port_subscript(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[i]`."""
-    if walk.name_of(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
+    if walk.find_name(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
         return Term(node, UNKNOWN)
-    base = walk.expr(node.value)
+    base = walk.port(node.value)
     value = base.value
     walk.need_entries(value)
     if value.kind in {"static", "object"}:
-        found = [walk.expr(i).value for i in elements(node) if i is not None]
+        found = [walk.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.python or (several and v.is_tensor) for v in found):
             walk.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
-        return Term(_changed(walk, node, base), _part(walk, node, value))
-    if (parted := apart(walk, node)) is not node:
-        return walk.expr(parted)
-    alone = mask_of(walk, node)
-    mask = alone or mask_among(walk, node)
+        return Term(_make_subscript(walk, node, base), _describe_part(walk, node, value))
+    if (parted := split_indices(walk, node)) is not node:
+        return walk.port(parted)
+    alone = find_mask(walk, node)
+    mask = alone or find_mask_among(walk, node)
     if mask is not None:
         walk.need_entries(mask.value)
     if mask is not None and value.kind in {"tensor", "unknown"}:
-        return compressed(walk, node, base, mask, among=alone is None)
-    index = open_index(walk, node)
+        return port_selection(walk, node, base, mask, among=alone is None)
+    index = find_open_index(walk, node)
     # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
-    if index is not None and code(node.slice[0]) in walk.routine.written_at:
-        number = index_number(walk, index)
-        if walk.selects(number):
-            return Term(base.node, replace(value, mask=number, place=walk.fresh(node), number=""))
-    made = _changed(walk, node, base)
-    indices = elements(node)
-    values = [walk.expr(i).value if i is not None else None for i in indices]
+    if index is not None and unparse(node.slice[0]) in walk.routine.written_at:
+        number = number_index(walk, index)
+        if walk.may_stand_for_selected(number):
+            return Term(base.node, replace(value, mask=number, place=walk.make_place(node), number=""))
+    made = _make_subscript(walk, node, base)
+    indices = list_indices(node)
+    values = [walk.port(i).value if i is not None else None for i in indices]
     if any(i is not None and is_mask(walk, i) for i in indices):
         walk.report(
             node,
@@ -226,46 +228,49 @@ def read(walk: Walk, node: cst.Subscript) -> Term | None:
             "a boolean mask among other indices selects a number of entries that depends on values; this runs "
             "un-jitted only",
         )
-    values = [None if v and _tuple_of(walk, i, v) else v for i, v in zip(indices, values, strict=True)]
-    basic = all(v is None or (v.kind == "static" and v.element is None and v.name != LIST) or counts(v) for v in values)
+    values = [None if v and _is_index_tuple(walk, i, v) else v for i, v in zip(indices, values, strict=True)]
+    basic = all(
+        v is None or (v.kind == "static" and v.element is None and v.name != LIST) or is_scalar_index(v) for v in values
+    )
     counted = all(i is None or v is not None for i, v in zip(indices, values, strict=True))
     rank = None
     if value.rank is not None and basic and counted:
-        new = sum(i is not None and code(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
+        new = sum(i is not None and unparse(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
         gone = sum(
-            i is not None and code(i) not in {"None", "...", "Ellipsis", "np.newaxis", "torch.newaxis"} for i in indices
+            i is not None and unparse(i) not in {"None", "...", "Ellipsis", "np.newaxis", "torch.newaxis"}
+            for i in indices
         )
         rank = value.rank + new - gone
-    place = walk.fresh(node)
+    place = walk.make_place(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
     # An index tensor copies and a number makes a view; an entry of a tensor may be taken for either.
-    doubtful = not basic and (not advanced or any(i is not None and _may_count(walk, i) for i in indices))
+    doubtful = not basic and (not advanced or any(i is not None and _may_be_scalar_index(walk, i) for i in indices))
     if (basic or doubtful) and value.place is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
-        taken = Step.of(hole, walk.reads(node) - walk.reads(node.value))
+        taken = Step.make_step(hole, walk.list_reads(node) - walk.list_reads(node.value))
         place = replace(value.place if basic else value.place.doubtful, steps=(*value.place.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
     return Term(made, Value(kind, value.dtype, rank, place=place))
 
 
-def counts(value: Value) -> bool:
+def is_scalar_index(value: Value) -> bool:
     """Whether an index is a tensor without axes, which PyTorch takes for its number."""
     return value.is_tensor and value.rank == 0 and value.dtype == "int"
 
 
-def _may_count(walk: Walk, node: cst.BaseExpression) -> bool:
+def _may_be_scalar_index(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an index is an entry of a tensor, `k[0]` or one that a loop goes through, which may have no axes."""
-    value = walk.expr(node).value
+    value = walk.port(node).value
     if not value.is_tensor or value.rank is not None or value.dtype == "bool":
         return False
     if isinstance(node, cst.Subscript):
-        return all(i is not None and walk.expr(i).value.kind == "static" for i in elements(node))
+        return all(i is not None and walk.port(i).value.kind == "static" for i in list_indices(node))
     return isinstance(node, cst.Name) and any(
-        isinstance(loop, cst.For) and node.value in targets(loop.target) for loop in walk.here.loops
+        isinstance(loop, cst.For) and node.value in iter_targets(loop.target) for loop in walk.here.loops
     )
 
 
-def _tuple_of(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
+def _is_index_tuple(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
     """Whether an index is a tuple of slices and numbers: `tuple(parts)`."""
     one = value.element
     plain = one is not None and one.kind == "static" and one.element is None and one.parts is None
@@ -280,33 +285,33 @@ def _is_tuple(walk: Walk, node: cst.BaseExpression) -> bool:
         )
     if isinstance(node, cst.BinaryOperation):
         return _is_tuple(walk, node.left) or _is_tuple(walk, node.right)
-    if not isinstance(node, cst.Call) or walk.name_of(node.func) != "builtins.tuple":
+    if not isinstance(node, cst.Call) or walk.find_name(node.func) != "builtins.tuple":
         return isinstance(node, cst.Tuple)
     put = [
-        walk.expr(n.value).value
-        for n in nodes(walk.routine.node)
+        walk.port(n.value).value
+        for n in list_nodes(walk.routine.node)
         if isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Subscript)
-        if node.args and code(n.targets[0].target.value) == code(node.args[0].value)
+        if node.args and unparse(n.targets[0].target.value) == unparse(node.args[0].value)
     ]
     return all(v.kind == "static" and v.parts is None and v.element is None for v in put)
 
 
-def _changed(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
-    return subscript(walk, node, base.node)
+def _make_subscript(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
+    return port_indices(walk, node, base.node)
 
 
-def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
-    indices = elements(node)
-    index = walk.expr(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
+def _describe_part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
+    indices = list_indices(node)
+    index = walk.port(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
     name = LIST if value.name == LIST else ""
     if isinstance(index, str) and index in dict(value.entries):
-        return entry(value, index)
+        return find_entry(value, index)
     if value.parts is not None and type(index) is int and -len(value.parts) <= index < len(value.parts):
         return value.parts[index]
     if len(indices) == 1 and indices[0] is None and value.parts is not None:
         bounds = node.slice[0].slice
         assert isinstance(bounds, cst.Slice)
-        ends = [literal(b) if b is not None else None for b in (bounds.lower, bounds.upper, bounds.step)]
+        ends = [read_literal(b) if b is not None else None for b in (bounds.lower, bounds.upper, bounds.step)]
         if all(e is None or type(e) is int for e in ends):
             return Value("static", name=name, parts=value.parts[slice(*ends)], element=value.element)  # type: ignore[arg-type] # all are ints
     if len(indices) == 1 and indices[0] is None:
@@ -316,16 +321,16 @@ def _part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
         if place is None or not value.element.is_tensor:
             return value.element
         known = type(index) is int and index >= 0
-        return replace(value.element, place=place.entry(index) if known else place.doubtful)  # type: ignore[arg-type] # an int
-    return each_of(value) or UNKNOWN
+        return replace(value.element, place=place.take_entry(index) if known else place.doubtful)  # type: ignore[arg-type] # an int
+    return join_elements(value) or UNKNOWN
 
 
-def same_shape(a: Value, b: Value) -> bool:
+def have_same_shape(a: Value, b: Value) -> bool:
     """Whether two arrays surely have one shape, or the same number of axes."""
     return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
 
 
-def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, among: bool = False) -> Term:
+def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, among: bool = False) -> Term:
     """All entries stand for those that the mask selects, or the selection runs un-jitted only.
 
     Args:
@@ -335,7 +340,7 @@ def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, amo
         mask: the mask.
         among: whether the mask stands among other indices.
     """
-    if not walk.selects(mask.value.number):
+    if not walk.may_stand_for_selected(mask.value.number):
         walk.report(
             node,
             "untraced",
@@ -343,24 +348,26 @@ def compressed(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, amo
             "un-jitted only",
         )
         assert isinstance(node, cst.Subscript)
-        return Term(_changed(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.fresh(node)))
+        return Term(
+            _make_subscript(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.make_place(node))
+        )
     number = mask.value.number
-    spread = not same_shape(mask.value, base.value)
+    spread = not have_same_shape(mask.value, base.value)
     condition = mask.node
     if spread:
         walk.sink.needs.add("_mask")
-        condition = parse(f"_mask({code(fit(mask.node, 1))}, {code(fit(base.node, 1))})")
+        condition = parse(f"_mask({unparse(bracket(mask.node, 1))}, {unparse(bracket(base.node, 1))})")
     one_axis = not spread and not among
-    reads = walk.reads(condition)
+    reads = walk.list_reads(condition)
     walk.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
-    return Term(base.node, replace(base.value, mask=number, place=walk.fresh(node), number=""))
+    return Term(base.node, replace(base.value, mask=number, place=walk.make_place(node), number=""))
 
 
-def trimmed(walk: Walk, value: cst.BaseExpression, text: str, target: str) -> str:
+def trim_axes(walk: Walk, value: cst.BaseExpression, text: str, target: str) -> str:
     """What is put at an index, without the leading axes of size 1 that it may have more: PyTorch leaves them out."""
     waiting, seen = [value], set[str]()
     while waiting:
-        for n in nodes(waiting.pop()):
+        for n in list_nodes(waiting.pop()):
             if _has_leading_one(n):
                 walk.sink.needs.add("_trimmed")
                 return f"_trimmed({text}, {target})"
@@ -373,15 +380,17 @@ def trimmed(walk: Walk, value: cst.BaseExpression, text: str, target: str) -> st
 def _has_leading_one(node: cst.CSTNode) -> bool:
     """`x[i : i + 1]`, `x[None]`, `x.unsqueeze(0)` and `torch.tensor([1.0])`."""
     if isinstance(node, cst.Call):
-        name, args = code(node.func).rpartition(".")[2], [a.value for a in node.args]
+        name, args = unparse(node.func).rpartition(".")[2], [a.value for a in node.args]
         listed = isinstance(args[0], cst.List) and len(args[0].elements) == 1 if args else False
-        return (name == "unsqueeze" and literal(args[-1]) == 0) or (name in {"tensor", "Tensor"} and listed)
+        return (name == "unsqueeze" and read_literal(args[-1]) == 0) or (name in {"tensor", "Tensor"} and listed)
     first = node.slice[0].slice if isinstance(node, cst.Subscript) else None
     if isinstance(first, cst.Index):
-        return code(first.value) == "None"
+        return unparse(first.value) == "None"
     if not isinstance(first, cst.Slice) or first.upper is None:
         return False
     low, high = first.lower, first.upper
-    ends = [0 if low is None else literal(low), literal(high)]
+    ends = [0 if low is None else read_literal(low), read_literal(high)]
     known = type(ends[0]) is int and type(ends[1]) is int
-    return ends[1] - ends[0] == 1 if known else low is not None and code(high).replace(" ", "") == f"{code(low)}+1"  # type: ignore[operator] # both are ints
+    if known:
+        return bool(ends[1] - ends[0] == 1)  # type: ignore[operator] # both are ints
+    return low is not None and unparse(high).replace(" ", "") == f"{unparse(low)}+1"

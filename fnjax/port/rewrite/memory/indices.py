@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, placed
+from fnjax.port.analysis.walk import Walk, place_at
 from fnjax.port.known.facts import LIST, Value
-from fnjax.port.torch import code
+from fnjax.port.torch import unparse
 
 
-def elements(node: cst.Subscript) -> list[cst.BaseExpression | None]:
+def list_indices(node: cst.Subscript) -> list[cst.BaseExpression | None]:
     """The indices, None for slices."""
     found: list[cst.BaseExpression | None] = []
     for e in node.slice:
@@ -32,25 +32,25 @@ def elements(node: cst.Subscript) -> list[cst.BaseExpression | None]:
 
 def is_position(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an index is a whole number or `...`."""
-    value = walk.expr(node).value
-    number = is_number(value) and value.literal is not None and value.name == "" and value.dtype != "bool"
+    value = walk.port(node).value
+    number = is_python_number(value) and value.literal is not None and value.name == "" and value.dtype != "bool"
     return isinstance(node, cst.Ellipsis) or number
 
 
-def is_number(value: Value) -> bool:
+def is_python_number(value: Value) -> bool:
     """Whether this is a single Python value."""
     return value.kind == "static" and value.parts is None and value.element is None and not value.mixed
 
 
-def apart(walk: Walk, node: cst.Subscript) -> cst.Subscript:
+def split_indices(walk: Walk, node: cst.Subscript) -> cst.Subscript:
     """`x[0, :, i]` as `x[0][:, i]`: beside arrays JAX takes a number for an array too, and puts their axis first.
 
     And `x[tuple((i, j))]` as `x[i, j]`, `x[(i,)]` as `x[i]`.
     """
-    if (spelled := _without_tuple(walk, node)) is not node:
+    if (spelled := _open_tuple(walk, node)) is not node:
         return spelled
-    indices = elements(node)
-    values = [None if i is None else walk.expr(i).value for i in indices]
+    indices = list_indices(node)
+    values = [None if i is None else walk.port(i).value for i in indices]
     numbers = {k for k, i in enumerate(indices) if i and not isinstance(i, cst.Ellipsis) and is_position(walk, i)}
     arrays = {k for k, v in enumerate(values) if v and v.is_tensor and v.rank != 0 and v.dtype != "bool"}
     arrays |= {k for k, v in enumerate(values) if v and v.kind == v.dtype == "unknown"}  # for a number it is the same
@@ -61,34 +61,34 @@ def apart(walk: Walk, node: cst.Subscript) -> cst.Subscript:
     whole = cst.SubscriptElement(cst.Slice(None, None))
     if len(node.slice) != len(indices) or any(v is not None and v.literal is None for v in values):
         return node
-    first = [e if k in numbers or code(e).startswith("...") else whole for k, e in enumerate(node.slice)]
-    while code(first[-1]).startswith(":"):
+    first = [e if k in numbers or unparse(e).startswith("...") else whole for k, e in enumerate(node.slice)]
+    while unparse(first[-1]).startswith(":"):
         first.pop()
     second = [e for k, e in enumerate(node.slice) if k not in numbers]
-    inner = node.with_changes(slice=_commas(first), lpar=[], rpar=[])
-    made: cst.Subscript = placed(walk, node.with_changes(value=inner, slice=_commas(second)), node)
+    inner = node.with_changes(slice=_add_commas(first), lpar=[], rpar=[])
+    made: cst.Subscript = place_at(walk, node.with_changes(value=inner, slice=_add_commas(second)), node)
     return made
 
 
-def _without_tuple(walk: Walk, node: cst.Subscript) -> cst.Subscript:
+def _open_tuple(walk: Walk, node: cst.Subscript) -> cst.Subscript:
     index = node.slice[0].slice if len(node.slice) == 1 else None
     whole: cst.BaseExpression | None = index.value if isinstance(index, cst.Index) else None
-    if isinstance(whole, cst.Call) and code(whole.func) == "tuple" and len(whole.args) == 1:
+    if isinstance(whole, cst.Call) and unparse(whole.func) == "tuple" and len(whole.args) == 1:
         whole = whole.args[0].value
     elif not isinstance(whole, cst.Tuple) or len(whole.elements) != 1:
         return node
     if not isinstance(whole, (cst.Tuple, cst.List)) or any(isinstance(e, cst.StarredElement) for e in whole.elements):
         return node
     parts = [e.value for e in whole.elements]
-    values = {p: walk.expr(p).value for p in parts}
+    values = {p: walk.port(p).value for p in parts}
     nested = any(v.parts and v.name != LIST and not isinstance(p, cst.List) for p, v in values.items())
-    if not parts or nested or not walk.expr(node.value).value.is_tensor:
+    if not parts or nested or not walk.port(node.value).value.is_tensor:
         return node
-    indices = _commas([cst.SubscriptElement(cst.Index(p)) for p in parts])
-    made: cst.Subscript = placed(walk, node.with_changes(slice=indices), node)
+    indices = _add_commas([cst.SubscriptElement(cst.Index(p)) for p in parts])
+    made: cst.Subscript = place_at(walk, node.with_changes(slice=indices), node)
     return made
 
 
-def _commas(parts: list[cst.SubscriptElement]) -> list[cst.SubscriptElement]:
+def _add_commas(parts: list[cst.SubscriptElement]) -> list[cst.SubscriptElement]:
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT if p is parts[-1] else comma) for p in parts]

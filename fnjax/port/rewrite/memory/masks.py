@@ -19,35 +19,35 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Term, Walk, parse
-from fnjax.port.rewrite.memory.indexing import same_shape
-from fnjax.port.torch import Bound, Operation, code, find, fit
-from fnjax.port.torch.expressions import bare
+from fnjax.port.rewrite.memory.indexing import have_same_shape
+from fnjax.port.torch import Bound, Operation, bracket, find_operation, unparse
+from fnjax.port.torch.expressions import drop_parentheses
 
 
-def masked_write(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
+def write_masked(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
     """The new value of all of `base` when the entries that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
         walk.need_entries(new.value)
     several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
     if several and not new.value.mask:
         walk.sink.needs.add("_set")
-        texts = [code(fit(t.node, 1)) for t in (base, mask, new)]
+        texts = [unparse(bracket(t.node, 1)) for t in (base, mask, new)]
         return parse(f"_set({', '.join(texts)})")
     walk.sink.imports.add("jnp")
-    condition = code(fit(mask.node, 1))
-    if not same_shape(base.value, mask.value):
+    condition = unparse(bracket(mask.node, 1))
+    if not have_same_shape(base.value, mask.value):
         walk.sink.needs.add("_mask")
-        condition = f"_mask({condition}, {code(fit(base.node, 1))})"
-    value = code(fit(new.node, 1))
-    text = f"jnp.where({condition}, {value}, {code(fit(base.node, 1))})"
+        condition = f"_mask({condition}, {unparse(bracket(base.node, 1))})"
+    value = unparse(bracket(new.node, 1))
+    text = f"jnp.where({condition}, {value}, {unparse(bracket(base.node, 1))})"
     if _may_promote(base, new):
-        text += f".astype({code(fit(base.node))}.dtype)"
+        text += f".astype({unparse(bracket(base.node))}.dtype)"
     return parse(text)
 
 
-def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
+def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
     """The argument of a function with poles is safe where the mask does not select it: NaN times 0 is NaN."""
-    known = find(f"torch.{operation}") if walk.derived else None
+    known = find_operation(f"torch.{operation}") if walk.derived else None
     if not isinstance(known, Operation) or not known.first.pole:
         return
     name, _, safe = known.first.pole.rpartition(":")
@@ -55,13 +55,14 @@ def without_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressio
     if len(values) <= index:
         return
     node = values[index]
-    term = walk.expr(node)
-    selection = walk.selection(term.value)
-    powers = [walk.expr(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
+    term = walk.port(node)
+    selection = walk.find_selection(term.value)
+    powers = [walk.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
     if selection is None or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
         return
     walk.sink.imports.add("jnp")
-    made = parse(f"jnp.where({code(fit(selection.condition, 1))}, {code(fit(bare(term.node), 1))}, {safe})")
+    chosen = unparse(bracket(drop_parentheses(term.node), 1))
+    made = parse(f"jnp.where({unparse(bracket(selection.condition, 1))}, {chosen}, {safe})")
     walk.memo[id(node)] = node, Term(made, term.value)
 
 
@@ -70,19 +71,19 @@ def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
 
     Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
-    terms = [(v, walk.expr(v)) for v in values]
+    terms = [(v, walk.port(v)) for v in values]
     selected = {t.value.mask: t.value for _, t in terms if t.value.mask}
     if len(selected) != 1:
         return
     ((number, one),) = selected.items()
-    selection = walk.selection(one)
+    selection = walk.find_selection(one)
     if selection is None:
         return
-    given = ", ".join(code(fit(n, 1)) for n in (selection.mask, selection.base) if n is not None)
+    given = ", ".join(unparse(bracket(n, 1)) for n in (selection.mask, selection.base) if n is not None)
     for value, term in terms:
         if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
             walk.sink.needs.add("_spread")
-            made = parse(f"_spread({code(fit(term.node, 1))}, {given})")
+            made = parse(f"_spread({unparse(bracket(term.node, 1))}, {given})")
             walk.memo[id(value)] = value, Term(made, replace(term.value, mask=number))
 
 
@@ -98,12 +99,12 @@ def _may_promote(base: Term, new: Term) -> bool:
     return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)
 
 
-def looked_up(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
+def port_masked_gather(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
     """`torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
-    if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.literal("dim") != 0:
+    if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.read_literal("dim") != 0:
         return None
-    table, index = (walk.expr(bound.values[n]) for n in ("input", "index"))
+    table, index = (walk.port(bound.values[n]) for n in ("input", "index"))
     if not index.value.mask or table.value.mask:
         return None
-    value = replace(table.value, mask=index.value.mask, place=walk.fresh(node), number="", like=index.value.like)
-    return Term(parse(f"{code(fit(table.node))}[{code(index.node)}]"), replace(value, rank=index.value.rank))
+    value = replace(table.value, mask=index.value.mask, place=walk.make_place(node), number="", like=index.value.like)
+    return Term(parse(f"{unparse(bracket(table.node))}[{unparse(index.node)}]"), replace(value, rank=index.value.rank))

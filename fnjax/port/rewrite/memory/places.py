@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Walk, line, placed
-from fnjax.port.torch import code
+from fnjax.port.analysis.walk import Statements, Walk, parse_line, place_at
+from fnjax.port.torch import unparse
 
 _FORM = re.compile(
     r"(?P<i>\w+) = (?P<m>\w+)\.nonzero\((as_tuple=False)?\)\n"
@@ -27,19 +27,19 @@ _FORM = re.compile(
 _READS = {"n": 2, "a": 2, "b": 2}  # where each of these stands, its assignment among them
 
 
-def places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """The mask that stands for four statements."""
     if not _asks_where(body[index]):
         return None
     four = [s for s in body[index : index + 4] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
-    found = _FORM.fullmatch("".join(f"{code(s.body[0])}\n" for s in four))
-    if found is None or walk.lookup(found["m"]).dtype != "bool":
+    found = _FORM.fullmatch("".join(f"{unparse(s.body[0])}\n" for s in four))
+    if found is None or walk.look_up(found["m"]).dtype != "bool":
         return None
     reads = walk.routine.reads
     if any(len(reads.get(found[name], ())) != times for name, times in _READS.items()):
         return None
-    made = line(f"{found['k']} = {found['m']}.unsqueeze(1).expand_as({found['y']})")
-    return walk.statement(placed(walk, made.with_changes(leading_lines=four[0].leading_lines), four[0])), 4
+    made = parse_line(f"{found['k']} = {found['m']}.unsqueeze(1).expand_as({found['y']})")
+    return walk.port_statement(place_at(walk, made.with_changes(leading_lines=four[0].leading_lines), four[0])), 4
 
 
 def _asks_where(node: cst.CSTNode) -> bool:

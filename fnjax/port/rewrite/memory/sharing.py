@@ -14,13 +14,13 @@ from collections.abc import Mapping
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Walk
-from fnjax.port.known.facts import SAVED, Place, Value, places, touches
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code
-from fnjax.port.tree.located import children, nodes
+from fnjax.port.known.facts import SAVED, Place, Value, list_places, may_touch
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_children, list_nodes
 
 
-def holding(walk: Walk, place: Place) -> dict[str, Place]:
+def find_holders(walk: Walk, place: Place) -> dict[str, Place]:
     """The variables that share memory with a place."""
     return {
         name: value.place
@@ -29,63 +29,65 @@ def holding(walk: Walk, place: Place) -> dict[str, Place]:
     }
 
 
-def bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
+def list_bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
     """The variables that take a call's result."""
     small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     if not isinstance(small, cst.Assign) or small.value is not node:
         return []
-    return [name for t in small.targets for name in targets(t.target)]
+    return [name for t in small.targets for name in iter_targets(t.target)]
 
 
-def seeing(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+def list_seeing(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
     """The variables that share memory with a place and are read behind a call, beside those that take its result."""
-    bound = bound_by(walk, node)
-    return [n for n in holding(walk, place) if n not in bound and walk.live(n, node)]
+    bound = list_bound_by(walk, node)
+    return [n for n in find_holders(walk, place) if n not in bound and walk.is_live(n, node)]
 
 
-def containers_of(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+def list_containers(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
     """The lists and other containers that hold what lies at a place, and are read again."""
     return [
         name
         for name, value in walk.state.variables.items()
         if value.place is None
-        and touches(value, place.storage)
-        and (name == SAVED or walk.live(name, node))
-        and not unpacked(walk, name, value, place)
-        and not _spent(walk, name)
+        and may_touch(value, place.storage)
+        and (name == SAVED or walk.is_live(name, node))
+        and not is_unpacked(walk, name, value, place)
+        and not _is_spent_zip(walk, name)
     ]
 
 
-def left_behind(walk: Walk, name: str, container: str) -> bool:
+def is_left_behind(walk: Walk, name: str, container: str) -> bool:
     """Whether each round of a loop puts a variable into a list, and gives it a new tensor before the next write."""
     block = getattr(walk.here.loops[-1], "body", None) if walk.here.loops else None
     given = walk.routine.given.get(container, ())
-    if not isinstance(block, cst.IndentedBlock) or [code(g) for g in given[:1]] != ["[]"]:
+    if not isinstance(block, cst.IndentedBlock) or [unparse(g) for g in given[:1]] != ["[]"]:
         return False
-    position, here = walk.program.source.position, walk.program.source.position(walk.current)
-    puts = [n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and code(n) == f"{container}.append"]
+    position, here = walk.program.source.locate, walk.program.source.locate(walk.current)
+    puts = [
+        n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Attribute) and unparse(n) == f"{container}.append"
+    ]
     lines = [s.body[0] for s in block.body if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
-    put = next((i for i, s in enumerate(lines) if code(s) == f"{container}.append({name})"), None)
+    put = next((i for i, s in enumerate(lines) if unparse(s) == f"{container}.append({name})"), None)
     if put is None or len(puts) != 1 or not position(block) <= here < position(lines[put]):
         return False
     return any(
-        isinstance(s, cst.Assign) and code(s.targets[0].target) == name and isinstance(s.value, cst.BinaryOperation)
+        isinstance(s, cst.Assign) and unparse(s.targets[0].target) == name and isinstance(s.value, cst.BinaryOperation)
         for s in lines[put + 1 :]
     )
 
 
-def _spent(walk: Walk, name: str) -> bool:
+def _is_spent_zip(walk: Walk, name: str) -> bool:
     """Whether this is a zip that a loop is just walked through, and nothing else reads it."""
     made = walk.routine.given.get(name, ())
-    zips = all(isinstance(v, cst.Call) and walk.name_of(v.func) == "builtins.zip" for v in made)
-    heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in nodes(loop.iter)]
+    zips = all(isinstance(v, cst.Call) and walk.find_name(v.func) == "builtins.zip" for v in made)
+    heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in list_nodes(loop.iter)]
     found = walk.routine.reads.get(name, ())
     return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
-def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
+def is_unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
     """Whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
-    storages = {s for p in places(value) for s in p.storage}
+    storages = {s for p in list_places(value) for s in p.storage}
     saved = all(s.startswith("kept:ctx.saved") for s in storages)
     if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
         return False
@@ -94,69 +96,69 @@ def unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
             {"saved_tensors", "saved_variables"} if name == "ctx.saved" else set()
         )
         reads: list[cst.CSTNode] = [
-            n for n in nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
+            n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
         ]
     else:
-        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not touches(p, place.storage)}
-        entries = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Subscript) and code(n) in others)
+        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not may_touch(p, place.storage)}
+        entries = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Subscript) and unparse(n) in others)
         apart = {id(n.value) for n in entries}
         reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]
-    here = walk.program.source.position(walk.current)
-    looped = {id(n) for loop in walk.here.loops for n in nodes(loop)}
-    again = any(walk.program.source.position(n) > here or id(n) in looped for n in reads)
+    here = walk.program.source.locate(walk.current)
+    looped = {id(n) for loop in walk.here.loops for n in list_nodes(loop)}
+    again = any(walk.program.source.locate(n) > here or id(n) in looped for n in reads)
     return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
 
 
-def made_of_new(walk: Walk, name: str) -> bool:
+def holds_new_arrays(walk: Walk, name: str) -> bool:
     """Whether each entry of a list is an array of its own, made where it is put there."""
     entries: list[cst.BaseExpression] = []
-    for n in nodes(walk.routine.node):
-        if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and code(n.func.value) == name:
+    for n in list_nodes(walk.routine.node):
+        if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and unparse(n.func.value) == name:
             entries += [a.value if n.func.attr.value == "append" else n.func.value for a in n.args]
         for target in (t.target for t in n.targets) if isinstance(n, cst.Assign) else ():
-            if isinstance(target, cst.Subscript) and code(target.value) == name:
+            if isinstance(target, cst.Subscript) and unparse(target.value) == name:
                 entries.append(n.value)  # type: ignore[attr-defined] # an assignment
-            elif name in targets(target):
-                entries += _listed(n.value)  # type: ignore[attr-defined] # as above
+            elif name in iter_targets(target):
+                entries += _list_entries(n.value)  # type: ignore[attr-defined] # as above
     return all(isinstance(e, (cst.BinaryOperation, cst.UnaryOperation, cst.Call)) for e in entries)
 
 
-def _listed(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _list_entries(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The entries that a list is made with; for what is none, the expression's name."""
-    if isinstance(node, cst.BinaryOperation) and code(node.left) == "[None]":
+    if isinstance(node, cst.BinaryOperation) and unparse(node.left) == "[None]":
         return []
     if isinstance(node, cst.ListComp):
         return [node.elt]
     return [e.value for e in node.elements] if isinstance(node, cst.List) else [cst.Name("_")]
 
 
-def read_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
+def check_reads_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
     """What an expression computes of the memory before it writes to it would see the write, which goes to the front."""
-    position = walk.program.source.position
+    position = walk.program.source.locate
     if not isinstance(node, cst.Call) or not isinstance(
         walk.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)
     ):
         return
-    for part in nodes(walk.current):
+    for part in list_nodes(walk.current):
         computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
-        if not computed or position(part) >= position(node) or any(n is node for n in nodes(part)):
+        if not computed or position(part) >= position(node) or any(n is node for n in list_nodes(part)):
             continue
-        read = _reads(walk, part) & set(holders)
+        read = _list_reads(walk, part) & set(holders)
         if read:
             message = f"this reads {min(read)!r} before the same statement writes to it; give it a name first"
             raise Stop(part, "alias", message)
 
 
-def _reads(walk: Walk, node: cst.CSTNode) -> set[str]:
+def _list_reads(walk: Walk, node: cst.CSTNode) -> set[str]:
     """The variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
     if isinstance(node, cst.Name):
         return {node.value}
-    if isinstance(node, (cst.Call, cst.Attribute)) and walk.expr(node).value.kind == "static":
+    if isinstance(node, (cst.Call, cst.Attribute)) and walk.port(node).value.kind == "static":
         return set()
-    parts = list(reversed(children(node)))
+    parts = list(reversed(list_children(node)))
     if isinstance(node, cst.Call):
         func = node.func.value if isinstance(node.func, cst.Attribute) else node.func
         parts = [func, *(a.value for a in node.args)]
     elif isinstance(node, cst.Attribute):
         parts = [node.value]
-    return {name for part in parts for name in _reads(walk, part)}
+    return {name for part in parts for name in _list_reads(walk, part)}

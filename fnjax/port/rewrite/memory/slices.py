@@ -17,11 +17,11 @@ import libcst as cst
 
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.known.facts import HOLE, Step
-from fnjax.port.torch import code, fit, literal
-from fnjax.port.torch.expressions import added, times
+from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch.expressions import add_up, multiply
 
 
-def index_of(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
+def write_index(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
     """The index of what one view, or an entry of a list of views, shows of an array; None where it is no slice.
 
     Args:
@@ -30,83 +30,85 @@ def index_of(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str 
         new: what the entries take: a variable, if it has their shape.
     """
     first = steps[0].expression
-    if len(steps) == 1 and isinstance(first, cst.Subscript) and code(first.value) == HOLE:
-        return code(first.with_changes(lpar=[], rpar=[]))[len(HOLE) + 1 : -1]
+    if len(steps) == 1 and isinstance(first, cst.Subscript) and unparse(first.value) == HOLE:
+        return unparse(first.with_changes(lpar=[], rpar=[]))[len(HOLE) + 1 : -1]
     if not isinstance(first, cst.Call) or not first.args:
         return None
     if len(steps) == 1:
-        return _part_of_axis(first)
+        return _write_part_of_axis(first)
     if len(steps) == 2 and isinstance(entry := steps[1].expression, cst.Subscript):
         place = entry.slice[0].slice
-        if len(entry.slice) == 1 and isinstance(place, cst.Index) and code(entry.value) == HOLE:
-            return _piece(walk, first, place.value, new)
+        if len(entry.slice) == 1 and isinstance(place, cst.Index) and unparse(entry.value) == HOLE:
+            return _write_piece(walk, first, place.value, new)
     return None
 
 
-def _part_of_axis(view: cst.Call) -> str | None:
+def _write_part_of_axis(view: cst.Call) -> str | None:
     """`x.select(dim, k)` and `x.narrow(dim, start, length)`."""
-    values, axis = _arguments(view)
-    name = code(view.func)
+    values, axis = _split_arguments(view)
+    name = unparse(view.func)
     if name == "jnp.take" and len(values) == 1:
-        return _along(axis, code(fit(values[0], 1)))
-    start = literal(values[0]) if name == "jax.lax.dynamic_slice_in_dim" and len(values) == 2 else None
+        return _write_along(axis, unparse(bracket(values[0], 1)))
+    start = read_literal(values[0]) if name == "jax.lax.dynamic_slice_in_dim" and len(values) == 2 else None
     if type(start) is not int or start < 0:
         return None
-    return _along(axis, f"{start or ''}:{added([cst.Integer(str(start)), values[1]])}")
+    return _write_along(axis, f"{start or ''}:{add_up([cst.Integer(str(start)), values[1]])}")
 
 
-def _piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
+def _write_piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
     """An entry of `x.unbind()`, `x.split(n)`, `x.split([m, n])` or `x.chunk(n)`."""
     inner = view.args[0].value
-    if code(view.func) == "tuple" and not (isinstance(inner, cst.Call) and code(inner.func) == "jnp.split"):
-        return _entry_along(inner, which)
-    view = inner if isinstance(inner, cst.Call) and code(view.func) == "tuple" else view
-    values, axis = _arguments(view)
-    name, k = code(view.func), literal(which)
+    if unparse(view.func) == "tuple" and not (isinstance(inner, cst.Call) and unparse(inner.func) == "jnp.split"):
+        return _write_entry_along(inner, which)
+    view = inner if isinstance(inner, cst.Call) and unparse(view.func) == "tuple" else view
+    values, axis = _split_arguments(view)
+    name, k = unparse(view.func), read_literal(which)
     if axis is None or len(values) != 1 or (k < 0 if type(k) is int else not isinstance(which, cst.Name)):
         return None
     if name in {"_chunk", "jnp.array_split"}:
-        return _outer_piece(axis, k, literal(values[0]), new)
+        return _write_outer_piece(axis, k, read_literal(values[0]), new)
     if name == "jnp.split" and isinstance(values[0], cst.List) and type(k) is int:
-        begins = ["", *(code(e.value) for e in values[0].elements), ""]
-        return _along(axis, ":".join(begins[k : k + 2])) if k < len(begins) - 1 else None
-    number = walk.expr(values[0]).value
-    if name != "_split" or not (type(literal(values[0])) is int or (number.is_number and number.dtype == "int")):
+        begins = ["", *(unparse(e.value) for e in values[0].elements), ""]
+        return _write_along(axis, ":".join(begins[k : k + 2])) if k < len(begins) - 1 else None
+    number = walk.port(values[0]).value
+    if name != "_split" or not (type(read_literal(values[0])) is int or (number.is_number and number.dtype == "int")):
         return None
     if type(k) is int:
-        return _along(axis, f"{times(values[0], k) if k else ''}:{times(values[0], k + 1)}")
-    if literal(values[0]) == 1:
-        return _along(axis, f"{code(which)}:{code(which)} + 1")
-    size = code(fit(values[0], 12))
-    return _along(axis, f"{size} * {code(which)}:{size} * ({code(which)} + 1)")
+        return _write_along(axis, f"{multiply(values[0], k) if k else ''}:{multiply(values[0], k + 1)}")
+    if read_literal(values[0]) == 1:
+        return _write_along(axis, f"{unparse(which)}:{unparse(which)} + 1")
+    size = unparse(bracket(values[0], 12))
+    return _write_along(axis, f"{size} * {unparse(which)}:{size} * ({unparse(which)} + 1)")
 
 
-def _entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> str | None:
+def _write_entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> str | None:
     """An entry of `tuple(x)` or `tuple(jnp.moveaxis(x, 1, 0))`, which are x.unbind() and x.unbind(1)."""
-    if code(rows) == HOLE:
-        return code(fit(which, 1))
-    axes = [literal(a.value) for a in rows.args[1:]] if isinstance(rows, cst.Call) else []
-    moved = len(axes) == 2 and code(rows.func) == "jnp.moveaxis" and code(rows.args[0].value) == HOLE  # type: ignore[attr-defined] # a call
-    return _along(axes[0], code(fit(which, 1))) if moved and type(axes[0]) is int and axes[1] == 0 else None
+    if unparse(rows) == HOLE:
+        return unparse(bracket(which, 1))
+    axes = [read_literal(a.value) for a in rows.args[1:]] if isinstance(rows, cst.Call) else []
+    moved = len(axes) == 2 and unparse(rows.func) == "jnp.moveaxis" and unparse(rows.args[0].value) == HOLE  # type: ignore[attr-defined] # a call
+    return (
+        _write_along(axes[0], unparse(bracket(which, 1))) if moved and type(axes[0]) is int and axes[1] == 0 else None
+    )
 
 
-def _outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpression) -> str | None:
+def _write_outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpression) -> str | None:
     """The first or the last piece of several, as long as the variable that holds it."""
     if not isinstance(new, cst.Name) or type(pieces) is not int or pieces < 2:
         return None
     length = f"{new.value}.shape[{axis}]"
-    return _along(axis, f":{length}" if k == 0 else f"-{length}:") if k in {0, pieces - 1} else None
+    return _write_along(axis, f":{length}" if k == 0 else f"-{length}:") if k in {0, pieces - 1} else None
 
 
-def _arguments(view: cst.Call) -> tuple[list[cst.BaseExpression], int | None]:
+def _split_arguments(view: cst.Call) -> tuple[list[cst.BaseExpression], int | None]:
     """The arguments of a view behind the array, and its axis if that is a literal."""
     named = {a.keyword.value: a.value for a in view.args if a.keyword}
-    axis = literal(named["axis"]) if "axis" in named else 0
-    known = type(axis) is int and code(view.args[0].value) == HOLE
+    axis = read_literal(named["axis"]) if "axis" in named else 0
+    known = type(axis) is int and unparse(view.args[0].value) == HOLE
     return [a.value for a in view.args[1:] if not a.keyword], axis if known else None  # type: ignore[return-value] # an int
 
 
-def _along(axis: int | None, index: str) -> str | None:
+def _write_along(axis: int | None, index: str) -> str | None:
     """An index for one axis."""
     if axis is None:
         return None

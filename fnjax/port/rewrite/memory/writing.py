@@ -18,39 +18,45 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Stop, Term, Walk, assign, names, parse
-from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, places, widens
-from fnjax.port.rewrite.memory.sharing import containers_of, holding, left_behind, made_of_new, read_before
-from fnjax.port.rewrite.memory.slices import index_of
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, Operation, code, find, fit
-from fnjax.port.torch.expressions import Fill
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_assignment, parse
+from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, list_places, may_widen
+from fnjax.port.rewrite.memory.sharing import (
+    check_reads_before,
+    find_holders,
+    holds_new_arrays,
+    is_left_behind,
+    list_containers,
+)
+from fnjax.port.rewrite.memory.slices import write_index
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import MISSING, Operation, bracket, find_operation, unparse
+from fnjax.port.torch.expressions import TemplateFiller
+from fnjax.port.tree.located import list_nodes
 
 _OWNED = " of an object"
 _NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views whose entries are not those of the memory
 
 
-def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+def write_memory(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
     """The memory of `target` takes `new`; the statements for that go in front of the present one.
 
     Returns:
         The term that stands for the written tensor afterwards.
     """
     place = target.value.place
-    _not_repeated(node, place)
-    if (entry := _written_entry(walk, node, target)) is not None:
+    _check_not_repeated(node, place)
+    if (entry := _find_written_entry(walk, node, target)) is not None:
         place, target = entry, replace(target, value=replace(target.value, place=entry))
     value = replace(value, place=place, number="")
-    holders = holding(walk, place) if place else {}
-    _not_elsewhere(walk, node, target, place)
+    holders = find_holders(walk, place) if place else {}
+    _check_not_elsewhere(walk, node, target, place)
     if not holders or place is None:
-        return _entry(walk, node, target, new, value)
-    if isinstance(target.node, cst.Subscript) and _put_back(walk, node, holders):
-        return Term(new, replace(value, place=walk.fresh(node)))
-    if (place.certain or place.choice) and _written_again(walk, node, target, holders):
+        return _write_entry(walk, node, target, new, value)
+    if isinstance(target.node, cst.Subscript) and _is_put_back(walk, node, holders):
+        return Term(new, replace(value, place=walk.make_place(node)))
+    if (place.certain or place.choice) and _is_written_again(walk, node, target, holders):
         return Term(new, value)
-    read_before(walk, node, holders)
+    check_reads_before(walk, node, holders)
     if walk.here.conditional:
         raise Stop(
             node,
@@ -58,33 +64,35 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             "this writes to a tensor inside an expression that may not be evaluated; give it a statement of its own",
         )
     # One variable is written to, the one whose view is nearest to what the source writes to; all others that see the
-    # memory are then made of that one anew (`spread`), so that the write is computed once.
-    own, owner = _known_as(walk, target.node), ""
+    # memory are then made of that one anew (`write_holders`), so that the write is computed once.
+    own, owner = _name_as_known(walk, target.node), ""
     if isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node):
-        owner = _known_as(walk, target.node.value)  # of which this is a view whatever the index is: it is written to
+        owner = _name_as_known(
+            walk, target.node.value
+        )  # of which this is a view whatever the index is: it is written to
     held_by = holders.get(owner)
     if held_by and (held_by.certain or held_by.choice):
         place = replace(place, certain=held_by.certain, choice=held_by.choice)
     if not (place.certain or place.choice) and own not in holders:
-        live = [n for n in holders if n != owner and walk.live(n, node)]
+        live = [n for n in holders if n != owner and walk.is_live(n, node)]
         if live:
-            raise Stop(node, "alias", _doubt(place, holders[live[0]], live[0]))
+            raise Stop(node, "alias", _describe_doubt(place, holders[live[0]], live[0]))
         if owner not in holders:
             return Term(new, value)
         own = owner
-    holders = {n: p for n, p in holders.items() if n == own or not p.apart(place)}
-    inner = [n for n, p in holders.items() if p.starts(place) and walk.state.variables[n].kind != "static"]
+    holders = {n: p for n, p in holders.items() if n == own or not p.is_apart_from(place)}
+    inner = [n for n, p in holders.items() if p.is_prefix_of(place) and walk.state.variables[n].kind != "static"]
     if place.certain or place.choice:
-        inner = [n for n in inner if n == own or holders[n].tells_of(place)]
+        inner = [n for n in inner if n == own or holders[n].tells_overlap_with(place)]
     if not inner:
         raise Stop(
             node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
         )
-    named = names(target.node)
-    bound = [n for n in inner if n in named or walk.live(n, node)]  # the others perhaps on other ways alone
+    named = find_names(target.node)
+    bound = [n for n in inner if n in named or walk.is_live(n, node)]  # the others perhaps on other ways alone
     first = own if own in inner else max(bound or inner, key=lambda n: (len(holders[n].steps), n in named))
     held = holders[first]
-    _certain(walk, node, place, holders, first)
+    _check_certain(walk, node, place, holders, first)
     if any(s.assumed for p in [place, *holders.values()] for s in p.steps):
         walk.note(
             node,
@@ -92,14 +100,16 @@ def write(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, 
             f"{own} is written to as the view that PyTorch makes it for contiguous inputs; for others it is a copy",
         )
     rest = place.steps[len(held.steps) :]
-    _write_to(walk, node, first, written(walk, first, rest, new), replace(value, place=held) if not rest else None)
-    spread(walk, node, first, holders)
-    return Term(viewed(parse(first), rest), value)
+    _give_variable(
+        walk, node, first, write_view(walk, first, rest, new), replace(value, place=held) if not rest else None
+    )
+    write_holders(walk, node, first, holders)
+    return Term(take_view(parse(first), rest), value)
 
 
-def _not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
+def _check_not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
     """What others than this function have, and see written to, is a finding."""
-    text = code(target.node)
+    text = unparse(target.node)
     if walk.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
@@ -114,21 +124,21 @@ def _not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | N
         raise Stop(node, "alias", f"this writes to {remedy}")
 
 
-def _written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
+def _is_written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
     """Whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
-    for outer in nodes(walk.current):
+    for outer in list_nodes(walk.current):
         if not isinstance(outer, cst.Call) or not isinstance(outer.func, cst.Attribute) or outer.func.value is not node:
             continue
-        operation = find(f"torch.Tensor.{outer.func.attr.value}")
+        operation = find_operation(f"torch.Tensor.{outer.func.attr.value}")
         if not isinstance(operation, Operation) or operation.inplace is None or not operation.each:
             return False
         seen = holders.keys() | {walk.routine.context for name in holders if name.startswith("ctx.")}
         given = [a.value for a in outer.args]
-        return not any(seen & names(v) or widens(target.value, walk.expr(v).value) for v in given)
+        return not any(seen & find_names(v) or may_widen(target.value, walk.port(v).value) for v in given)
     return False
 
 
-def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
+def _find_written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
     """The place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
     line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     whole: cst.CSTNode | None = None
@@ -139,15 +149,15 @@ def _written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
     entry = whole.value if isinstance(whole, (cst.Attribute, cst.Subscript)) else None
     if not isinstance(entry, cst.Subscript) or not isinstance(target.node, cst.Subscript):
         return None
-    if target.value.place is None or holding(walk, target.value.place):
+    if target.value.place is None or find_holders(walk, target.value.place):
         return None
-    index = [walk.expr(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
-    owner = walk.state.variables.get(_known_as(walk, target.node.value))
+    index = [walk.port(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
+    owner = walk.state.variables.get(_name_as_known(walk, target.node.value))
     listed = any(v.name == LIST or v.parts is not None or v.element is not None for v in index)  # entries of their own
     if owner is None or owner.place is None or listed or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
         return None
     hole = target.node.with_changes(value=cst.Name(HOLE))
-    step = Step.of(hole, walk.reads(target.node) - walk.reads(target.node.value))
+    step = Step.make_step(hole, walk.list_reads(target.node) - walk.list_reads(target.node.value))
     return replace(owner.place, steps=(*owner.place.steps, step))
 
 
@@ -163,7 +173,7 @@ def may_copy(node: cst.CSTNode) -> bool:
     )
 
 
-def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
+def _is_put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
     """Whether this is `y[i].add_(a)` of `y[i] = y[i].add_(a).mul_(b)`: whether `y[i]` is a view does not matter."""
     line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
     if not isinstance(line, cst.Assign) or len(line.targets) > 1:
@@ -171,80 +181,80 @@ def _put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
     value = line.value
     while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
         if value is node:
-            return code(value.func.value) == code(line.targets[0].target)
-        if any(holders.keys() & names(a.value) for a in value.args):  # read after the write
+            return unparse(value.func.value) == unparse(line.targets[0].target)
+        if any(holders.keys() & find_names(a.value) for a in value.args):  # read after the write
             return False
         value = value.func.value
     return False
 
 
-def _not_repeated(node: cst.CSTNode, place: Place | None) -> None:
+def _check_not_repeated(node: cst.CSTNode, place: Place | None) -> None:
     """Rows of an expanded tensor, and windows, may lie in the same memory: all that do take what one of them takes."""
     if place and (place.certain or place.choice) and any(s.repeats for s in place.steps):
         message = "rows of this view share their memory, so that a write to one changes others: take .clone() first"
         raise Stop(node, "alias", message)
 
 
-def _known_as(walk: Walk, node: cst.BaseExpression) -> str:
+def _name_as_known(walk: Walk, node: cst.BaseExpression) -> str:
     """The name under which the walk knows a variable, or an attribute of ctx."""
-    return walk.key(node) or code(node)
+    return walk.name_variable(node) or unparse(node)
 
 
-def _entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+def _write_entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
     """A tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
-    containers = containers_of(walk, node, value.place) if value.place else []
+    containers = list_containers(walk, node, value.place) if value.place else []
     if value.place:
-        writes_to(walk, value.place)
-    if containers == ["ctx.saved"] and code(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
-        _lost(walk, node, code(target.node), value)
-        return Term(new, replace(value, place=walk.fresh(node)))
+        note_write(walk, value.place)
+    if containers == ["ctx.saved"] and unparse(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
+        _note_lost(walk, node, unparse(target.node), value)
+        return Term(new, replace(value, place=walk.make_place(node)))
     if not containers:
         return Term(new, value)
-    own = code(target.node.value) if isinstance(target.node, cst.Subscript) else ""
-    if containers != [own] or walk.here.conditional or not made_of_new(walk, own):
+    own = unparse(target.node.value) if isinstance(target.node, cst.Subscript) else ""
+    if containers != [own] or walk.here.conditional or not holds_new_arrays(walk, own):
         raise Stop(
             node,
             "alias",
             f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the new "
             "array there",
         )
-    walk.before.append(assign(code(target.node), new))
+    walk.before.append(make_assignment(unparse(target.node), new))
     return Term(target.node, value)
 
 
-def _write_to(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
+def _give_variable(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
     if not (isinstance(new, cst.Name) and new.value == name):
-        walk.before.append(assign(name, new))
+        walk.before.append(make_assignment(name, new))
     old = walk.state.variables[name]
-    walk.bind(
+    walk.bind_name(
         name, replace(value or old, place=old.place, number="", mask=old.mask if value is None else value.mask), node
     )
     if old.place:
-        writes_to(walk, old.place)
+        note_write(walk, old.place)
     if walk.routine.role == "backward":
-        _lost(walk, node, name, old)
+        _note_lost(walk, node, name, old)
 
 
-def writes_to(walk: Walk, place: Place) -> None:
+def note_write(walk: Walk, place: Place) -> None:
     """The present statement writes to the parameters that lie at a place, perhaps where a flag says so."""
     routine, current = walk.routine, walk.current
     names_ = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
     if not names_:
         return
-    given = {p.name.value for p in routine.parameters} - walk.program.bound_in(routine.node.body)
-    asked = (n for n in nodes(routine.node) if isinstance(n, cst.If) and code(n.test) in given)
-    flag = next((code(n.test) for n in asked if any(inner is current for inner in nodes(n.body))), "")
+    given = {p.name.value for p in routine.parameters} - walk.program.list_bound(routine.node.body)
+    asked = (n for n in list_nodes(routine.node) if isinstance(n, cst.If) and unparse(n.test) in given)
+    flag = next((unparse(n.test) for n in asked if any(inner is current for inner in list_nodes(n.body))), "")
     for name in names_:
         routine.flags[name] = flag if routine.flags.get(name, flag) == flag else ""
-    routine.overwrites(names_)
+    routine.add_writes(names_)
 
 
-def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
     """What backward writes to a buffer that was given to forward is meant for the caller."""
     program, owner = walk.program, walk.routine.owner
-    index = program.input_saved(owner, value.place and replace(value.place, steps=()))
-    forward = program.method(owner, "forward") if owner and index is not None else None
-    if forward is not None and index not in program.differentiated(forward):
+    index = program.find_saved_input(owner, value.place and replace(value.place, steps=()))
+    forward = program.find_method(owner, "forward") if owner and index is not None else None
+    if forward is not None and index not in program.find_differentiated_inputs(forward):
         walk.report(
             node,
             "in-place",
@@ -252,33 +262,35 @@ def _lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
         )
 
 
-def owned(walk: Walk, node: cst.BaseExpression) -> Value:
+def find_owned(walk: Walk, node: cst.BaseExpression) -> Value:
     """The value of an attribute of the user's object, which keeps it."""
-    return Value(place=walk.fresh(node, _OWNED))
+    return Value(place=walk.make_place(node, _OWNED))
 
 
-def never_owned(node: cst.CSTNode, target: Term) -> None:
+def check_not_owned(node: cst.CSTNode, target: Term) -> None:
     """A write to what an object keeps is a finding: the object would keep the old entries."""
     place = target.value.place
     if place and any(s.endswith(_OWNED) for s in place.storage):
-        message = f"this writes to {code(target.node)}, which is an object's; write the new array to its attribute"
+        message = f"this writes to {unparse(target.node)}, which is an object's; write the new array to its attribute"
         raise Stop(node, "alias", message)
 
 
-def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
+def _check_certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
     """A doubt that matters is a finding: whether the write is seen through another variable."""
-    kept = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.live(n, node)))
+    kept = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.is_live(n, node)))
     data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
     doubtful = [
-        n for n in read if not holders[n].tells_of(place) and (data or n in kept or walk.live(n, node, entries=True))
+        n
+        for n in read
+        if not holders[n].tells_overlap_with(place) and (data or n in kept or walk.is_live(n, node, entries=True))
     ]
     if doubtful:
-        raise Stop(node, "alias", _doubt(place, holders[doubtful[0]], doubtful[0]))
+        raise Stop(node, "alias", _describe_doubt(place, holders[doubtful[0]], doubtful[0]))
     containers = [
         n
-        for n in containers_of(walk, node, place)
-        if n not in holders and n != SAVED and not left_behind(walk, first, n)
+        for n in list_containers(walk, node, place)
+        if n not in holders and n != SAVED and not is_left_behind(walk, first, n)
     ]
     if containers:
         raise Stop(
@@ -288,7 +300,7 @@ def _certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Pla
         )
 
 
-def _doubt(place: Place, other: Place, name: str) -> str:
+def _describe_doubt(place: Place, other: Place, name: str) -> str:
     copied = next((p.choice for p in (place, other) if p.choice.startswith(COPIED)), "")
     if not copied:
         return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
@@ -299,19 +311,19 @@ def _doubt(place: Place, other: Place, name: str) -> str:
     )
 
 
-def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
+def write_view(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
     """The new value of a variable of which a view takes new entries."""
     if not steps:
         return new
-    _still_there(walk, steps)
-    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and code(new) in walk.state.variables:
-        return parse(f"{code(new)}.reshape({name}.shape)")
-    if (index := index_of(walk, steps, new)) is not None:
-        return parse(f"{name}.at[{index}].set({code(fit(new, 1))})")
+    _check_view_remains(walk, steps)
+    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in walk.state.variables:
+        return parse(f"{unparse(new)}.reshape({name}.shape)")
+    if (index := write_index(walk, steps, new)) is not None:
+        return parse(f"{name}.at[{index}].set({unparse(bracket(new, 1))})")
     part = steps[0].text.removeprefix(HOLE)
     if len(steps) == 1 and part in {".real", ".imag"}:
         other = f"{name}.imag" if part == ".real" else f"{name}.real"
-        values = [code(fit(new, 1)), other] if part == ".real" else [other, code(fit(new, 1))]
+        values = [unparse(bracket(new, 1)), other] if part == ".real" else [other, unparse(bracket(new, 1))]
         walk.sink.imports.add("jax")
         return parse(f"jax.lax.complex({', '.join(values)}).astype({name}.dtype)")
     if any(part in step.text for step in steps for part in _NO_PLACES):
@@ -319,88 +331,91 @@ def written(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpress
             walk.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
     walk.sink.needs.add("_write")
-    return parse(f"_write({name}, lambda a: {code(viewed(cst.Name('a'), steps))}, {code(fit(new, 1))})")
+    return parse(f"_write({name}, lambda a: {unparse(take_view(cst.Name('a'), steps))}, {unparse(bracket(new, 1))})")
 
 
-def _still_there(walk: Walk, steps: Sequence[Step]) -> None:
+def _check_view_remains(walk: Walk, steps: Sequence[Step]) -> None:
     """A view whose index has another value by now cannot be taken again."""
     counters = {
-        n for loop in walk.here.loops if isinstance(loop, cst.For) for n in targets(loop.target)
+        n for loop in walk.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)
     } | walk.here.waiting
     for name, version in (read for step in steps for read in step.reads):
         value = walk.state.variables.get(name)
-        changed = value is not None and value.kind == "static" and walk.state.version(name) != version
+        changed = value is not None and value.kind == "static" and walk.state.find_version(name) != version
         if changed and name not in counters:
             message = f"this writes through a view that was taken with {name!r}, which has changed since"
             raise Stop(walk.current, "alias", message)
 
 
-def viewed(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpression:
+def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpression:
     """The view that steps take of an expression."""
     for step in steps:
-        made = Fill({HOLE: node}, frozenset()).rewrite(step.expression)
+        made = TemplateFiller({HOLE: node}, frozenset()).rewrite(step.expression)
         assert isinstance(made, cst.BaseExpression)
         node = made
     return node
 
 
-def spread(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
+def write_holders(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
     """The other variables that see the memory take its new entries."""
     source = holders[first]
     done = {first: source}
-    saved = {code(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = [n for n in holders if walk.live(n, node) and n not in walk.taking_back]
-    read = [n for n in read if holders[n].tells_of(source) or walk.live(n, node, entries=True)]  # else its dtype stays
+    saved = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
+    read = [n for n in holders if walk.is_live(n, node) and n not in walk.taking_back]
+    read = [
+        n for n in read if holders[n].tells_overlap_with(source) or walk.is_live(n, node, entries=True)
+    ]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
     kinds = {n: walk.state.variables[n].kind for n in others}
     # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
-        (n for n, p in others.items() if p.starts(source) and kinds[n] != "static"), key=lambda n: -len(others[n].steps)
+        (n for n, p in others.items() if p.is_prefix_of(source) and kinds[n] != "static"),
+        key=lambda n: -len(others[n].steps),
     )
     for name in wholes:
         place = others.pop(name)
         rest = source.steps[len(place.steps) :]
         optional = walk.state.variables[name].optional
-        made = written(walk, name, rest, parse(first))
-        _write_to(
-            walk, node, name, _if_any(walk, name, made), None if rest or optional else walk.state.variables[first]
+        made = write_view(walk, name, rest, parse(first))
+        _give_variable(
+            walk, node, name, _write_if_any(walk, name, made), None if rest or optional else walk.state.variables[first]
         )
         done[name] = place
     for name, place in others.items():
-        roots = [d for d in done if done[d].starts(place)]
+        roots = [d for d in done if done[d].is_prefix_of(place)]
         if not roots:
-            found = (n for n, p in holders.items() if p.starts(place) and p.starts(source))
+            found = (n for n, p in holders.items() if p.is_prefix_of(place) and p.is_prefix_of(source))
             whole = next((n for n in found if walk.state.variables[n].kind != "static"), None)
             if whole is None:
                 raise Stop(
                     node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
                 )
             rest = source.steps[len(holders[whole].steps) :]
-            _write_to(walk, node, whole, written(walk, whole, rest, parse(first)), None)
+            _give_variable(walk, node, whole, write_view(walk, whole, rest, parse(first)), None)
             done[whole], roots = holders[whole], [whole]
         root = max(roots, key=lambda d: len(done[d].steps))
         more = place.steps[len(done[root].steps) :]
-        _still_there(walk, more)
-        _write_to(walk, node, name, _if_any(walk, name, viewed(parse(root), more)), None)
-    _saved_again(walk, node, holders)
+        _check_view_remains(walk, more)
+        _give_variable(walk, node, name, _write_if_any(walk, name, take_view(parse(root), more)), None)
+    _save_again(walk, node, holders)
 
 
-def _if_any(walk: Walk, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
+def _write_if_any(walk: Walk, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """What a variable takes that may be None, and then stays so."""
-    return parse(f"None if {name} is None else {code(new)}") if walk.state.variables[name].optional else new
+    return parse(f"None if {name} is None else {unparse(new)}") if walk.state.variables[name].optional else new
 
 
-def _saved_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
+def _save_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
     """What was saved before the write is saved again: PyTorch saves the tensor, not its entries at that time."""
     saved = walk.state.variables.get(SAVED)
     if saved is None:
         return
     storages = {s for p in holders.values() for s in p.storage}
-    if not any(p.storage & storages for p in places(saved)):
+    if not any(p.storage & storages for p in list_places(saved)):
         return
     call = walk.saves[-1]
     assert isinstance(call, cst.Call)
-    now = [walk.state.variables.get(code(a.value)) for a in call.args]
+    now = [walk.state.variables.get(unparse(a.value)) for a in call.args]
     parts = saved.parts or ()
     same = len(now) == len(parts) and all(
         v is not None and v.place == p.place and (p.place is None or p.place.certain or not p.place.storage & storages)

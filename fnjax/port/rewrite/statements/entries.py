@@ -16,49 +16,51 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
-from fnjax.port.known.facts import Place, Value, each_of, join_values
+from fnjax.port.known.facts import Place, Value, join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
-    index_number,
+    check_whole_write,
+    find_mask,
+    find_mask_among,
+    find_open_index,
     is_mask,
-    mask_among,
-    mask_of,
-    open_index,
-    subscript,
-    trimmed,
-    whole_write,
+    number_index,
+    port_indices,
+    trim_axes,
 )
-from fnjax.port.rewrite.memory.indices import apart, elements
-from fnjax.port.rewrite.memory.masks import masked_write
-from fnjax.port.rewrite.memory.sharing import holding
-from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.values.binding import outliving, set_once
+from fnjax.port.rewrite.memory.indices import list_indices, split_indices
+from fnjax.port.rewrite.memory.masks import write_masked
+from fnjax.port.rewrite.memory.sharing import find_holders
+from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
+from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits
+from fnjax.port.rewrite.values.binding import note_set_once, report_outliving
 from fnjax.port.rewrite.values.context import is_ctx
-from fnjax.port.rewrite.values.operators import as_number, of_64_bits
-from fnjax.port.torch import MISSING, code, fit
+from fnjax.port.torch import MISSING, bracket, unparse
 
 
 def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether this is `x.data`."""
     if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
         return False
-    return walk.expr(target.value).value.kind not in {"static", "object"}
+    return walk.port(target.value).value.kind not in {"static", "object"}
 
 
-def _not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term) -> None:
+def _check_not_viewed(walk: Walk, node: cst.CSTNode, target: cst.Attribute, base: Term) -> None:
     """`x.data = v` gives x other memory: what was a view of the old is none of the new."""
     own = base.value.place
-    views = [n for n, p in holding(walk, own).items() if p.steps != own.steps and walk.live(n, node)] if own else []
+    views = (
+        [n for n, p in find_holders(walk, own).items() if p.steps != own.steps and walk.is_live(n, node)] if own else []
+    )
     if views:
-        data = code(target)
+        data = unparse(target)
         message = f"{data} = ... gives other memory, and the view {views[0]!r} keeps the old; write {data}.copy_(...)"
         raise Stop(node, "alias", message)
 
 
-def _shares(walk: Walk, own: Place | None, given: Place | None) -> None:
+def _take_memory(walk: Walk, own: Place | None, given: Place | None) -> None:
     """After `x.data = v` x has the memory of v; a parameter keeps its own, as the caller is given its new entries."""
     if own is None or given is None or any(s.startswith("arg:") for s in own.storage):
         return
-    for name, held in holding(walk, own).items():
+    for name, held in find_holders(walk, own).items():
         if held.steps == own.steps:
             walk.state.variables[name] = replace(walk.state.variables[name], place=given)
 
@@ -66,26 +68,26 @@ def _shares(walk: Walk, own: Place | None, given: Place | None) -> None:
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
     """`x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
-        base = walk.expr(target.value)
+        base = walk.port(target.value)
         if base.value.kind in {"static", "object"}:
             return None
-        _not_viewed(walk, node, target, base)
-        base = replace(base, node=walk.constant(base.node))
-        write(walk, node, base, term.node, replace(base.value, number=""))
-        _shares(walk, base.value.place, term.value.place)
+        _check_not_viewed(walk, node, target, base)
+        base = replace(base, node=walk.stop_gradient(base.node))
+        write_memory(walk, node, base, term.node, replace(base.value, number=""))
+        _take_memory(walk, base.value.place, term.value.place)
         return []
     assert isinstance(target, cst.Subscript)
-    base = walk.expr(target.value)
-    known = walk.key(target.value) in {"", *walk.state.variables}
+    base = walk.port(target.value)
+    known = walk.name_variable(target.value) in {"", *walk.state.variables}
     if not known and not base.value.is_tensor and term.value.is_tensor and walk.routine.role != "module":
-        outliving(walk, node, code(target.value))
+        report_outliving(walk, node, unparse(target.value))
     if base.value.kind in {"static", "object"}:
         # A container of Python's stays the same object: only what is known of its entries changes.
         value = term.value
-        key = walk.key(target.value)
+        key = walk.name_variable(target.value)
         if old := walk.state.variables.get(key):
-            indices = [walk.expr(i).value.literal for i in elements(target) if i is not None]
-            before = each_of(old)
+            indices = [walk.port(i).value.literal for i in list_indices(target) if i is not None]
+            before = join_elements(old)
             element = value if before is None else join_values(before, value)
             parts = old.parts
             if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
@@ -97,66 +99,66 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
             walk.state.variables[key] = replace(
                 old, parts=parts, element=element, entries=(), literal=MISSING, number=""
             )
-            line, column = walk.program.source.position(node)
-            walk.bump(key, line * 1000 + column)
+            line, column = walk.program.source.locate(node)
+            walk.forget_old_value(key, line * 1000 + column)
         return None
-    if base.value.kind == "unknown" and not _tensor_like(walk, base, target):
-        if walk.routine.role == "backward" and walk.key(target.value).startswith("ctx."):
+    if base.value.kind == "unknown" and not _is_indexed_like_tensor(walk, base, target):
+        if walk.routine.role == "backward" and walk.name_variable(target.value).startswith("ctx."):
             message = (
-                f"backward puts something into {code(target.value)}, which the caller would see: return it instead"
+                f"backward puts something into {unparse(target.value)}, which the caller would see: return it instead"
             )
             walk.report(node, "in-place", message)
         elif term.value.is_tensor and walk.routine.role == "forward":
-            set_once(walk, target)
+            note_set_once(walk, target)
         return None
-    never_owned(node, base)
-    term = of_64_bits(walk, node, as_number(term), base)
-    if (parted := apart(walk, target)) is not target:
+    check_not_owned(node, base)
+    term = port_64_bits(walk, node, make_number(term), base)
+    if (parted := split_indices(walk, target)) is not target:
         return write_into(walk, node, parted, term)
-    mask = mask_of(walk, target) or mask_among(walk, target, term.value)
-    whole_write(walk, base.value, mask.value if mask else None)
+    mask = find_mask(walk, target) or find_mask_among(walk, target, term.value)
+    check_whole_write(walk, base.value, mask.value if mask else None)
     if mask is not None:
-        new = masked_write(walk, node, base, mask, term)
+        new = write_masked(walk, node, base, mask, term)
     elif term.value.mask:
-        new = updated(walk, target, base, term)
+        new = update_entries(walk, target, base, term)
     else:
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
-        value_code = code(fit(term.node, 1))
+        value_code = unparse(bracket(term.node, 1))
         # A mask or whole numbers: the text does not tell, so a helper does, by the dtype.
-        if open_index(walk, target):
+        if find_open_index(walk, target):
             one = term.value.is_number or isinstance(term.value.literal, (bool, int, float)) or term.value.rank == 0
             helper = "_fill" if one else "_set"
             walk.sink.needs.add(helper)
-            index = code(fit(walk.expr(elements(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
-            new = parse(f"{helper}({code(fit(base.node, 1))}, {index}, {value_code})")
-            write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+            index = unparse(bracket(walk.port(list_indices(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
+            new = parse(f"{helper}({unparse(bracket(base.node, 1))}, {index}, {value_code})")
+            write_memory(walk, node, base, new, replace(base.value, number="", kind="tensor"))
             return []
         if isinstance(term.node, (cst.List, cst.Tuple)):
             value_code = f"jnp.array({value_code})"
-        entry = subscript(walk, target, parse(f"{code(fit(base.node))}.at"))
+        entry = port_indices(walk, target, parse(f"{unparse(bracket(base.node))}.at"))
         if isinstance(node, cst.Assign):
-            shown = code(subscript(walk, target, fit(base.node)))
-            value_code = trimmed(walk, node.value, value_code, shown)
-        untraced_mask(walk, target)
-        new = parse(f"{code(entry)}.set({value_code})")
-    write(walk, node, base, new, replace(base.value, number="", kind="tensor"))
+            shown = unparse(port_indices(walk, target, bracket(base.node)))
+            value_code = trim_axes(walk, node.value, value_code, shown)
+        report_untraced_mask(walk, target)
+        new = parse(f"{unparse(entry)}.set({value_code})")
+    write_memory(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 
 
-def updated(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
+def update_entries(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
     """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
-    index = open_index(walk, target)
-    if index is None or full.value.mask != index_number(walk, index):
+    index = find_open_index(walk, target)
+    if index is None or full.value.mask != number_index(walk, index):
         walk.need_entries(full.value)
         return base.node
     walk.sink.needs.add("_update")
-    texts = [code(fit(n, 1)) for n in (base.node, index.node, full.node)]
+    texts = [unparse(bracket(n, 1)) for n in (base.node, index.node, full.node)]
     return parse(f"_update({', '.join(texts)})")
 
 
-def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
+def report_untraced_mask(walk: Walk, target: cst.Subscript) -> None:
     """A boolean mask among other indices is a finding."""
-    for index in elements(target):
+    for index in list_indices(target):
         if index is not None and is_mask(walk, index):
             walk.report(
                 target,
@@ -165,9 +167,9 @@ def untraced_mask(walk: Walk, target: cst.Subscript) -> None:
             )
 
 
-def _tensor_like(walk: Walk, base: Term, target: cst.Subscript) -> bool:
+def _is_indexed_like_tensor(walk: Walk, base: Term, target: cst.Subscript) -> bool:
     """Whether what is indexed like this is a tensor, though nothing else says so."""
-    indices = elements(target)
-    if isinstance(target.value, cst.Attribute) and walk.expr(target.value.value).value.kind == "object":
+    indices = list_indices(target)
+    if isinstance(target.value, cst.Attribute) and walk.port(target.value.value).value.kind == "object":
         return False
     return base.value.place is not None and not any(isinstance(i, cst.SimpleString) for i in indices)

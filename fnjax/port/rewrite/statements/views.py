@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from fnjax.port.analysis.program import nodes
+from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.walk import Walk, parse
-from fnjax.port.known.facts import HOLE, Place, Step, Value, touches
-from fnjax.port.rewrite.values.binding import element_of
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code
+from fnjax.port.known.facts import HOLE, Place, Step, Value, may_touch
+from fnjax.port.rewrite.values.binding import iterate_over
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import unparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Views:
     counts: bool
 
 
-def views_of(walk: Walk, node: cst.For) -> Views | None:
+def find_views(walk: Walk, node: cst.For) -> Views | None:
     """The views that a loop may write to; None where there are none, or it cannot be told which they are."""
-    call = _spelled_out(walk, node.iter)
-    counts = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.enumerate" and len(call.args) == 1
+    call = _spell_out(walk, node.iter)
+    counts = isinstance(call, cst.Call) and walk.find_name(call.func) == "builtins.enumerate" and len(call.args) == 1
     pair = node.target.elements if isinstance(node.target, cst.Tuple) else ()
     counts = counts and len(pair) == 2 and isinstance(pair[0].value, cst.Name)
     taken = walk.taken | walk.state.variables.keys() | walk.here.waiting
@@ -47,44 +47,44 @@ def views_of(walk: Walk, node: cst.For) -> Views | None:
     if counts:
         assert isinstance(call, cst.Call)
         assert isinstance(pair[0].value, cst.Name)
-        call, counter = _spelled_out(walk, call.args[0].value), pair[0].value.value
-        counter = "" if counter in walk.program.bound_in(node.body) else counter
+        call, counter = _spell_out(walk, call.args[0].value), pair[0].value.value
+        counter = "" if counter in walk.program.list_bound(node.body) else counter
     if not counter:
         return None
-    zipped = isinstance(call, cst.Call) and walk.name_of(call.func) == "builtins.zip"
+    zipped = isinstance(call, cst.Call) and walk.find_name(call.func) == "builtins.zip"
     parts = [a.value for a in call.args if not a.keyword] if isinstance(call, cst.Call) and zipped else [call]
-    values = [_view(walk, p, counter) or element_of(walk, p, walk.expr(p).value) for p in parts]
+    values = [_describe_view(walk, p, counter) or iterate_over(walk, p, walk.port(p).value) for p in parts]
     found = [v.place for v in values if v.place is not None and v.place.steps and v.place.steps[-1].reads]
     if not found or len({s for p in found for s in p.storage}) < sum(len(p.storage) for p in found):
         return None
     storage = frozenset(s for p in found for s in p.storage)
-    inside = {n.value for n in nodes(node.body) if isinstance(n, cst.Name)}
-    others = {n for n, v in walk.state.variables.items() if touches(v, storage)}
-    if (others - set(targets(node.target))) & inside:
+    inside = {n.value for n in list_nodes(node.body) if isinstance(n, cst.Name)}
+    others = {n for n, v in walk.state.variables.items() if may_touch(v, storage)}
+    if (others - set(iter_targets(node.target))) & inside:
         return None
     value = Value("static", parts=tuple(values)) if zipped else values[0]
     return Views(Value("static", parts=(Value("static", "int"), value)) if counts else value, counter, counts)
 
 
-def _spelled_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+def _spell_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     """The call that a variable holds the result of, if it would give the same now."""
-    number = walk.lookup(node.value).number if isinstance(node, cst.Name) else ""
-    given = walk.routine.given.get(code(node), ()) if number else ()
-    return next((v for v in given if walk.number(v) == number), node)
+    number = walk.look_up(node.value).number if isinstance(node, cst.Name) else ""
+    given = walk.routine.given.get(unparse(node), ()) if number else ()
+    return next((v for v in given if walk.number_expression(v) == number), node)
 
 
-def _view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:
+def _describe_view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:
     """The view that a round sees of what is iterated over."""
-    term = walk.expr(node)
+    term = walk.port(node)
     place = term.value.place
-    one = element_of(walk, node, term.value)
+    one = iterate_over(walk, node, term.value)
     if place is None or not one.is_tensor or not place.local or any(s.repeats for s in place.steps):
         return None
     if term.value.is_tensor and not place.certain:
         return None
     if term.value.kind == "static" and not (isinstance(node, cst.Call) and place.steps):
         return None  # no list of views that is made here
-    taken = Step.of(parse(f"{HOLE}[{counter}]"), frozenset({(counter, _VERSION)}))
+    taken = Step.make_step(parse(f"{HOLE}[{counter}]"), frozenset({(counter, _VERSION)}))
     return replace(one, place=Place(place.storage, (*place.steps, taken)), number="", like="")
 
 
@@ -98,13 +98,13 @@ def forget_round(walk: Walk, views: Views) -> None:
             walk.state.variables[name] = replace(value, place=value.place.doubtful)
 
 
-def counted(views: Views, made: cst.For) -> cst.For:
+def add_counter(views: Views, made: cst.For) -> cst.For:
     """The loop, with a counter where its block reads one that it had not."""
-    if views.counts or not any(isinstance(n, cst.Name) and n.value == views.counter for n in nodes(made.body)):
+    if views.counts or not any(isinstance(n, cst.Name) and n.value == views.counter for n in list_nodes(made.body)):
         return made
     inner = made.target
     if isinstance(inner, cst.Tuple) and not inner.lpar:
         inner = inner.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     target = cst.Tuple([cst.Element(cst.Name(views.counter), comma), cst.Element(inner)], lpar=[], rpar=[])
-    return made.with_changes(target=target, iter=parse(f"enumerate({code(made.iter)})"))
+    return made.with_changes(target=target, iter=parse(f"enumerate({unparse(made.iter)})"))

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Walk, placed
-from fnjax.port.tree.located import children, nodes
+from fnjax.port.analysis.walk import Statements, Walk, place_at
+from fnjax.port.tree.located import list_children, list_nodes
 
 
-def written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """The `if` that stands for a statement with such an expression."""
     line = body[index]
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
@@ -25,32 +25,36 @@ def written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) ->
     small = line.body[0]
     if not isinstance(small, (cst.Assign, cst.Return, cst.Expr)) or small.value is None:
         return None
-    outs = {n.value for n in nodes(small.value) if isinstance(n, cst.Arg) and n.keyword and n.keyword.value == "out"}
-    found = next((n for n in _evaluated(small.value) if isinstance(n, cst.IfExp) or _writes(n)), None)
+    outs = {
+        n.value for n in list_nodes(small.value) if isinstance(n, cst.Arg) and n.keyword and n.keyword.value == "out"
+    }
+    found = next((n for n in _iter_evaluated(small.value) if isinstance(n, cst.IfExp) or _is_in_place_call(n)), None)
     if not isinstance(found, cst.IfExp):
         return None
-    if found not in outs and not any(_writes(n) for n in (*nodes(found.body), *nodes(found.orelse))):
+    if found not in outs and not any(
+        _is_in_place_call(n) for n in (*list_nodes(found.body), *list_nodes(found.orelse))
+    ):
         return None
     blocks = []
     for value in (found.body, found.orelse):
-        one = small.visit(_Replacing(found, value))
+        one = small.visit(_ChoiceReplacer(found, value))
         blocks.append(cst.IndentedBlock([cst.SimpleStatementLine([one])]))  # type: ignore[list-item] # a statement
     made = cst.If(found.test, blocks[0], cst.Else(blocks[1]), leading_lines=line.leading_lines)
-    return walk.statement(placed(walk, made, line)), 1
+    return walk.port_statement(place_at(walk, made, line)), 1
 
 
-def _evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """What is evaluated in any case, in this order; of a conditional expression only that there is one."""
     if isinstance(node, (cst.Lambda, cst.BaseComp)):
         return
     if not isinstance(node, cst.IfExp):
-        parts = (node.left,) if isinstance(node, cst.BooleanOperation) else reversed(children(node))
+        parts = (node.left,) if isinstance(node, cst.BooleanOperation) else reversed(list_children(node))
         for part in parts:
-            yield from _evaluated(part)
+            yield from _iter_evaluated(part)
     yield node
 
 
-def _writes(node: cst.CSTNode) -> bool:
+def _is_in_place_call(node: cst.CSTNode) -> bool:
     """Whether this is the call of an in-place method."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False
@@ -58,7 +62,7 @@ def _writes(node: cst.CSTNode) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-class _Replacing(cst.CSTTransformer):
+class _ChoiceReplacer(cst.CSTTransformer):
     def __init__(self, old: cst.IfExp, new: cst.BaseExpression) -> None:
         super().__init__()
         self.old, self.new = old, new

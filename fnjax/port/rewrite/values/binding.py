@@ -13,16 +13,16 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.known.facts import UNKNOWN, Place, Value, iterated, places
-from fnjax.port.rewrite.values.context import keep, path
-from fnjax.port.torch import MISSING, code
-from fnjax.port.tree.located import nodes
+from fnjax.port.known.facts import UNKNOWN, Place, Value, find_any_element, list_places
+from fnjax.port.rewrite.values.context import keep_on_ctx, name_ctx_attribute
+from fnjax.port.torch import MISSING, unparse
+from fnjax.port.tree.located import list_nodes
 
 
-def element_of(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
+def iterate_over(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
     """What one finds when iterating."""
     walk.need_entries(value)
-    found = iterated(value)
+    found = find_any_element(value)
     return replace(found, literal=MISSING, number="", like="") if value.parts else found
 
 
@@ -30,22 +30,22 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
     """Variables take values, also by unpacking."""
     if isinstance(target, cst.Name):
         if target.value in walk.program.rebound and walk.routine.role != "module":
-            here = (n for n in nodes(walk.routine.node) if isinstance(n, cst.Global))
+            here = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Global))
             if any(item.name.value == target.value for n in here for item in n.names):
                 if value.is_tensor:
-                    outliving(walk, node, target.value)
-                kept_argument(walk, node, target.value, value)
-        walk.bind(target.value, value, node)
+                    report_outliving(walk, node, target.value)
+                note_kept_argument(walk, node, target.value, value)
+        walk.bind_name(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
         walk.need_entries(value)
         plain = all(isinstance(e, cst.Element) for e in target.elements)
         parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
-        element = value.element or element_of(walk, target, value)
+        element = value.element or iterate_over(walk, target, value)
         for i, e in enumerate(target.elements):
             one = parts[i] if parts is not None else element
             place = value.place or one.place
             if parts is None and plain and place is not None and value.kind == "static" and one.is_tensor:
-                one = replace(one, place=place.entry(i))
+                one = replace(one, place=place.take_entry(i))
             bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
     elif isinstance(target, cst.Attribute):
         bind_attribute(walk, target, value, node)
@@ -53,55 +53,55 @@ def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> Non
 
 def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
     """`ctx.alpha = alpha`."""
-    key = path(walk, target)
+    key = name_ctx_attribute(walk, target)
     if key:
         walk.need_entries(value)
-        walk.bind(key, value, node)
-        keep(walk, key, value)
+        walk.bind_name(key, value, node)
+        keep_on_ctx(walk, key, value)
     elif value.traced:
-        set_once(walk, target)
+        note_set_once(walk, target)
     else:
-        kept_argument(walk, target, code(target), value)
+        note_kept_argument(walk, target, unparse(target), value)
 
 
-def outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def report_outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
     """A finding: a global, or a container of the module, takes an array."""
     message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
     walk.report(node, "untraced", message)
 
 
-def kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+def note_kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
     """A note: a global, or an attribute of an object, takes an argument of forward that may be an array."""
     if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
         message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
         walk.note(node, "effect", message)
 
 
-def set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
+def note_set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
     """A note: an object's attribute takes a tensor, or a dictionary's entry."""
     walk.note(
         target,
         "effect",
-        f"{code(target)} is set for its effect: under jit that happens once, while tracing, to what has no value then; "
-        "jax.debug.callback sets it to values",
+        f"{unparse(target)} is set for its effect: under jit that happens once, while tracing, to what has no value "
+        "then; jax.debug.callback sets it to values",
     )
 
 
-def held_by(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
+def find_held_place(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
     """What an object or container made of these holds of their memory."""
-    lying = [p for n in nodes_ for p in places(walk.expr(n).value)]
-    return replace(UNKNOWN, place=Place.among(*lying)) if lying else None
+    lying = [p for n in nodes_ for p in list_places(walk.port(n).value)]
+    return replace(UNKNOWN, place=Place.join_all(*lying)) if lying else None
 
 
-def entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
+def list_entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
     """What a dictionary with these keys holds; nothing where one of them is not known."""
     if not all(isinstance(key, str) for key, _ in pairs):
         return ()
-    values = {str(key): walk.expr(value).value for key, value in pairs}
-    return tuple((key, _stripped(value)) for key, value in values.items())
+    values = {str(key): walk.port(value).value for key, value in pairs}
+    return tuple((key, _drop_place(value)) for key, value in values.items())
 
 
-def _stripped(value: Value) -> Value:
+def _drop_place(value: Value) -> Value:
     """What a dictionary tells of a tensor in it: not where it lies."""
     if value.kind == "static":
         return value

@@ -20,11 +20,11 @@ import libcst as cst
 
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, answered, parse
-from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, places
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import code, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, make_answer, parse
+from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, list_places
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 _ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
 _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
@@ -32,18 +32,18 @@ _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
 
 def is_ctx(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether an expression is the ctx of this method."""
-    return isinstance(node, cst.Name) and walk.lookup(node.value).name == "ctx"
+    return isinstance(node, cst.Name) and walk.look_up(node.value).name == "ctx"
 
 
-def path(walk: Walk, node: cst.BaseExpression) -> str:
+def name_ctx_attribute(walk: Walk, node: cst.BaseExpression) -> str:
     """`ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
-    return walk.key(node) if isinstance(node, cst.Attribute) else ""
+    return walk.name_variable(node) if isinstance(node, cst.Attribute) else ""
 
 
 @expression(cst.Attribute)
-def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_ctx_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """What ctx holds."""
-    key = path(walk, node)
+    key = name_ctx_attribute(walk, node)
     if not key:
         return None
     if node.attr.value in _SAVED_NAMES:
@@ -61,136 +61,136 @@ def attribute(walk: Walk, node: cst.Attribute) -> Term | None:
 def _is_set_nowhere(walk: Walk, name: str) -> bool:
     """Whether nothing in the file could give ctx this attribute, nor a class of another file."""
     owner, program = walk.routine.owner, walk.program
-    if owner is None or walk.routine.role not in {"backward", "vjp"} or program.method(owner, "forward") is None:
+    if owner is None or walk.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
         return False
-    bases = [b for c in program.ancestors(owner) for b in c.bases]
+    bases = [b for c in program.iter_ancestors(owner) for b in c.bases]
     if not all(b in FUNCTION_BASES or b.removeprefix("file:") in program.classes for b in bases):
         return False
-    for n in nodes(program.source.tree):
-        called = isinstance(n, cst.Call) and code(n.func) in {"setattr", "hasattr", "getattr", "vars"}
+    for n in list_nodes(program.source.tree):
+        called = isinstance(n, cst.Call) and unparse(n.func) in {"setattr", "hasattr", "getattr", "vars"}
         passed = isinstance(n, cst.Arg) and isinstance(n.value, cst.Name) and n.value.value in {"ctx", "self"}
         stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(walk, n.value)
-        kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in code(n.target)
+        kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in unparse(n.target)
         if called or passed or stored or kept:
             return False
-    return not any(name in c.methods or f"{name} =" in code(c.node) for c in program.ancestors(owner))
+    return not any(name in c.methods or f"{name} =" in unparse(c.node) for c in program.iter_ancestors(owner))
 
 
 def _is_set_by_init(walk: Walk, name: str) -> bool:
     """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
     owner = walk.routine.owner
-    classes = walk.program.ancestors(owner) if owner and owner.is_function else []
+    classes = walk.program.iter_ancestors(owner) if owner and owner.is_function else []
     setting = {
         method
         for c in classes
         for method, node in c.methods.items()
-        for n in nodes(node)
-        if isinstance(n, (cst.AssignTarget, cst.AnnAssign)) and _named(n.target, name)
+        for n in list_nodes(node)
+        if isinstance(n, (cst.AssignTarget, cst.AnnAssign)) and _is_attribute_named(n.target, name)
     }
     return setting == {"__init__"}
 
 
-def _named(node: cst.BaseExpression, name: str) -> bool:
+def _is_attribute_named(node: cst.BaseExpression, name: str) -> bool:
     """Whether this is an attribute of that name, or a tuple with one."""
     parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
     return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
 @statement(cst.Expr)
-def dirty(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_mark_dirty(walk: Walk, node: cst.Expr) -> Statements | None:
     """`ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
     call = node.value
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
     if call.func.attr.value != "mark_dirty" or not is_ctx(walk, call.func.value):
         return None
-    return [] if any(walk.state.version(code(a.value)) for a in call.args) else None
+    return [] if any(walk.state.find_version(unparse(a.value)) for a in call.args) else None
 
 
 _OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})
 _ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builtins.enumerate", "builtins.filter"})
 
 
-def hides(walk: Walk, node: cst.BaseExpression) -> bool:
+def hides_arrays(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
     made: list[cst.CSTNode] = [node]
     if isinstance(node, cst.Name):
-        inner = (n for n in nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
+        inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
         made = [*walk.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
-    return any(_hides(walk, n) for n in made)
+    return any(_hides_in_parts(walk, n) for n in made)
 
 
-def _hides(walk: Walk, node: cst.CSTNode) -> bool:
+def _hides_in_parts(walk: Walk, node: cst.CSTNode) -> bool:
     if isinstance(node, (cst.List, cst.Tuple)):
-        return any(_hides(walk, e.value) for e in node.elements)
+        return any(_hides_in_parts(walk, e.value) for e in node.elements)
     if isinstance(node, cst.Call):
-        name = walk.name_of(node.func)
+        name = walk.find_name(node.func)
         own = walk.program.classes.get(name.removeprefix("file:"))
         plain = own is not None and not any("NamedTuple" in b or "namedtuple" in b for b in own.bases)
         if not plain and name not in _OBJECTS | _ITERATORS:
             return False
-        given = [walk.expr(a.value).value for a in node.args]
+        given = [walk.port(a.value).value for a in node.args]
         return any(part.is_tensor for v in given for part in (v, v.element or v, *(v.parts or ())))
     if not isinstance(node, (cst.Lambda, cst.FunctionDef, cst.GeneratorExp)):
         return False
-    used = {n.value for n in nodes(node) if isinstance(n, cst.Name)} - set(walk.program.bound_in(node))
-    own_names = {n.name.value for n in nodes(node) if isinstance(n, cst.Param)}
+    used = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)} - set(walk.program.list_bound(node))
+    own_names = {n.name.value for n in list_nodes(node) if isinstance(n, cst.Param)}
     return any(walk.state.variables[n].is_tensor for n in used - own_names if n in walk.state.variables)
 
 
-def keep(walk: Walk, key: str, value: Value) -> None:
+def keep_on_ctx(walk: Walk, key: str, value: Value) -> None:
     """A method leaves something on ctx."""
     walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
 
 
 @call_of("ctx.")
-def call(walk: Walk, node: cst.Call, key: str) -> Term | None:
+def port_ctx_call(walk: Walk, node: cst.Call, key: str) -> Term | None:
     """`ctx.save_for_backward(x)` and its like."""
-    made = walk.rebuilt(node)
+    made = walk.port_parts(node)
     if made is node or isinstance(made, cst.Call):
         made = made.with_changes(func=node.func)
     if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
-        values = [walk.expr(a.value).value for a in node.args]
+        values = [walk.port(a.value).value for a in node.args]
         walk.need_entries(*values)
         starred = any(a.star for a in node.args)
-        lying = [p for v in values for p in places(v)]
-        one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.among(*lying) if lying else None)
+        lying = [p for v in values for p in list_places(v)]
+        one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.join_all(*lying) if lying else None)
         saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
-        keep(walk, "ctx.saved", saved)
-        walk.state.variables[SAVED] = replace(saved, literal=code(made))
+        keep_on_ctx(walk, "ctx.saved", saved)
+        walk.state.variables[SAVED] = replace(saved, literal=unparse(made))
         walk.saves.append(made)
         return Term(made, Value("static", literal=None))
     value = walk.state.variables.get(key, UNKNOWN)
     if value.kind == "static":  # a function that forward chose: what it gives is not known
-        given = [p for a in node.args if (p := walk.expr(a.value).value.place)]
-        value = replace(UNKNOWN, place=Place.among(*given)) if given else UNKNOWN
+        given = [p for a in node.args if (p := walk.port(a.value).value.place)]
+        value = replace(UNKNOWN, place=Place.join_all(*given)) if given else UNKNOWN
     return Term(made, value)
 
 
 @expression(cst.Attribute)
-def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
     """`x.requires_grad` of an input."""
-    if node.attr.value != "requires_grad" or walk.name_of(node):
+    if node.attr.value != "requires_grad" or walk.find_name(node):
         return None
     if walk.routine.role == "helper":
         walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
-        return answered(True)
+        return make_answer(True)
     # In forward PyTorch's requires_grad is that of the inputs alone, which is what needs_input_grad says.
     first = walk.routine.first
     star = walk.routine.node.params.star_arg
     names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]
     inputs = {f"arg:{n}": i for i, n in enumerate(names)}
-    term = walk.expr(node.value)
+    term = walk.port(node.value)
     place = term.value.place
     perhaps = {s for s in place.storage if s.startswith("arg:")} if place and not place.steps else set()
     given = sorted(inputs[s] for s in perhaps if s in inputs)
     computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
-    if computed and not _ASKING.search(code(walk.routine.node)):  # forward runs without gradients
-        return answered(False)
+    if computed and not _ASKING.search(unparse(walk.routine.node)):  # forward runs without gradients
+        return make_answer(False)
     if walk.routine.role == "forward" and given:
         ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
         if ctx:
-            if _decides(walk, node):
+            if _decides_output(walk, node):
                 message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
                 walk.report(node, "requires-grad", message)
             doubtful = place is not None and not place.certain
@@ -206,47 +206,47 @@ def requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
             return Term(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
     if walk.routine.role in {"backward", "jvp", "vjp"}:
         owner = walk.routine.owner
-        saved = walk.program.input_saved(owner, place) if owner and place else None
+        saved = walk.program.find_saved_input(owner, place) if owner and place else None
         if saved is not None:
             ctx = walk.routine.parameters[first - 1].name.value
             return Term(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
         walk.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
-        return answered(True)
+        return make_answer(True)
     walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
-    return answered(True)
+    return make_answer(True)
 
 
-def _decides(walk: Walk, node: cst.Attribute) -> bool:
+def _decides_output(walk: Walk, node: cst.Attribute) -> bool:
     """Whether what forward returns depends on a condition, and not only what it keeps on ctx."""
-    within = list(nodes(walk.routine.node.body))
+    within = list(list_nodes(walk.routine.node.body))
     returns = [n for n in within if isinstance(n, cst.Return) and n.value]
-    given = {n.value for r in returns for n in nodes(r) if isinstance(n, cst.Name)}
+    given = {n.value for r in returns for n in list_nodes(r) if isinstance(n, cst.Name)}
     for choice in within:
-        if not isinstance(choice, (cst.If, cst.IfExp)) or not any(n is node for n in nodes(choice.test)):
+        if not isinstance(choice, (cst.If, cst.IfExp)) or not any(n is node for n in list_nodes(choice.test)):
             continue
         blocks: list[Any] = [choice.body, choice.orelse]
         if isinstance(choice, cst.IfExp):
             small = (n for n in within if isinstance(n, (cst.Return, cst.Assign)))
-            blocks = [n for n in small if any(c is choice for c in nodes(n))]
-        chosen = [n for block in blocks if block for n in nodes(block)]
-        bound = {t for n in chosen if isinstance(n, cst.AssignTarget) for t in targets(n.target)}
-        differ = isinstance(choice, cst.IfExp) or len({code(r) for r in returns}) > 1
+            blocks = [n for n in small if any(c is choice for c in list_nodes(n))]
+        chosen = [n for block in blocks if block for n in list_nodes(block)]
+        bound = {t for n in chosen if isinstance(n, cst.AssignTarget) for t in iter_targets(n.target)}
+        differ = isinstance(choice, cst.IfExp) or len({unparse(r) for r in returns}) > 1
         if bound & given or (differ and any(isinstance(n, cst.Return) for n in chosen)):
             return True
     return False
 
 
 @expression(cst.Comparison)
-def recorded(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_grad_fn_question(walk: Walk, node: cst.Comparison) -> Term | None:
     """`x.grad_fn is not None` in a helper, which asks what requires_grad asks."""
     of, asked = node.left, node.comparisons[0]
     sign = {cst.Is: False, cst.IsNot: True}.get(type(asked.operator))
     if not isinstance(of, cst.Attribute) or of.attr.value != "grad_fn" or sign is None or len(node.comparisons) > 1:
         return None
-    if walk.routine.role != "helper" or literal(asked.comparator) is not None or walk.name_of(of):
+    if walk.routine.role != "helper" or read_literal(asked.comparator) is not None or walk.find_name(of):
         return None
     walk.note(node, "requires-grad", "grad_fn is taken to be there: JAX decides by itself what is differentiated")
-    return answered(sign)
+    return make_answer(sign)
 
 
-__all__ = ["STATIC", "Stop", "call", "is_ctx", "keep", "literal", "path", "replace"]
+__all__ = ["STATIC", "Stop", "is_ctx", "keep_on_ctx", "name_ctx_attribute", "port_ctx_call", "read_literal", "replace"]

@@ -17,33 +17,33 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, answered, names, parse, placed
+from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_answer, parse, place_at
 from fnjax.port.known.facts import (
     DTYPE,
     LIST,
     NUMBER,
     Value,
-    common_dtype,
-    each_of,
+    find_common_dtype,
+    join_elements,
     join_values,
-    widens,
+    may_widen,
 )
-from fnjax.port.rewrite.memory.indexing import hashed
-from fnjax.port.rewrite.memory.masks import spread_values, without_poles
-from fnjax.port.rewrite.values.conditions import chain, negated
-from fnjax.port.rewrite.values.differences import same_products
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import MISSING, code, fit, literal, names_of
-from fnjax.port.torch.expressions import bare
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.memory.indexing import make_hashable
+from fnjax.port.rewrite.memory.masks import keep_off_poles, spread_values
+from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
+from fnjax.port.rewrite.values.differences import must_vanish_exactly
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import MISSING, bracket, list_dtype_names, read_literal, unparse
+from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.tree.located import list_nodes
 
 
-def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
+def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
     """What is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
     # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
-    mask = walk.one_mask(values)
+    mask = walk.find_one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
         kind = "unknown" if any(v.kind == "object" for v in values) else "static"
@@ -53,7 +53,7 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
     # A Python value in a parameter of unknown kind has no shape; an array there that would change this one is no
     # mask of it.
     likes = {v.like for v in tensors or open_ if v.rank != 0}
-    like = likes.pop() if len(likes) == 1 else walk.mark(node)
+    like = likes.pop() if len(likes) == 1 else walk.mark_shape(node)
     big = [v for v in open_ if v.like == like]
     rank = (
         0
@@ -69,26 +69,26 @@ def combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: 
         )
         if dtype == "unknown" and "unknown" not in kinds:
             dtype = "int"
-    place = walk.fresh(node)
+    place = walk.make_place(node)
     kind = "tensor" if tensors else "unknown"
-    exact = "" if dtype == "bool" else common_dtype(open_)
+    exact = "" if dtype == "bool" else find_common_dtype(open_)
     mixed = not tensors and any(v.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
     made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
     return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
 
 
-def as_number(term: Term) -> Term:
+def make_number(term: Term) -> Term:
     """A scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
     if term.value.name != NUMBER:
         return term
-    return Term(parse(f"float({code(term.node)})"), replace(term.value, name=""))
+    return Term(parse(f"float({unparse(term.node)})"), replace(term.value, name=""))
 
 
 _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
 
 
-def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: bool = False) -> Term:
+def port_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: bool = False) -> Term:
     """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only.
 
     Args:
@@ -98,8 +98,8 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         other: the array.
         divided: one is divided by the other, so that whole numbers become floats.
     """
-    number = _whole(term.value)
-    large = number is not None and not _fits(number)
+    number = _read_whole_number(term.value)
+    large = number is not None and not _fits_32_bits(number)
     if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return term
     floats = divided or other.value.dtype in {"float", "complex"}
@@ -112,141 +112,143 @@ def of_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: 
         return term
     walk.large = "error" if large else walk.large or "note"
     if floats:
-        return replace(term, node=parse(f"float({code(bare(term.node))})"))
+        return replace(term, node=parse(f"float({unparse(drop_parentheses(term.node))})"))
     if other.value.dtype == "unknown":
         walk.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
     walk.sink.imports.add("jnp")
-    return replace(term, node=parse(f"jnp.asarray({code(bare(term.node))}, {_dtype_of(other)})"))
+    return replace(term, node=parse(f"jnp.asarray({unparse(drop_parentheses(term.node))}, {_write_dtype(other)})"))
 
 
-def grows(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
+def may_grow(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
     """Whether this is a whole number of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
 
     The number of a loop's round is no such exponent: as many rounds nobody makes.
     """
     if isinstance(node.operator, (cst.Power, cst.LeftShift)):
         counting = [loop.target for loop in walk.here.loops if isinstance(loop, cst.For)]
-        small = isinstance(node.right, cst.UnaryOperation) or any(names(t) & names(node.right) for t in counting)
+        small = isinstance(node.right, cst.UnaryOperation) or any(
+            find_names(t) & find_names(node.right) for t in counting
+        )
         known = small or right.literal is not MISSING or right.is_tensor or right.dtype == "float"
         return type(left.literal) is int and left.literal > 0 and not known
     kept = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)) and "float" not in {left.dtype, right.dtype}
     return kept and ((left.wide and right.kind == "static") or (right.wide and left.kind == "static"))
 
 
-def may_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shift: bool = False) -> None:
+def report_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shift: bool = False) -> None:
     """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices, is a finding."""
     for array, number in ((left, right), (right, left)):
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
-        if wide and _largest(walk, number) >= (15 if shift else 2**15):
+        if wide and _find_largest(walk, number) >= (15 if shift else 2**15):
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
             walk.report(node, "int64", message)
 
 
-def _largest(walk: Walk, term: Term) -> int:
+def _find_largest(walk: Walk, term: Term) -> int:
     """The largest number that a Python number may be: of the table that it is from, or that a loop runs through."""
     if term.value.kind != "static":
         return 0
     if type(term.value.literal) is int:
         return abs(term.value.literal)
-    tables: list[Value] = [walk.lookup(name) for name in names(term.node)]
+    tables: list[Value] = [walk.look_up(name) for name in find_names(term.node)]
     for loop in walk.here.loops:
-        if isinstance(loop, cst.For) and names(term.node) & set(targets(loop.target)):
-            parts = (n for n in nodes(loop.iter) if isinstance(n, (cst.Name, cst.Tuple, cst.List)))
-            tables += [walk.expr(n).value for n in parts]
+        if isinstance(loop, cst.For) and find_names(term.node) & set(iter_targets(loop.target)):
+            parts = (n for n in list_nodes(loop.iter) if isinstance(n, (cst.Name, cst.Tuple, cst.List)))
+            tables += [walk.port(n).value for n in parts]
     entries = [part.literal for table in tables for part in table.parts or ()]
     return max((abs(n) for n in entries if type(n) is int), default=0)
 
 
-def narrowed(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
+def narrow_result(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
     """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
     whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
     single = [t.value for t in terms if t.value.is_tensor and t.value.rank == 0]
     if not whole or not single:
         return made
-    widest = max(whole, key=lambda t: not any(widens(t.value, o.value) for o in whole))
+    widest = max(whole, key=lambda t: not any(may_widen(t.value, o.value) for o in whole))
     whole_numbers = widest.value.dtype == "int" and all(v.dtype in {"int", "bool"} for v in single)
     if not (widest.value.dtype in {"float", "complex"} or whole_numbers):  # a mask, or floats may come of it
         return made
-    if not any(widens(widest.value, v) for v in single):
+    if not any(may_widen(widest.value, v) for v in single):
         return made
-    return parse(f"{code(fit(made))}.astype({_dtype_of(widest)})")
+    return parse(f"{unparse(bracket(made))}.astype({_write_dtype(widest)})")
 
 
-def _dtype_of(term: Term) -> str:
+def _write_dtype(term: Term) -> str:
     if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
         return f"jnp.{term.value.exact}"
     if term.named:
-        return f"{code(term.node)}.dtype"
-    return f"jnp.result_type({code(term.node)})"
+        return f"{unparse(term.node)}.dtype"
+    return f"jnp.result_type({unparse(term.node)})"
 
 
 @expression(cst.BinaryOperation, general=True)
-def binary(walk: Walk, node: cst.BinaryOperation) -> Term:
+def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
     """`a + b`."""
-    # `rebuilt` asks for the operands by their nodes, so what is changed of these here goes into the memo.
+    # `port_parts` asks for the operands by their nodes, so what is changed of these here goes into the memo.
     spread_values(walk, (node.left, node.right))
-    left, right = walk.expr(node.left), walk.expr(node.right)
+    left, right = walk.port(node.left), walk.port(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
     if not left.value.kind == right.value.kind == "static":
-        left, right = as_number(left), as_number(right)
+        left, right = make_number(left), make_number(right)
         if isinstance(node.operator, _ARITHMETIC):
             divided = isinstance(node.operator, cst.Divide)
-            left, right = (of_64_bits(walk, node, *p, divided) for p in ((left, right), (right, left)))
+            left, right = (port_64_bits(walk, node, *p, divided) for p in ((left, right), (right, left)))
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
-            may_overflow(walk, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
+            report_overflow(walk, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
         walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.numpy or right.value.numpy):
         raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
     if isinstance(node.operator, (cst.Divide, cst.Power)):
-        without_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
-    made = walk.rebuilt(node)
+        keep_off_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
+    made = walk.port_parts(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
-        return Term(made, Value("static", name=_list(left.value), parts=left.value.parts + right.value.parts))
+        return Term(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
         if right.value.traced:
             walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
-        element = each_of(left.value)
+        element = join_elements(left.value)
         if element and element.place and isinstance(node.operator, cst.Multiply):  # one tensor in several places
             element = replace(element, place=element.place.doubtful)
         elif isinstance(node.operator, cst.Add):
-            other = each_of(right.value)
+            other = join_elements(right.value)
             element = join_values(element, other) if element and other else element or other
-        return Term(made, Value("static", name=_list(left.value), element=element))
+        return Term(made, Value("static", name=_name_list(left.value), element=element))
     if left.value.kind == right.value.kind == "static":
-        found = literal(node)
+        found = read_literal(node)
         if found is MISSING:
-            found = _computed(node, left.value, right.value)
-        known_as = combined(walk, node, [left, right], dtype).dtype
+            found = _compute_literal(node, left.value, right.value)
+        known_as = describe_combined(walk, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = not _fits(found) if type(found) is int else grows(walk, node, left.value, right.value)
+        wide = not _fits_32_bits(found) if type(found) is int else may_grow(walk, node, left.value, right.value)
         return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
         walk.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
-        return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.fresh(node)))
-    value = combined(walk, node, [left, right], dtype)
-    if value.kind == "unknown" and grows(walk, node, left.value, right.value):
+        return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.make_place(node)))
+    value = describe_combined(walk, node, [left, right], dtype)
+    if value.kind == "unknown" and may_grow(walk, node, left.value, right.value):
         value = replace(value, wide=True)
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
-        made = made.with_changes(left=parse(f"float({code(left.node)})"))  # Python's 2 ** -1 is no whole number
+        made = made.with_changes(left=parse(f"float({unparse(left.node)})"))  # Python's 2 ** -1 is no whole number
         value = replace(value, dtype="float")
-    if isinstance(node.operator, cst.Subtract) and same_products(walk, node):
+    if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(walk, node):
         walk.sink.needs.add("_difference")
-        made = parse(f"_difference({code(fit(made.left, 1))}, {code(fit(made.right, 1))})")
-    new = narrowed(made, [left, right])
+        made = parse(f"_difference({unparse(bracket(made.left, 1))}, {unparse(bracket(made.right, 1))})")
+    new = narrow_result(made, [left, right])
     if new is not made:
         walk.sink.imports.add("jnp")
         return Term(new, value)
     if value.dtype == "bool":
-        value = replace(value, number=walk.number(node))
+        value = replace(value, number=walk.number_expression(node))
     return Term(made, value)
 
 
-def _list(value: Value) -> str:
+def _name_list(value: Value) -> str:
     return LIST if value.name == LIST else ""
 
 
@@ -259,9 +261,9 @@ _OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
 }
 
 
-def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
+def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> object:
     """The value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
-    a, b = _whole(left), _whole(right)
+    a, b = _read_whole_number(left), _read_whole_number(right)
     compute = _OF_WHOLE.get(type(node.operator))
     if a is None or b is None or compute is None:
         return MISSING
@@ -270,55 +272,59 @@ def _computed(node: cst.BinaryOperation, left: Value, right: Value) -> object:
     return compute(a, b)
 
 
-def _fits(number: int) -> bool:
+def _fits_32_bits(number: int) -> bool:
     """Whether 32 bits are enough."""
     return -(2**31) <= number < 2**31
 
 
-def _whole(value: Value) -> int | None:
+def _read_whole_number(value: Value) -> int | None:
     """The whole number that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
 
 
 @expression(cst.UnaryOperation, general=True)
-def unary(walk: Walk, node: cst.UnaryOperation) -> Term:
+def port_unary_operation(walk: Walk, node: cst.UnaryOperation) -> Term:
     """`-x`, `~m`, `not flag`; `+x` is x itself."""
-    term = walk.expr(node.expression)
+    term = walk.port(node.expression)
     if isinstance(node.operator, cst.Plus):
-        return Term(walk.rebuilt(node), replace(term.value, number=""))
-    made = walk.rebuilt(node)
+        return Term(walk.port_parts(node), replace(term.value, number=""))
+    made = walk.port_parts(node)
     if isinstance(node.operator, cst.Not):
         if isinstance(node.expression, cst.BooleanOperation) and term.value.traced:
-            return walk.expr(placed(walk, negated(node.expression), node))
+            return walk.port(place_at(walk, negate(node.expression), node))
         if term.value.is_tensor or (term.value.mixed and term.value.dtype != "unknown"):
-            value = Value("tensor", "bool", term.value.rank, number=walk.number(node))
+            value = Value("tensor", "bool", term.value.rank, number=walk.number_expression(node))
             if term.value.is_tensor and term.value.dtype == "bool":
-                return Term(parse(f"~{code(fit(term.node))}"), value)
+                return Term(parse(f"~{unparse(bracket(term.node))}"), value)
             walk.sink.imports.add("jnp")
-            return Term(parse(f"jnp.logical_not({code(term.node)})"), value)
+            return Term(parse(f"jnp.logical_not({unparse(term.node)})"), value)
         if term.value.mixed:
             walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
     if not term.value.is_tensor and term.value.dtype != "bool":
-        number = _whole(term.value)
+        number = _read_whole_number(term.value)
         opposite = MISSING if number is None or not isinstance(node.operator, cst.Minus) else -number
         value = Value(
             term.value.kind,
             term.value.dtype,
             name=NUMBER if term.value.name == NUMBER else "",
-            literal=found if (found := literal(node)) is not MISSING else opposite,
-            place=walk.fresh(node) if term.value.kind == "unknown" else None,
+            literal=found if (found := read_literal(node)) is not MISSING else opposite,
+            place=walk.make_place(node) if term.value.kind == "unknown" else None,
             mixed=term.value.mixed,
             wide=term.value.wide and isinstance(node.operator, cst.Minus),
         )
         return Term(made, value)
     return Term(
         made,
-        replace(term.value, place=walk.fresh(node), number=walk.number(node) if term.value.dtype == "bool" else ""),
+        replace(
+            term.value,
+            place=walk.make_place(node),
+            number=walk.number_expression(node) if term.value.dtype == "bool" else "",
+        ),
     )
 
 
-_OF_64_BITS = names_of("int64")
+_OF_64_BITS = list_dtype_names("int64")
 
 
 def is_dtype(value: Value) -> bool:
@@ -329,36 +335,38 @@ def is_dtype(value: Value) -> bool:
 _EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, cst.IsNot: cst.NotEqual}
 
 
-def _of_dtypes(walk: Walk, node: cst.Comparison) -> Any:
+def _port_dtype_comparison(walk: Walk, node: cst.Comparison) -> Any:
     """`x.dtype is torch.int64`: dtypes are equal, not identical; whole numbers have 64 bits where JAX is told so."""
-    named = [n for n in nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and walk.name_of(n) in _OF_64_BITS]
+    named = [
+        n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and walk.find_name(n) in _OF_64_BITS
+    ]
     for n in named:
         walk.sink.imports.add("jnp")
-        walk.memo[id(n)] = n, replace(walk.expr(n), node=parse("jnp.result_type(int)"))
-    for around in (n for n in nodes(node) if n not in named and any(m in named for m in nodes(n))):
+        walk.memo[id(n)] = n, replace(walk.port(n), node=parse("jnp.result_type(int)"))
+    for around in (n for n in list_nodes(node) if n not in named and any(m in named for m in list_nodes(n))):
         walk.memo.pop(id(around), None)
     changed = [
         t
-        if type(t.operator) not in _EQUALITY or literal(t.comparator) is None
+        if type(t.operator) not in _EQUALITY or read_literal(t.comparator) is None
         else t.with_changes(operator=_EQUALITY[type(t.operator)]())
         for t in node.comparisons
     ]
-    return walk.rebuilt(node.with_changes(comparisons=changed))
+    return walk.port_parts(node.with_changes(comparisons=changed))
 
 
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
 
 
 @expression(cst.Comparison, general=True)
-def comparison(walk: Walk, node: cst.Comparison) -> Term:
+def port_comparison(walk: Walk, node: cst.Comparison) -> Term:
     """`x > 0`."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
-    operands = [walk.expr(n) for n in sides]
+    operands = [walk.port(n) for n in sides]
     if len(operands) == 2:
         left, right = operands
-        operands = [of_64_bits(walk, node, left, right), of_64_bits(walk, node, right, left)]
+        operands = [port_64_bits(walk, node, left, right), port_64_bits(walk, node, right, left)]
         walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
-    made = _of_dtypes(walk, node) if any(is_dtype(o.value) for o in operands) else walk.rebuilt(node)
+    made = _port_dtype_comparison(walk, node) if any(is_dtype(o.value) for o in operands) else walk.port_parts(node)
     operators = [type(t.operator) for t in node.comparisons]
     # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
@@ -366,10 +374,10 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
             walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
-            made = made.with_changes(left=hashed(walk, Term(made.left, operands[0].value)))
+            made = made.with_changes(left=make_hashable(walk, Term(made.left, operands[0].value)))
         return Term(made, Value("static", "bool"))
-    if (links := chain(walk, node)) is not None:
-        return walk.expr(placed(walk, links, node))
+    if (links := port_chained_comparison(walk, node)) is not None:
+        return walk.port(place_at(walk, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
         walk.report(
             node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
@@ -381,7 +389,7 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
         and operators[0] in {cst.Equal, cst.NotEqual}
         and any(o not in named and isinstance(o.value.literal, str) for o in operands)
     ):
-        return answered(operators[0] is cst.NotEqual)
+        return make_answer(operators[0] is cst.NotEqual)
     if any(is_dtype(o.value) for o in operands) and any(isinstance(o.value.literal, str) for o in operands):
         raise Stop(node, "operation", "the name of a tensor type means nothing in JAX; compare x.dtype")
     texts = [o.value.literal for o in operands]
@@ -390,8 +398,8 @@ def comparison(walk: Walk, node: cst.Comparison) -> Term:
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
     asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
     if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
-        return answered((texts[0] == texts[1]) is (operators[0] is cst.Equal))
-    value = combined(walk, node, operands, "bool")
+        return make_answer((texts[0] == texts[1]) is (operators[0] is cst.Equal))
+    value = describe_combined(walk, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
-        value = replace(value, number=walk.number(node))
+        value = replace(value, number=walk.number_expression(node))
     return Term(made, value)

@@ -17,15 +17,15 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
-from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, widens
-from fnjax.port.rewrite.calls.arguments import as_dtype, large, opened, spelled_out
-from fnjax.port.rewrite.calls.randomness import fresh_key
-from fnjax.port.rewrite.calls.results import result_value
-from fnjax.port.rewrite.memory.indexing import compressed, same_shape
-from fnjax.port.rewrite.memory.masks import looked_up, spread_values, without_poles
-from fnjax.port.rewrite.memory.sharing import seeing
-from fnjax.port.rewrite.memory.writing import never_owned, write
-from fnjax.port.rewrite.values.operators import as_number, may_overflow, narrowed, of_64_bits
+from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, may_widen
+from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_tensor_type_as_dtype, widen_sum
+from fnjax.port.rewrite.calls.randomness import make_key
+from fnjax.port.rewrite.calls.torch_results import describe_result
+from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
+from fnjax.port.rewrite.memory.masks import keep_off_poles, port_masked_gather, spread_values
+from fnjax.port.rewrite.memory.sharing import list_seeing
+from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
+from fnjax.port.rewrite.values.arithmetic import make_number, narrow_result, port_64_bits, report_overflow
 from fnjax.port.torch import (
     MISSING,
     Bound,
@@ -33,11 +33,11 @@ from fnjax.port.torch import (
     Operation,
     Problem,
     Rendered,
-    code,
-    departure,
-    find,
-    fit,
-    literal,
+    bracket,
+    find_departure,
+    find_operation,
+    read_literal,
+    unparse,
 )
 from fnjax.port.torch.new_arrays import NewArray
 from fnjax.port.torch.record import VANISH
@@ -50,41 +50,41 @@ class Facts(Context):
     def __init__(self, walk: Walk, node: cst.CSTNode) -> None:
         self.walk, self.node = walk, node
 
-    def _value(self, node: cst.BaseExpression) -> Value:
-        return self.walk.expr(node).value
+    def _find_value(self, node: cst.BaseExpression) -> Value:
+        return self.walk.port(node).value
 
-    def kind(self, node: cst.BaseExpression) -> str:
+    def find_kind(self, node: cst.BaseExpression) -> str:
         """As the walk found."""
-        kind = self._value(node).kind
-        if kind == "static" and self._value(node).parts is None and literal(node) is MISSING:
+        kind = self._find_value(node).kind
+        if kind == "static" and self._find_value(node).parts is None and read_literal(node) is MISSING:
             return "static"
         return kind if kind in {"tensor", "static"} else "unknown"
 
-    def optional(self, node: cst.BaseExpression) -> bool:
+    def may_be_none(self, node: cst.BaseExpression) -> bool:
         """As the walk found."""
-        return self._value(node).optional or self._value(node).left_out
+        return self._find_value(node).optional or self._find_value(node).left_out
 
-    def dtype(self, node: cst.BaseExpression) -> str:
+    def find_dtype(self, node: cst.BaseExpression) -> str:
         """As the walk found."""
-        return self._value(node).dtype
+        return self._find_value(node).dtype
 
-    def rank(self, node: cst.BaseExpression) -> int | None:
+    def find_rank(self, node: cst.BaseExpression) -> int | None:
         """As the walk found."""
-        return self._value(node).rank
+        return self._find_value(node).rank
 
-    def same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    def have_same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
         """As the walk found."""
-        mark = self._value(one).like
-        return mark != "" and mark == self._value(other).like
+        mark = self._find_value(one).like
+        return mark != "" and mark == self._find_value(other).like
 
-    def literal(self, node: cst.BaseExpression) -> object:
+    def read_literal(self, node: cst.BaseExpression) -> object:
         """A literal, or what a variable surely holds."""
-        found = literal(node)
-        return found if found is not MISSING else self._value(node).literal
+        found = read_literal(node)
+        return found if found is not MISSING else self._find_value(node).literal
 
-    def role(self, node: cst.BaseExpression) -> str:
+    def find_role(self, node: cst.BaseExpression) -> str:
         """By the value, where its text does not tell."""
-        value = self._value(node)
+        value = self._find_value(node)
         name = value.name
         if name == DTYPE:
             return "dtype"
@@ -94,24 +94,24 @@ class Facts(Context):
             return "row" if name == ROW else "sequence"
         if value.is_number and value.dtype == "int":
             return "int"
-        return "device" if name == "instance:torch.device" else super().role(node)
+        return "device" if name == "instance:torch.device" else super().find_role(node)
 
-    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The translation."""
-        return as_number(self.walk.expr(node)).node
+        return make_number(self.walk.port(node)).node
 
-    def named_dtype(self, node: cst.BaseExpression) -> str:
+    def find_named_dtype(self, node: cst.BaseExpression) -> str:
         """By the qualified name."""
-        found = find(self.walk.name_of(node))
+        found = find_operation(self.walk.find_name(node))
         return found.first.dtype if isinstance(found, Operation) else ""
 
-    def new_array(self, node: cst.BaseExpression) -> NewArray | None:
+    def find_new_array(self, node: cst.BaseExpression) -> NewArray | None:
         """As the walk found."""
-        return self.walk.expr(node).new_array
+        return self.walk.port(node).new_array
 
-    def key(self) -> cst.BaseExpression:
+    def make_key(self) -> cst.BaseExpression:
         """A key that nothing else uses."""
-        return fresh_key(self.walk, self.node)
+        return make_key(self.walk, self.node)
 
     @property
     def unpacked(self) -> int | None:
@@ -135,7 +135,7 @@ class Facts(Context):
         return self.walk.program.rounding
 
 
-def operate(
+def port_operation(
     walk: Walk,
     node: cst.BaseExpression,
     operation: Operation,
@@ -154,62 +154,62 @@ def operate(
         part: which part of a pair is wanted alone.
     """
     context = Facts(walk, node)
-    args = [a for arg in args for a in spelled_out(walk, arg)]
+    args = [a for arg in args for a in open_options(walk, arg)]
     if operation.names == ("torch.Tensor.type",):
-        args = [as_dtype(walk, a) for a in args]
-    args += large(walk, operation, args)
+        args = [read_tensor_type_as_dtype(walk, a) for a in args]
+    args += widen_sum(walk, operation, args)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.each:
         spread_values(walk, [a.value for a in args])
     divided = operation.first.quotient and len(args) == 2
-    terms = {id(a.value): of_64_bits(walk, node, walk.expr(a.value), walk.expr(args[0].value), divided) for a in args}
+    terms = {id(a.value): port_64_bits(walk, node, walk.port(a.value), walk.port(args[0].value), divided) for a in args}
     # Rendering asks for the arguments once more, by their nodes: it is to find them as they are here.
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
-    if operation.names == ("torch.Tensor.float",) and _is_number(walk, args[0].value):
-        return walk.expr(args[0].value)  # what is made of a number widens nothing, as in PyTorch
-    bound = operation.bind(args, context)
+    if operation.names == ("torch.Tensor.float",) and _is_number_tensor(walk, args[0].value):
+        return walk.port(args[0].value)  # what is made of a number widens nothing, as in PyTorch
+    bound = operation.bind_arguments(args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
-        bound = operation.bind([a for arg in args for a in opened(walk, arg)], context)
-        unpacked = _unpacked(walk, node, operation, args) if isinstance(bound, Problem) else None
+        bound = operation.bind_arguments([a for arg in args for a in open_star(walk, arg)], context)
+        unpacked = _port_starred(walk, node, operation, args) if isinstance(bound, Problem) else None
         if unpacked is not None:
             return unpacked
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     if operation.first.selects:
-        base, chosen = (walk.expr(bound.values[n]) for n in ("input", "mask"))
-        if walk.selects(chosen.value.number) and same_shape(base.value, chosen.value):
-            return compressed(walk, node, base, chosen)
-    if (found := looked_up(walk, node, bound)) is not None:
+        base, chosen = (walk.port(bound.values[n]) for n in ("input", "mask"))
+        if walk.may_stand_for_selected(chosen.value.number) and have_same_shape(base.value, chosen.value):
+            return port_selection(walk, node, base, chosen)
+    if (found := port_masked_gather(walk, node, bound)) is not None:
         return found
     # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
-    mask = walk.one_mask([t.value for t in terms.values()])
+    mask = walk.find_one_mask([t.value for t in terms.values()])
     if mask and not operation.each:
-        return _reduced(walk, node, short, bound)
-    without_poles(walk, short, list(bound.values.values()))
+        return _reduce_selected(walk, node, short, bound)
+    keep_off_poles(walk, short, list(bound.values.values()))
     rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)
     walk.sink.needs |= rendered.needs
     walk.sink.imports |= rendered.imports
-    if walk.here.differentiated and (where := departure(operation.names[0])):
+    if walk.here.differentiated and (where := find_departure(operation.names[0])):
         walk.note(node, "derivative", f"{operation.names[0]} in a forward that backward computes again: {where}")
     if bound.overload.note:
         walk.note(node, "check", f"{short}: {bound.overload.note}")
-    _double(walk, node, bound, short)
+    _note_double(walk, node, bound, short)
     if {"input", "other"} <= bound.values.keys() and operation.names[0] == "torch.mul":
-        may_overflow(walk, node, walk.expr(bound.values["input"]), walk.expr(bound.values["other"]))
+        report_overflow(walk, node, walk.port(bound.values["input"]), walk.port(bound.values["other"]))
     if not bound.overload.traced and short != "item":
-        _untraced(walk, node, short)
+        _report_untraced(walk, node, short)
     for name, given in bound.values.items():
         decides = name in SHAPES or (operation.first.sized and name != "out")
-        if decides and not operation.each and _holds_tensor(walk.expr(given).value):
+        if decides and not operation.each and _holds_tensor(walk.port(given).value):
             walk.report(
                 node,
                 "untraced",
                 f"{operation.names[0]}: {name} is the value of a tensor, which is unknown under jit; this runs "
                 "un-jitted only",
             )
-    value = replace(result_value(walk, node, bound, rendered), mask=mask)
+    value = replace(describe_result(walk, node, bound, rendered), mask=mask)
     if walk.large and bound.overload.converts and value.dtype == "int" and value.exact in {"", "int64"}:
         message = (
             "whole numbers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
@@ -217,51 +217,55 @@ def operate(
         walk.report(node, "int64", message, walk.large)
     if part is not None and value.parts is not None:
         value = value.parts[part]
-    rendered = _filled(walk, bound, rendered)
+    rendered = _fill_new_array(walk, bound, rendered)
     expression_ = rendered.expression
     if operation.each and bound.overload.result in {"same", "promoted", "float"}:
-        expression_ = narrowed(expression_, [walk.expr(v) for k, v in bound.values.items() if k not in NOT_PROMOTING])
-    if operation.first.empty and _perhaps_empty(walk, bound.values["tensors"]):
+        expression_ = narrow_result(
+            expression_, [walk.port(v) for k, v in bound.values.items() if k not in NOT_PROMOTING]
+        )
+    if operation.first.empty and _may_be_empty(walk, bound.values["tensors"]):
         expression_ = expression_.with_changes(func=cst.Name(operation.first.empty))
         walk.sink.needs.add(operation.first.empty)
-    data = walk.expr(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
+    data = walk.port(bound.values["data"]).value if "data" in bound.values and walk.derived else STATIC
     if _holds_tensor(data) and (operation.first.copies or not data.is_tensor):  # a copy without history
-        with walk.differentiating():  # for second derivatives too
-            expression_ = walk.constant(expression_)
+        with walk.enter_differentiated():  # for second derivatives too
+            expression_ = walk.stop_gradient(expression_)
     if bound.out is not None:
         if isinstance(bound.out, cst.IfExp):
             raise Stop(node, "alias", "out= that depends on a condition: write the call out for either branch")
-        target = walk.expr(bound.out)
+        target = walk.port(bound.out)
         if target.value.parts is not None:
             raise Stop(node, "operation", "out= with several arrays: give the results names")
-        never_owned(node, target)
-        inputs = [walk.expr(v).value for k, v in bound.values.items() if k != "out"]
+        check_not_owned(node, target)
+        inputs = [walk.port(v).value for k, v in bound.values.items() if k != "out"]
         if not any(map(_holds_tensor, inputs)) or value.dtype in {"bool", "int"} - {target.value.dtype}:
             dtype = (
-                target.new_array.attribute("dtype") if target.new_array else parse(f"{code(fit(target.node))}.dtype")
+                target.new_array.find_attribute("dtype")
+                if target.new_array
+                else parse(f"{unparse(bracket(target.node))}.dtype")
             )
-            expression_ = parse(f"{code(fit(expression_))}.astype({code(dtype)})")
-        return write(walk, node, target, expression_, replace(value, rows=target.value.rows))
+            expression_ = parse(f"{unparse(bracket(expression_))}.astype({unparse(dtype)})")
+        return write_memory(walk, node, target, expression_, replace(value, rows=target.value.rows))
     first = next(iter(bound.values.values()), None)
     # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
-    if first is not None and bound.given("inplace") and bound.literal("inplace") is MISSING:
-        place = walk.expr(first).value.place
-        if place and (seen := seeing(walk, node, place)):
-            flag = code(bound.values["inplace"])
+    if first is not None and bound.is_given("inplace") and bound.read_literal("inplace") is MISSING:
+        place = walk.port(first).value.place
+        if place and (seen := list_seeing(walk, node, place)):
+            flag = unparse(bound.values["inplace"])
             message = f"whether this writes to {min(seen)!r} is for {flag} to say: read the result instead"
             raise Stop(node, "alias", message)
     if bound.overwrites:
         assert first is not None
-        target = terms.get(id(first)) or walk.expr(first)
+        target = terms.get(id(first)) or walk.port(first)
         if rendered.unchanged:
             return target
-        never_owned(node, target)
+        check_not_owned(node, target)
         if not bound.operation.names[0].endswith(".copy_"):
-            others = [walk.expr(v).value for v in bound.values.values() if v is not first]
-            expression_ = kept_dtype(expression_, target, others)
+            others = [walk.port(v).value for v in bound.values.values() if v is not first]
+            expression_ = keep_dtype(expression_, target, others)
         # What is written to keeps its dtype, and its shape where the result is of all its entries.
         whole = operation.each or bound.overload.random
-        return write(
+        return write_memory(
             walk,
             node,
             target,
@@ -280,34 +284,34 @@ def operate(
     return Term(expression_, replace(value, numpy=False), answered, new_array)
 
 
-def _filled(walk: Walk, bound: Bound, rendered: Rendered) -> Rendered:
+def _fill_new_array(walk: Walk, bound: Bound, rendered: Rendered) -> Rendered:
     """`jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`: an array that is filled where it is made."""
     outer = rendered.new_array
     first = next(iter(bound.values.values()), None)
-    inner = walk.expr(first).new_array if first is not None and outer is not None else None
+    inner = walk.port(first).new_array if first is not None and outer is not None else None
     if outer is None or inner is None or outer.dtype is not None:
         return rendered
-    known = bound.literal(outer.value) if outer.value else MISSING
+    known = bound.read_literal(outer.value) if outer.value else MISSING
     kind = {0: "zeros", 1: "ones"}.get(known, outer.kind) if type(known) is int else outer.kind
-    made = inner.filled(kind, bound.context.rewritten(bound.values[outer.value]) if kind == "full" else None)
+    made = inner.fill_with(kind, bound.context.rewrite(bound.values[outer.value]) if kind == "full" else None)
     return rendered if made is None else replace(rendered, expression=made, new_array=None)
 
 
-def _is_number(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_number_tensor(walk: Walk, node: cst.BaseExpression) -> bool:
     """Whether this is `torch.tensor(0.5)`."""
-    if not isinstance(node, cst.Call) or len(node.args) != 1 or walk.name_of(node.func) != "torch.tensor":
+    if not isinstance(node, cst.Call) or len(node.args) != 1 or walk.find_name(node.func) != "torch.tensor":
         return False
-    return type(literal(node.args[0].value)) is float
+    return type(read_literal(node.args[0].value)) is float
 
 
-def _double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
+def _note_double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
     """A note where the source asks for numbers of 64 bits, once for each unit."""
-    asked = {walk.name_of(v).removeprefix("torch.") for v in bound.values.values()} | {short}
+    asked = {walk.find_name(v).removeprefix("torch.") for v in bound.values.values()} | {short}
     if asked & {"double", "float64", "cdouble", "complex128"} and "float64" not in {f.code for f in walk.sink.findings}:
         walk.note(node, "float64", "without jax_enable_x64 JAX has no float64: this is computed in float32 then")
 
 
-def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
+def _port_starred(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
     """`torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
     plain = [a for a in args if a.keyword is None]
     if len(operation.overloads) > 1 or not plain or not plain[-1].star or any(a.star for a in plain[:-1]):
@@ -318,19 +322,19 @@ def _unpacked(walk: Walk, node: cst.BaseExpression, operation: Operation, args: 
         return None
     named = [a for a in args if a.keyword is not None]
     if all(p.default is None for p in left):
-        entries = [cst.Arg(parse(f"{code(star)}[{i}]")) for i in range(len(left))]
-        return operate(walk, node, operation, [*plain[:-1], *entries, *named])
+        entries = [cst.Arg(parse(f"{unparse(star)}[{i}]")) for i in range(len(left))]
+        return port_operation(walk, node, operation, [*plain[:-1], *entries, *named])
     if (
         operation.inplace
         or operation.overloads[0].random
         or any(p.default is None or p.name in walk.taken for p in left)
     ):
         return None
-    with walk.scope() as variables:
+    with walk.open_scope() as variables:
         variables.update({p.name: STATIC for p in left})
-        term = operate(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
-    takes = ", ".join(f"{p.name}={code(p.default)}" for p in left if p.default is not None)
-    made = parse(f"(lambda {takes}: {code(fit(term.node, 1))})(*{code(walk.expr(star).node)})")
+        term = port_operation(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
+    takes = ", ".join(f"{p.name}={unparse(p.default)}" for p in left if p.default is not None)
+    made = parse(f"(lambda {takes}: {unparse(bracket(term.node, 1))})(*{unparse(walk.port(star).node)})")
     place = term.value.place
     return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))
 
@@ -341,11 +345,11 @@ _EMPTY = re.compile(
 )
 
 
-def _perhaps_empty(walk: Walk, tensors: cst.BaseExpression) -> bool:
+def _may_be_empty(walk: Walk, tensors: cst.BaseExpression) -> bool:
     """Whether one of these may be an empty vector, which a loop begins with: PyTorch leaves it out."""
     parts = [e.value for e in tensors.elements] if isinstance(tensors, (cst.List, cst.Tuple)) else []
-    given = {code(p) for p in parts}
-    values = [code(v) for name in given for v in walk.routine.given.get(name, ())]
+    given = {unparse(p) for p in parts}
+    values = [unparse(v) for name in given for v in walk.routine.given.get(name, ())]
     return any(_EMPTY.fullmatch(v) for v in [*given, *values])
 
 
@@ -353,14 +357,14 @@ def _holds_tensor(value: Value) -> bool:
     return value.traced or any(_holds_tensor(v) for v in (*(value.parts or ()), value.element) if v is not None)
 
 
-def kept_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
+def keep_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
     """What is written to a tensor takes its dtype."""
-    if not any(widens(target.value, v) for v in others):
+    if not any(may_widen(target.value, v) for v in others):
         return new
-    return parse(f"{code(fit(new))}.astype({code(fit(target.node))}.dtype)")
+    return parse(f"{unparse(bracket(new))}.astype({unparse(bracket(target.node))}.dtype)")
 
 
-def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
+def _report_untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
     walk.report(
         node,
         "untraced",
@@ -368,32 +372,32 @@ def _untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
     )
 
 
-def _reduced(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
+def _reduce_selected(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
     """A reduction of selected entries, or an operation along them."""
-    given = [n for n in bound.values if n not in VANISH and bound.given(n)]
-    term = walk.expr(bound.values[given[0]])
-    selection = walk.selection(term.value)
-    taken_out = Value("tensor", term.value.dtype, place=walk.fresh(node))
+    given = [n for n in bound.values if n not in VANISH and bound.is_given(n)]
+    term = walk.port(bound.values[given[0]])
+    selection = walk.find_selection(term.value)
+    taken_out = Value("tensor", term.value.dtype, place=walk.make_place(node))
     if selection is None or not bound.operation.first.where:
         walk.need_entries(term.value)
         return Term(term.node, taken_out)
     mask = selection.condition
-    dim = bound.literal("dim") if given[1:] == ["dim"] else MISSING
+    dim = bound.read_literal("dim") if given[1:] == ["dim"] else MISSING
     along = selection.one_axis and any(dim == d for d in (0, -1))
     if dim == 0 and selection.base is not None and short in {"sum", "mean", "any", "all"}:
         walk.sink.imports.add("jnp")
-        axes = f"axis=tuple(range({code(fit(selection.mask))}.ndim))"  # those that the mask selects from
-        made = parse(f"jnp.{short}({code(fit(term.node, 1))}, {axes}, where={code(mask)})")
-        return Term(made, Value("tensor", term.value.dtype, place=walk.fresh(node)))
+        axes = f"axis=tuple(range({unparse(bracket(selection.mask))}.ndim))"  # those that the mask selects from
+        made = parse(f"jnp.{short}({unparse(bracket(term.node, 1))}, {axes}, where={unparse(mask)})")
+        return Term(made, Value("tensor", term.value.dtype, place=walk.make_place(node)))
     of_each = bound.operation.first.along
     if (given[1:] and not along) or (of_each and not along) or bound.overload.result == "pair":
         walk.need_entries(term.value)
         return Term(term.node, taken_out)
     walk.sink.imports |= {"jax", "jnp"}
-    texts = {"x": code(fit(term.node, 1)), "m": code(fit(mask, 1))}
+    texts = {"x": unparse(bracket(term.node, 1)), "m": unparse(bracket(mask, 1))}
     made = parse(bound.operation.first.where.format(**texts))
     if of_each:
-        return Term(made, replace(term.value, place=walk.fresh(node), number=""))
+        return Term(made, replace(term.value, place=walk.make_place(node), number=""))
     result = bound.overload.result
     dtype = {"whole": "int"}.get(result, result if result in {"int", "bool"} else term.value.dtype)
-    return Term(made, Value("tensor", rank=0, dtype=dtype, place=walk.fresh(node)))
+    return Term(made, Value("tensor", rank=0, dtype=dtype, place=walk.make_place(node)))

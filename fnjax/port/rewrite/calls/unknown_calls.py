@@ -19,43 +19,44 @@ import libcst as cst
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
 from fnjax.port.analysis.walk import Term, Walk
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, Place, Value
-from fnjax.port.rewrite.calls.foreign import known
-from fnjax.port.rewrite.calls.python_calls import contained, values_of
-from fnjax.port.rewrite.memory.sharing import holding
-from fnjax.port.rewrite.values.binding import held_by
-from fnjax.port.source.naming import targets
-from fnjax.port.torch import Operation, code, find
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.calls.foreign_names import report_unknown_library
+from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
+from fnjax.port.rewrite.memory.sharing import find_holders
+from fnjax.port.rewrite.values.binding import find_held_place
+from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import Operation, find_operation, unparse
+from fnjax.port.tree.located import list_nodes
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
 
 
 @call_of(ANY)
-def others(walk: Walk, node: cst.Call, callee: str) -> Term:
+def port_unknown_call(walk: Walk, node: cst.Call, callee: str) -> Term:
     """All other calls stay; those of other libraries have to be supplied."""
     name = "" if callee.startswith(NAMELESS) else callee
-    known(walk, node, name)
-    values = values_of(walk, node)
-    made = walk.rebuilt(node)
-    func = walk.expr(node.func).value if not name else UNKNOWN
+    report_unknown_library(walk, node, name)
+    values = list_values(walk, node)
+    made = walk.port_parts(node)
+    func = walk.port(node.func).value if not name else UNKNOWN
     if func.kind == "object" and func.element is not None:
         return Term(
-            made, replace(func.element, place=_given(walk, node, func.element.place, values), number="", mask="")
+            made,
+            replace(func.element, place=_find_given_place(walk, node, func.element.place, values), number="", mask=""),
         )
     root = name.split(".")[0]
-    held = held_by(walk, [a.value for a in node.args])
+    held = find_held_place(walk, [a.value for a in node.args])
     if name in {"types.SimpleNamespace", "argparse.Namespace"}:
         return Term(made, Value("object", element=held))
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
         return Term(made, Value("static", element=held))
     if root not in sys.stdlib_module_names:
-        _effect(walk, node)
+        _follow_effect(walk, node)
         if any(map(_holds_numpy, values)):
             walk.report(
                 node,
                 "numpy",
-                f"{code(node.func)} is given NumPy arrays, which are not to be had under jit: wrap it in "
+                f"{unparse(node.func)} is given NumPy arrays, which are not to be had under jit: wrap it in "
                 "jax.pure_callback with the shape of its result",
             )
     if root in _NUMBERS and any(v.traced for v in values):
@@ -64,23 +65,24 @@ def others(walk: Walk, node: cst.Call, callee: str) -> Term:
         return Term(made, STATIC)
     given = [v.place for v in values if v.place]
     return Term(
-        made, replace(UNKNOWN, place=Place.among(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN
+        made,
+        replace(UNKNOWN, place=Place.join_all(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN,
     )
 
 
 def _holds_numpy(value: Value) -> bool:
     """Whether this is what the source makes an array of NumPy's of, or holds one."""
-    return value.numpy or any(map(_holds_numpy, [*contained([value]), *(v for _, v in value.entries)]))
+    return value.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
-def _given(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
+def _find_given_place(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
     """The memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
     passed = [v.place for v in values if v.place and place and place.storage & PASSED.storage]
-    around = [place] if place and holding(walk, place) else []
-    return Place.among(*passed, *around) if passed or around else walk.fresh(node)
+    around = [place] if place and find_holders(walk, place) else []
+    return Place.join_all(*passed, *around) if passed or around else walk.make_place(node)
 
 
-def _effect(walk: Walk, node: cst.Call) -> None:
+def _follow_effect(walk: Walk, node: cst.Call) -> None:
     """A call whose result nobody takes has an effect on its object, or writes to an array that it is given."""
     lines = walk.current.body if isinstance(walk.current, cst.SimpleStatementLine) else [walk.current]
     alone = any(isinstance(s, cst.Expr) and s.value is node for s in lines)
@@ -91,22 +93,22 @@ def _effect(walk: Walk, node: cst.Call) -> None:
         while isinstance(into, cst.Subscript):
             into = into.value
         told = arg.keyword is not None and arg.keyword.value == "out"
-        if isinstance(into, cst.Name) and walk.live(into.value) and (told or _is_blank(walk, into.value)):
+        if isinstance(into, cst.Name) and walk.is_live(into.value) and (told or _is_blank(walk, into.value)):
             walk.report(
                 node,
                 "alias",
-                f"{code(node.func)} is given {code(arg.value)!r} to write to, and JAX arrays cannot be written to; let "
-                "it return the new array",
+                f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to, and JAX arrays cannot be written "
+                "to; let it return the new array",
             )
             return
-    root, dot, _ = code(node.func).partition(".")
+    root, dot, _ = unparse(node.func).partition(".")
     outlives = bool(dot) and root.isidentifier() and root not in walk.state.variables  # a list at the top level
-    if (outlives or walk.routine.role != "helper") and any(walk.expr(a.value).value.is_tensor for a in node.args):
+    if (outlives or walk.routine.role != "helper") and any(walk.port(a.value).value.is_tensor for a in node.args):
         walk.note(
             node,
             "effect",
-            f"{code(node.func)} is called for its effect: under jit that happens once, while tracing, and what it is "
-            "given has no values then; jax.debug.callback calls it with values",
+            f"{unparse(node.func)} is called for its effect: under jit that happens once, while tracing, and what it "
+            "is given has no values then; jax.debug.callback calls it with values",
         )
 
 
@@ -114,15 +116,15 @@ def _is_blank(walk: Walk, name: str) -> bool:
     """Whether a variable holds nothing but an array that waits to be filled."""
     given = [
         n.value
-        for n in nodes(walk.routine.node)
-        if isinstance(n, cst.Assign) and any(name in targets(t.target) for t in n.targets)
+        for n in list_nodes(walk.routine.node)
+        if isinstance(n, cst.Assign) and any(name in iter_targets(t.target) for t in n.targets)
     ]
     made = [n.func for n in given if isinstance(n, cst.Call)]
-    names = {f.attr.value if isinstance(f, cst.Attribute) else code(f) for f in made}
+    names = {f.attr.value if isinstance(f, cst.Attribute) else unparse(f) for f in made}
     return bool(made) and len(made) == len(given) and all(map(_makes_blank, names))
 
 
 def _makes_blank(name: str) -> bool:
     """Whether a function, or a method, of this name makes an array that says nothing yet."""
-    known = (find(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
+    known = (find_operation(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
     return any(isinstance(o, Operation) and o.first.blank for o in known)

@@ -18,9 +18,9 @@ from fnjax.port.analysis.walk import Stop, Walk
 from fnjax.port.known.facts import STATIC, Value
 
 
-def named(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
+def describe_foreign(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
     """What is known of a name that is not torch's, and is not called."""
-    known(walk, node, name)
+    report_unknown_library(walk, node, name)
     if name.startswith("file:"):
         walk.called.add(name)
     return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
@@ -29,7 +29,7 @@ def named(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
-def known(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def report_unknown_library(walk: Walk, node: cst.CSTNode, name: str) -> None:
     """A name of another library is a finding: the output cannot import it."""
     root = name.split(".", maxsplit=1)[0]
     if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):

@@ -6,37 +6,49 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, names
-from fnjax.port.known.facts import COPIED, DTYPE, HOLE, SIZE, TENSOR, UNKNOWN, Place, Step, Value, common_dtype, touches
+from fnjax.port.analysis.walk import Walk, find_names
+from fnjax.port.known.facts import (
+    COPIED,
+    DTYPE,
+    HOLE,
+    SIZE,
+    TENSOR,
+    UNKNOWN,
+    Place,
+    Step,
+    Value,
+    find_common_dtype,
+    may_touch,
+)
 from fnjax.port.torch import MISSING, Bound, Rendered
-from fnjax.port.torch.record import class_of
+from fnjax.port.torch.context import find_dtype_class
 from fnjax.port.torch.signature import NOT_PROMOTING
 
 
-def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
+def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
     """What is known of an operation's result."""
     overload = bound.overload
-    values = [walk.expr(v).value for v in bound.values.values()]
+    values = [walk.port(v).value for v in bound.values.values()]
     tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
-    first = walk.expr(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
+    first = walk.port(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
     if overload.result in STATIC_RESULTS:
-        return _static(bound, first)
+        return _describe_static_result(bound, first)
     if overload.result == "none":
         return Value("static", literal=None)
     if overload.result == "unknown":
-        return replace(UNKNOWN, place=walk.fresh(node))
+        return replace(UNKNOWN, place=walk.make_place(node))
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
         dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
     elif overload.result == "promoted":
-        dtype = _promoted([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
+        dtype = _promote([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
     target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
-    if target is not None and bound.context.role(target) == "dtype":
-        named = walk.expr(target).value
+    if target is not None and bound.context.find_role(target) == "dtype":
+        named = walk.port(target).value
         dtype = named.dtype if named.name == DTYPE else "unknown"
-    elif target is not None and overload.converts and (other := walk.expr(target).value).is_tensor:
+    elif target is not None and overload.converts and (other := walk.port(target).value).is_tensor:
         dtype = other.dtype
-    exact = _exact(walk, bound, tensors)
+    exact = _find_exact_dtype(walk, bound, tensors)
     # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
@@ -45,53 +57,57 @@ def result_value(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: R
         rank = 0
     if bound.operation.first.total and len(bound.values) == 1:
         rank = 0
-    if overload.of_data and isinstance(bound.literal("data"), (int, float)):
-        dtype = dtype if bound.given("dtype") else type(bound.literal("data")).__name__
+    if overload.of_data and isinstance(bound.read_literal("data"), (int, float)):
+        dtype = dtype if bound.is_given("dtype") else type(bound.read_literal("data")).__name__
         rank = 0
-    place = _place(walk, node, bound, rendered, first, dtype, exact)
-    like = likes.pop() if same and likes else _sized_as(walk, bound.values.get("size") or bound.values.get("data"))
-    like = like or walk.mark(node)
-    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_rows(bound, first, tensors))
+    place = _find_result_place(walk, node, bound, rendered, first, dtype, exact)
+    like = (
+        likes.pop() if same and likes else _find_shape_mark(walk, bound.values.get("size") or bound.values.get("data"))
+    )
+    like = like or walk.mark_shape(node)
+    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_find_rows(bound, first, tensors))
     if overload.result == "pair":
         parts = tuple(
-            Value("tensor", "int", place=walk.fresh(node, f" {f}"))
+            Value("tensor", "int", place=walk.make_place(node, f" {f}"))
             if f in {"indices", "exponent"}
             else Value(
-                "tensor", "float" if f == "mantissa" else first.dtype, place=walk.fresh(node, f" {f}"), exact=exact
+                "tensor", "float" if f == "mantissa" else first.dtype, place=walk.make_place(node, f" {f}"), exact=exact
             )
             for f in overload.fields
         )
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
         doubtful = place.doubtful if place else None
-        return Value("static", element=replace(one, like="", place=doubtful), place=place, number=walk.number(node))
+        return Value(
+            "static", element=replace(one, like="", place=doubtful), place=place, number=walk.number_expression(node)
+        )
     if dtype == "bool":
-        one = replace(one, number=walk.number(node))
+        one = replace(one, number=walk.number_expression(node))
     return one
 
 
 _WIDENING = ("complex", "float", "int", "bool")
 
 
-def _promoted(values: list[Value], bound: Bound) -> str:
+def _promote(values: list[Value], bound: Bound) -> str:
     """The class of dtype that these have together."""
     kinds = {v.dtype for v in values}
-    if bound.overload.quotient and bound.literal("rounding_mode") is None:
+    if bound.overload.quotient and bound.read_literal("rounding_mode") is None:
         kinds |= {"float"}
     return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
 
 
-def _sized_as(walk: Walk, size: cst.BaseExpression | None) -> str:
+def _find_shape_mark(walk: Walk, size: cst.BaseExpression | None) -> str:
     """The mark of the tensor whose size is given: `torch.zeros(x.size())`."""
     name = "shape"
     if isinstance(size, cst.Call) and not size.args:
         size, name = size.func, "size"
     if not isinstance(size, cst.Attribute) or size.attr.value != name:
         return ""
-    return walk.expr(size.value).value.like
+    return walk.port(size.value).value.like
 
 
-def _rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
+def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     """Whether the result is contiguous."""
     if "memory_format" in bound.values:
         return 0
@@ -102,20 +118,20 @@ def _rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
-def _exact(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
+def _find_exact_dtype(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
     """The dtype of the result, as far as the source names it."""
     says = bound.operation.first
     if says.casts:
         return says.casts
     for key in ("dtype", "non_blocking", "other") if bound.overload.converts else ("dtype",):
         target = bound.values.get(key)
-        if target is None or bound.literal(key) is None:
+        if target is None or bound.read_literal(key) is None:
             continue
-        value = walk.expr(target).value
-        if bound.context.role(target) == "dtype":
-            return value.exact if value.name == DTYPE else f"?{walk.number(target)}"
-        if key == "other" and bound.context.role(target) != "device":
-            return value.exact if value.is_tensor else f"?{walk.number(target)}"
+        value = walk.port(target).value
+        if bound.context.find_role(target) == "dtype":
+            return value.exact if value.name == DTYPE else f"?{walk.number_expression(target)}"
+        if key == "other" and bound.context.find_role(target) != "device":
+            return value.exact if value.is_tensor else f"?{walk.number_expression(target)}"
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
         return "float32" if says.made and says.result == "float" else ""
     if says.large and tensors[0].dtype in {"int", "bool"}:
@@ -123,20 +139,20 @@ def _exact(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
     if bound.overload.result in {"same", "pair", "list"}:
         return tensors[0].exact
     floats = [v for v in tensors if v.dtype not in {"int", "bool"}]
-    return common_dtype(floats) if floats else ""
+    return find_common_dtype(floats) if floats else ""
 
 
 STATIC_RESULTS = frozenset({"static", "dtype", "device", "size", "rank", "whole", "finfo", "iinfo"})
 
 
-def _static(bound: Bound, first: Value) -> Value:
+def _describe_static_result(bound: Bound, first: Value) -> Value:
     """What is known of a Python value."""
     match bound.overload.result:
         case "dtype":
             name = bound.overload.dtype
             if name:
                 exact = {"float64": "float"}.get(name, name)
-                return Value("static", class_of(name), name=DTYPE, exact=exact)
+                return Value("static", find_dtype_class(name), name=DTYPE, exact=exact)
             alone = len(bound.values) == 1
             return Value("static", first.dtype if alone else "unknown", name=DTYPE, exact=first.exact if alone else "?")
         case "device":
@@ -153,53 +169,55 @@ def _static(bound: Bound, first: Value) -> Value:
     return Value("static", literal=bound.known)
 
 
-def _place(
+def _find_result_place(
     walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> Place | None:
     """Where the result of an operation lies; of another dtype than the source it is a copy."""
     alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.place is None:
-        return walk.fresh(node)
+        return walk.make_place(node)
     place = first.place
-    if alias == "maybe" and place.local and not _held(walk, place):
-        return walk.fresh(node)  # nobody can tell
+    if alias == "maybe" and place.local and not _is_held(walk, place):
+        return walk.make_place(node)  # nobody can tell
     if alias == "maybe" and (bound.operation.first.rows and first.rows and place.local):
-        taken = _step(walk, node, bound)
+        taken = _make_view_step(walk, node, bound)
         return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # nobody makes half what is half already
-            return walk.fresh(node)
-        return _decided(walk, node, bound, place)
+            return walk.make_place(node)
+        return _mark_place_choice(walk, node, bound, place)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return place
     if rendered.unchanged:
         return place
-    taken = _step(walk, node, bound)
-    every, size = bound.literal("step"), bound.literal("size")
+    taken = _make_view_step(walk, node, bound)
+    every, size = bound.read_literal("step"), bound.read_literal("size")
     apart = isinstance(every, int) and isinstance(size, int) and every >= size
     repeats = alias == "repeat" and not apart
     return replace(place, steps=(*place.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
-def _decided(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
+def _mark_place_choice(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
     """The place of what is the same memory or a copy; the views of it are views of one memory in either case."""
     if not (place.certain or place.choice) or walk.here.repeated:
         return place.doubtful
-    line, column = walk.program.source.position(node)
+    line, column = walk.program.source.locate(node)
     decision = f"{COPIED} {line}:{column}{walk.here.unrolled}"
     walk.state.decide_anew(decision)
     return replace(place, certain=False, choice=f"{decision} {bound.operation.names[0].rpartition('.')[2]}()")
 
 
-def _held(walk: Walk, place: Place) -> bool:
+def _is_held(walk: Walk, place: Place) -> bool:
     """Whether a variable, or what one holds, shares memory with a place."""
-    return any(touches(v, place.storage) for v in walk.state.variables.values())
+    return any(may_touch(v, place.storage) for v in walk.state.variables.values())
 
 
-def _step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
+def _make_view_step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
     """The view that an operation takes of its first argument."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
-    return Step.of(made.expression, frozenset(r for r in walk.reads(node) if r[0] in names(made.expression)))
+    return Step.make_step(
+        made.expression, frozenset(r for r in walk.list_reads(node) if r[0] in find_names(made.expression))
+    )

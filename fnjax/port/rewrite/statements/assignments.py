@@ -15,46 +15,55 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.program import nodes
+from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.terms import Ahead
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, assign, line, names, parse, placed
-from fnjax.port.known.facts import UNKNOWN, Value, widens
-from fnjax.port.rewrite.calls.arguments import only_meaning
-from fnjax.port.rewrite.calls.called import part_of
-from fnjax.port.rewrite.memory.indexing import (
-    hashed,
+from fnjax.port.analysis.walk import (
+    Statements,
+    Stop,
+    Term,
+    Walk,
+    find_names,
+    make_assignment,
+    parse,
+    parse_line,
+    place_at,
 )
-from fnjax.port.rewrite.memory.indices import elements
+from fnjax.port.known.facts import UNKNOWN, Value, may_widen
+from fnjax.port.rewrite.calls.arguments import only_means
+from fnjax.port.rewrite.calls.torch_names import port_part_of_pair
+from fnjax.port.rewrite.memory.indexing import (
+    make_hashable,
+)
+from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.rewrite.values.context import hides, is_ctx, path
-from fnjax.port.source.evidence import annotated as meant
-from fnjax.port.source.evidence import parameter
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.torch.expressions import same_code
+from fnjax.port.rewrite.values.context import hides_arrays, is_ctx, name_ctx_attribute
+from fnjax.port.source.evidence import describe_parameter, read_annotation
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch.expressions import is_same_text
 
 
 @statement(cst.Assign, general=True)
-def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
+def port_assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     """`a = b = value`."""
     # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
-    if any(_writes(walk, e) for t in node.targets for e in _elements(t.target)):
-        return _one_by_one(walk, node)
-    if len(node.targets) > 1 and any(_writes(walk, t.target) for t in node.targets):
-        return _repeated(walk, node)
-    if (parts := _selections(walk, node)) is not None:
-        return [s for part in parts for s in walk.small(part)]
-    if (alone := _part_alone(walk, node)) is not None:
+    if any(_is_written_target(walk, e) for t in node.targets for e in _list_elements(t.target)):
+        return _port_one_by_one(walk, node)
+    if len(node.targets) > 1 and any(_is_written_target(walk, t.target) for t in node.targets):
+        return _port_repeated_targets(walk, node)
+    if (parts := _split_selections(walk, node)) is not None:
+        return [s for part in parts for s in walk.port_small_statement(part)]
+    if (alone := _port_part_alone(walk, node)) is not None:
         return alone
-    if (part := _part_of_complex(walk, node)) is not None:
-        return walk.small(part)
-    term = _places_of_mask(walk, node) or walk.expr(node.value)
+    if (part := _read_complex_part(walk, node)) is not None:
+        return walk.port_small_statement(part)
+    term = _port_places_as_mask(walk, node) or walk.port(node.value)
     if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
         made = write_into(walk, node, node.targets[0].target, term)
         if made is not None:
             return made
-    if _torch_attribute(walk, node.targets[0].target):
+    if _is_torch_attribute(walk, node.targets[0].target):
         return []
     if (
         term.value.kind == "object"
@@ -64,75 +73,77 @@ def assignment(walk: Walk, node: cst.Assign) -> Statements | None:
     ):
         for target in node.targets:
             bind_target(walk, target.target, replace(term.value, number=""), node)
-        names = walk.program.bound_in(node)
-        return [] if all(only_meaning(walk, n, term.value.name) for n in names) else [_assigned(node, term)]
+        names = walk.program.list_bound(node)
+        return [] if all(only_means(walk, n, term.value.name) for n in names) else [_make_assigned(node, term)]
     value = term.value
     if value.name.startswith("?"):
         value = UNKNOWN
-    if value.mask and isinstance(term.node, cst.Name) and code(node.targets[0].target) == term.node.value:
+    if value.mask and isinstance(term.node, cst.Name) and unparse(node.targets[0].target) == term.node.value:
         walk.state.variables[term.node.value] = value  # `x = x[m]`: all entries stay, so that the mask does as well
         return []
     for target in node.targets:
         bind_target(walk, target.target, value, node)
-    _known_by_use(walk, node)
-    if any(path(walk, t.target) for t in node.targets) and hides(walk, node.value):
-        what = code(node.targets[0].target)
+    _note_uses(walk, node)
+    if any(name_ctx_attribute(walk, t.target) for t in node.targets) and hides_arrays(walk, node.value):
+        what = unparse(node.targets[0].target)
         message = (
             f"JAX cannot see the arrays inside {what}: this runs un-jitted only; keep the arrays on ctx themselves"
         )
         walk.report(node, "untraced", message)
-    targets = [_retarget(walk, t) for t in node.targets]
-    if walk.routine.role == "setup_context" and walk.program.drawing(walk.routine):
-        targets = [_with_key(walk, node, t) for t in targets]
+    targets = [_port_target(walk, t) for t in node.targets]
+    if walk.routine.role == "setup_context" and walk.program.draws_random_numbers(walk.routine):
+        targets = [_add_key_target(walk, node, t) for t in targets]
     changed = term.node is not node.value
-    if changed and len(targets) == 1 and same_code(targets[0].target, term.node):
+    if changed and len(targets) == 1 and is_same_text(targets[0].target, term.node):
         return []
     if not changed and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
-    return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=fit(term.node, 0))])]
+    return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=bracket(term.node, 0))])]
 
 
-def _known_by_use(walk: Walk, node: cst.Assign) -> None:
+def _note_uses(walk: Walk, node: cst.Assign) -> None:
     """What is unpacked from `*inputs` is known by its use, as a parameter is."""
     star = walk.routine.node.params.star_arg
     if not isinstance(star, cst.Param):
         return
-    parts = _elements(node.value) or [node.value]
-    roots = {code(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
+    parts = _list_elements(node.value) or [node.value]
+    roots = {unparse(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
     if roots != {star.name.value}:
         return
-    for name in walk.program.bound_in(node):
-        kind = parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.evidence).kind
+    for name in walk.program.list_bound(node):
+        kind = describe_parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.evidence).kind
         value = walk.state.variables.get(name)
         if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
             walk.state.variables[name] = replace(value, kind=kind)
     pattern = node.targets[0].target
-    if code(node.value) != star.name.value or not isinstance(pattern, cst.Tuple):
+    if unparse(node.value) != star.name.value or not isinstance(pattern, cst.Tuple):
         return
     for i, target in enumerate(pattern.elements):  # each is an array of its own
-        value = walk.state.variables.get(code(target.value))
+        value = walk.state.variables.get(unparse(target.value))
         if isinstance(target, cst.StarredElement):
             return
         if value is not None and value.place is not None:
-            walk.state.variables[code(target.value)] = replace(value, place=replace(value.place, certain=True).entry(i))
+            walk.state.variables[unparse(target.value)] = replace(
+                value, place=replace(value.place, certain=True).take_entry(i)
+            )
 
 
-def _assigned(node: cst.Assign, term: Term) -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([node.with_changes(value=fit(term.node, 0))])
+def _make_assigned(node: cst.Assign, term: Term) -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([node.with_changes(value=bracket(term.node, 0))])
 
 
-def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _list_elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else []
 
 
-def _writes(walk: Walk, target: cst.BaseExpression) -> bool:
+def _is_written_target(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether a target is an entry or the data of a tensor."""
     if isinstance(target, cst.Subscript):
-        return walk.expr(target.value).value.kind not in {"static", "object"}
+        return walk.port(target.value).value.kind not in {"static", "object"}
     return is_data(walk, target) or _is_part(walk, target)
 
 
-def _selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
+def _split_selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
     """`a, b = x[m], y[m]` as two assignments: the values are what a mask selects."""
     target, value = node.targets[0].target, node.value
     if len(node.targets) > 1 or not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
@@ -141,146 +152,147 @@ def _selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
     values = [e.value for e in value.elements]
     if len(names_) != len(values) or not all(isinstance(n, cst.Name) for n in names_):
         return None
-    bound = {code(n) for n in names_}
-    if any(bound & names(v) for v in values) or not any(walk.expr(v).value.mask for v in values):
+    bound = {unparse(n) for n in names_}
+    if any(bound & find_names(v) for v in values) or not any(walk.port(v).value.mask for v in values):
         return None
     return [cst.Assign([cst.AssignTarget(n)], v) for n, v in zip(names_, values, strict=True)]  # type: ignore[arg-type] # names
 
 
-def _part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
+def _port_part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
     """`largest, _ = x.max(1)`, where nothing reads the other part."""
     target = node.targets[0].target
     names_ = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else []
     if len(node.targets) > 1 or len(names_) != 2 or not all(isinstance(n, cst.Name) for n in names_):
         return None
-    unread = [code(n) for n in names_ if _never_read(walk, code(n))]
+    unread = [unparse(n) for n in names_ if _is_never_read(walk, unparse(n))]
     if len(unread) != 1:
         return None
-    wanted = 0 if code(names_[1]) == unread[0] else 1
-    term = part_of(walk, node.value, wanted)
+    wanted = 0 if unparse(names_[1]) == unread[0] else 1
+    term = port_part_of_pair(walk, node.value, wanted)
     if term is None:
         return None
-    name = code(names_[wanted])
+    name = unparse(names_[wanted])
     bind_target(walk, names_[wanted], term.value, node)
-    return [assign(name, term.node)]
+    return [make_assignment(name, term.node)]
 
 
-def _never_read(walk: Walk, name: str) -> bool:
+def _is_never_read(walk: Walk, name: str) -> bool:
     """Whether a variable is only given values."""
     given = {
         id(n)
-        for s in nodes(walk.routine.node)
+        for s in list_nodes(walk.routine.node)
         if isinstance(s, (cst.AssignTarget, cst.For, cst.CompFor))
-        for n in nodes(s.target)
+        for n in list_nodes(s.target)
         if isinstance(n, cst.Name)
     }
-    deleted = any(isinstance(s, cst.Del) and name in names(s) for s in nodes(walk.routine.node))
+    deleted = any(isinstance(s, cst.Del) and name in find_names(s) for s in list_nodes(walk.routine.node))
     return not deleted and all(id(n) in given for n in walk.routine.reads.get(name, ()))
 
 
-def _one_by_one(walk: Walk, node: cst.Assign) -> Statements:
+def _port_one_by_one(walk: Walk, node: cst.Assign) -> Statements:
     """`x[0], x[1] = a, b`: the values first, then each target."""
     target = node.targets[0].target
     if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
         raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
-    parts = _elements(target)
-    new = [walk.unused(f"new_{i}") for i in range(len(parts))]
+    parts = _list_elements(target)
+    new = [walk.make_unused_name(f"new_{i}") for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
-    made = walk.small(node.with_changes(targets=[cst.AssignTarget(together)]))
+    made = walk.port_small_statement(node.with_changes(targets=[cst.AssignTarget(together)]))
     for i, part in enumerate(parts):
         with walk.await_reads(set(new[i + 1 :])):
-            made += _one(walk, part, cst.Name(new[i]))
+            made += _port_one_target(walk, part, cst.Name(new[i]))
     return made
 
 
-def _repeated(walk: Walk, node: cst.Assign) -> Statements:
+def _port_repeated_targets(walk: Walk, node: cst.Assign) -> Statements:
     """`x[0] = y[1] = a`: the value first, then each target."""
     value, first, made, rest = node.value, node.targets[0], [], list(node.targets)
-    if not isinstance(value, cst.Name) and literal(value) is MISSING:
-        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(walk.unused("new"))
-        made = walk.small(node.with_changes(targets=[first.with_changes(target=value)]))
+    if not isinstance(value, cst.Name) and read_literal(value) is MISSING:
+        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(walk.make_unused_name("new"))
+        made = walk.port_small_statement(node.with_changes(targets=[first.with_changes(target=value)]))
     for target in rest:
-        made += _one(walk, target.target, value)
+        made += _port_one_target(walk, target.target, value)
     return made
 
 
-def _one(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
+def _port_one_target(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
     walk.before, before = Ahead(), walk.before
-    made = walk.small(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
+    made = walk.port_small_statement(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
     made = [*walk.before, *made]
     walk.before = before
     return made
 
 
-def _places_of_mask(walk: Walk, node: cst.Assign) -> Term | None:
+def _port_places_as_mask(walk: Walk, node: cst.Assign) -> Term | None:
     """`i = torch.where(m)` and `i = m.nonzero(as_tuple=True)` as the mask itself, where i only serves as an index."""
     call, target = node.value, node.targets[0].target
     if not isinstance(call, cst.Call) or not isinstance(target, cst.Name) or len(node.targets) > 1:
         return None
-    name, args = walk.name_of(call.func), list(call.args)
+    name, args = walk.find_name(call.func), list(call.args)
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "nonzero" and not name:
         name, args = "torch.nonzero", [cst.Arg(call.func.value), *args]
-    pair = len(args) == 2 and args[1].keyword is not None and code(args[1].keyword) == "as_tuple"
+    pair = len(args) == 2 and args[1].keyword is not None and unparse(args[1].keyword) == "as_tuple"
     if not (name == "torch.where" and len(args) == 1) and not (
-        name == "torch.nonzero" and pair and code(args[1].value) == "True"
+        name == "torch.nonzero" and pair and unparse(args[1].value) == "True"
     ):
         return None
-    mask = walk.expr(args[0].value)
+    mask = walk.port(args[0].value)
     used = walk.routine.reads.get(target.value, [])
     indices = sum(
-        isinstance(n, cst.Subscript) and [code(e) for e in n.slice] == [target.value] for n in nodes(walk.routine.node)
+        isinstance(n, cst.Subscript) and [unparse(e) for e in n.slice] == [target.value]
+        for n in list_nodes(walk.routine.node)
     )
     if mask.value.dtype != "bool" or len(used) != indices + 1:
         return None
-    return Term(mask.node, replace(mask.value, number=mask.value.number or walk.number(args[0].value)))
+    return Term(mask.node, replace(mask.value, number=mask.value.number or walk.number_expression(args[0].value)))
 
 
-def _with_key(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
+def _add_key_target(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
     """`x, n = inputs` where the inputs have a key as well."""
     inner = target.target
     inputs = walk.routine.parameters[walk.routine.first].name.value
-    if not isinstance(inner, cst.Tuple) or code(node.value) != inputs:
+    if not isinstance(inner, cst.Tuple) or unparse(node.value) != inputs:
         return target
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     elements = [*(e.with_changes(comma=comma) for e in inner.elements), cst.Element(cst.Name("_"))]
     return target.with_changes(target=inner.with_changes(elements=elements))
 
 
-def _retarget(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
+def _port_target(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
     inner = target.target
     if isinstance(inner, cst.Subscript):
-        made = walk.rebuilt(inner)
-        index = elements(inner)[0] if len(inner.slice) == 1 else None
-        if index is not None and (key := hashed(walk, walk.expr(index))) is not walk.expr(index).node:
+        made = walk.port_parts(inner)
+        index = list_indices(inner)[0] if len(inner.slice) == 1 else None
+        if index is not None and (key := make_hashable(walk, walk.port(index))) is not walk.port(index).node:
             made = made.with_changes(slice=[cst.SubscriptElement(cst.Index(key))])
         return target if made is inner else target.with_changes(target=made)
     return target
 
 
-def _part_of_complex(walk: Walk, node: cst.Assign) -> cst.Expr | None:
+def _read_complex_part(walk: Walk, node: cst.Assign) -> cst.Expr | None:
     """`z.imag = v` as `z.imag.copy_(v)`."""
     target = node.targets[0].target
     if len(node.targets) > 1 or not _is_part(walk, target):
         return None
     call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
-    return placed(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
+    return place_at(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
 
 
 def _is_part(walk: Walk, target: cst.BaseExpression) -> bool:
     """Whether this is the real or the imaginary part of an array."""
     if not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
         return False
-    return not is_ctx(walk, target.value) and walk.expr(target.value).value.kind not in {"static", "object"}
+    return not is_ctx(walk, target.value) and walk.port(target.value).value.kind not in {"static", "object"}
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
 
 
-def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
+def _is_torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
     """Attributes of tensors that mean something to PyTorch's machinery only."""
     if not isinstance(target, cst.Attribute) or is_ctx(walk, target.value):
         return False
-    value = walk.expr(target.value).value
+    value = walk.port(target.value).value
     if value.is_tensor or (value.kind == "unknown" and target.attr.value in _IGNORED):
         walk.note(
             target, "dropped", f"the attribute {target.attr.value!r} of a tensor is dropped: JAX's arrays carry none"
@@ -290,19 +302,23 @@ def _torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
 
 
 @statement(cst.AnnAssign, general=True)
-def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
+def port_annotated_assignment(walk: Walk, node: cst.AnnAssign) -> Statements | None:
     """`x: Tensor = value`."""
-    annotation = walk.program.annotation(node.annotation.annotation, walk)
+    annotation = walk.program.port_annotation(node.annotation.annotation, walk)
     made: dict[str, Any] = {}
     if annotation is not None and annotation is not node.annotation.annotation:
         made["annotation"] = node.annotation.with_changes(annotation=annotation)
     if node.value is not None:
-        term = walk.expr(node.value)
-        said = meant(node.annotation.annotation, walk.program.resolve) if term.value.kind == "unknown" else None
+        term = walk.port(node.value)
+        said = (
+            read_annotation(node.annotation.annotation, walk.program.resolve_name)
+            if term.value.kind == "unknown"
+            else None
+        )
         known = term.value if said is None else replace(said, place=term.value.place if said.is_tensor else None)
         bind_target(walk, node.target, known, node)
         if term.node is not node.value:
-            made["value"] = fit(term.node, 0)
+            made["value"] = bracket(term.node, 0)
     if annotation is None:  # nothing is left of the type
         value = made.get("value", node.value)
         return [] if value is None else [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(node.target)], value)])]
@@ -310,11 +326,11 @@ def annotated(walk: Walk, node: cst.AnnAssign) -> Statements | None:
 
 
 @statement(cst.Expr, general=True)
-def bare(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_expression_statement(walk: Walk, node: cst.Expr) -> Statements | None:
     """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
-    if (assigned := _attribute_set(walk, node.value) or _entries_set(walk, node.value)) is not None:
-        return walk.small(assigned)
-    term = walk.expr(node.value)
+    if (assigned := _read_setattr(walk, node.value) or _read_entry_copy(walk, node.value)) is not None:
+        return walk.port_small_statement(assigned)
+    term = walk.port(node.value)
     if term.node is node.value:
         return [cst.SimpleStatementLine([node])]
     if isinstance(term.node, (cst.Name, cst.Attribute, cst.Subscript)) and not isinstance(
@@ -323,62 +339,62 @@ def bare(walk: Walk, node: cst.Expr) -> Statements | None:
         return []
     if walk.before and not isinstance(node.value, (cst.Await, cst.Yield)) and term.value.place is not None:
         return []
-    return [cst.SimpleStatementLine([node.with_changes(value=fit(term.node, 0))])]
+    return [cst.SimpleStatementLine([node.with_changes(value=bracket(term.node, 0))])]
 
 
-def _attribute_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
+def _read_setattr(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
     """What `setattr(ctx, "y", y)` says."""
-    if not isinstance(node, cst.Call) or walk.name_of(node.func) != "builtins.setattr" or len(node.args) != 3:
+    if not isinstance(node, cst.Call) or walk.find_name(node.func) != "builtins.setattr" or len(node.args) != 3:
         return None
     owner, name, value = (a.value for a in node.args)
-    if not is_ctx(walk, owner) or not isinstance(literal(name), str):
+    if not is_ctx(walk, owner) or not isinstance(read_literal(name), str):
         return None
-    return cst.Assign([cst.AssignTarget(cst.Attribute(owner, cst.Name(str(literal(name)))))], value)
+    return cst.Assign([cst.AssignTarget(cst.Attribute(owner, cst.Name(str(read_literal(name)))))], value)
 
 
-def _entries_set(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
+def _read_entry_copy(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
     """`y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
     match node:
         case cst.Call(cst.Attribute(cst.Subscript() as entries, cst.Name("copy_")), [cst.Arg(given, None, star="")]):
-            base, term, other = (walk.expr(n).value for n in (entries.value, entries, given))
+            base, term, other = (walk.port(n).value for n in (entries.value, entries, given))
         case _:
             return None
     if base.place is None or term.place is None or not term.place.certain or not base.is_tensor:
         return None
     view = len(term.place.steps) == len(base.place.steps) + 1
-    same = other.dtype == base.dtype and not widens(base, other)
+    same = other.dtype == base.dtype and not may_widen(base, other)
     if not view or other.kind not in {"tensor", "unknown"}:
         return None
     if not same:
         dtype = cst.Attribute(entries.value, cst.Name("dtype"))
-        given = cst.Call(cst.Attribute(fit(given), cst.Name("to")), [cst.Arg(dtype)])
-    made: cst.Assign = placed(walk, cst.Assign([cst.AssignTarget(entries)], given), node)
+        given = cst.Call(cst.Attribute(bracket(given), cst.Name("to")), [cst.Arg(dtype)])
+    made: cst.Assign = place_at(walk, cst.Assign([cst.AssignTarget(entries)], given), node)
     return made
 
 
 @statement(cst.Import, cst.ImportFrom, general=True)
-def imports(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
+def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
     """Imports inside functions: those of torch go."""
     import sys
 
-    from fnjax.port.source.naming import imported
+    from fnjax.port.source.naming import iter_imported
 
     kept = False
-    ours = [(n, f) for n, f in imported(node) if f.startswith("fnjax.triton")]
+    ours = [(n, f) for n, f in iter_imported(node) if f.startswith("fnjax.triton")]
     if ours and walk.routine.role == "module":  # the port has them at its head
         return []
-    for name, full in imported(node):
-        walk.bind(name, Value("object", name=full), node)
+    for name, full in iter_imported(node):
+        walk.bind_name(name, Value("object", name=full), node)
         root = full.split(".")[0]
         kept = kept or root in sys.stdlib_module_names or root in {"numpy", "scipy", "jax", "fnjax"}
     if ours:
         parted = [(*f.rpartition("."), n) for n, f in ours]
-        return [line(f"from {module} import {last} as {name}") for module, _, last, name in parted]
+        return [parse_line(f"from {module} import {last} as {name}") for module, _, last, name in parted]
     return [cst.SimpleStatementLine([node])] if kept else []
 
 
 @statement(cst.Del, general=True)
-def deletion(walk: Walk, node: cst.Del) -> Statements | None:
+def port_del(walk: Walk, node: cst.Del) -> Statements | None:
     """`del x`."""
     found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
     if any(not isinstance(t, cst.Name) for t in found):
@@ -387,7 +403,7 @@ def deletion(walk: Walk, node: cst.Del) -> Statements | None:
 
 
 @statement(cst.Raise, general=True)
-def raised(walk: Walk, node: cst.Raise) -> Statements | None:
+def port_raise(walk: Walk, node: cst.Raise) -> Statements | None:
     """`raise ValueError(x.shape)`."""
-    made = walk.rebuilt(node)
+    made = walk.port_parts(node)
     return [cst.SimpleStatementLine([made])]

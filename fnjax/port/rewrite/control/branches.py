@@ -17,119 +17,135 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, leaves, parse, placed
-from fnjax.port.known.facts import UNKNOWN, Value, decided, join_values
-from fnjax.port.rewrite.control.branch_values import alike, chosen_number, chosen_value, scalar_for, shaped
-from fnjax.port.rewrite.control.kept_choices import kept_behind, zeros_for_none
-from fnjax.port.rewrite.control.loops import ONLY, passes
-from fnjax.port.rewrite.control.traced_branches import last_return, only_raises, predicate, traced_branch
-from fnjax.port.rewrite.values.conditions import (
-    blocked,
-    split,
-    split_expression,
-    split_return,
-    without_continue,
+from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, ends_with_jump, parse, place_at
+from fnjax.port.known.facts import UNKNOWN, Value, join_values, mark_choice
+from fnjax.port.rewrite.control.branch_values import (
+    are_alike,
+    describe_choice,
+    is_number_choice,
+    is_scalar_for,
+    shape_value,
 )
-from fnjax.port.torch import MISSING, code, fit, literal
-from fnjax.port.tree.located import nodes
+from fnjax.port.rewrite.control.kept_choices import move_kept_behind, put_zeros_for_none
+from fnjax.port.rewrite.control.loops import ONLY, only_passes
+from fnjax.port.rewrite.control.traced_branches import (
+    find_last_return,
+    only_raises,
+    port_traced_branch,
+    write_predicate,
+)
+from fnjax.port.rewrite.values.conditions import (
+    put_blocks_on_lines,
+    replace_continue,
+    split_expression,
+    split_if,
+    split_return,
+)
+from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 _SINGLES = (None, True, False)
 
 
 @expression(cst.IfExp, general=True)
-def conditional(walk: Walk, node: cst.IfExp) -> Term:
+def port_conditional_expression(walk: Walk, node: cst.IfExp) -> Term:
     """`a if c else b`."""
-    if (copied := _copied(walk, node)) is not None:
-        return walk.expr(copied)
+    if (copied := _port_conditional_copy(walk, node)) is not None:
+        return walk.port(copied)
     guarded = split_expression(walk, node)
     if guarded is not None:
-        made: Term = conditional(walk, guarded)
+        made: Term = port_conditional_expression(walk, guarded)
         return made
-    test = walk.expr(node.test)
+    test = walk.port(node.test)
     if (known := test.answer) is not None:
-        return walk.expr(node.body if known else node.orelse)
-    with walk.perhaps():
-        narrowed = _narrowed(walk, node.test)
-        body, orelse = (_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
+        return walk.port(node.body if known else node.orelse)
+    with walk.enter_conditional():
+        narrowed = _narrow_variable(walk, node.test)
+        body, orelse = (_port_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
     walk.need_entries(test.value, body.value, orelse.value)
-    value, branch = replace(join_values(body.value, orelse.value), number=""), walk.branch(node)
+    value, branch = replace(join_values(body.value, orelse.value), number=""), walk.name_branch(node)
     walk.state.decide_anew(branch)
-    value = decided(value, [body.value, orelse.value], branch)
-    if walk.traced(test.value):
+    value = mark_choice(value, [body.value, orelse.value], branch)
+    if walk.is_traced(test.value):
         walk.sink.imports |= {"jax", "jnp"}
-        texts = [code(fit(t.node, 1)) for t in (test, body, orelse)]
-        if chosen_number(body.value, orelse.value, open_=True) and test.value.guard is None:
-            chosen = replace(chosen_value(body.value, orelse.value), place=value.place or walk.fresh(node))
+        texts = [unparse(bracket(t.node, 1)) for t in (test, body, orelse)]
+        if is_number_choice(body.value, orelse.value, open_=True) and test.value.guard is None:
+            chosen = replace(describe_choice(body.value, orelse.value), place=value.place or walk.make_place(node))
             return Term(parse("jnp.where({}, {}, {})".format(*texts)), chosen)
         if (
             body.value.is_tensor
             and orelse.value.is_tensor
-            and alike(body.value, orelse.value)
+            and are_alike(body.value, orelse.value)
             and test.value.guard is None
         ):
             for i, one, other in ((1, body, orelse), (2, orelse, body)):
-                if isinstance(other.node, (cst.Name, cst.Attribute)) and scalar_for(one.value, other.value):
-                    texts[i] = code(shaped(walk, one.node, other.node, {code(other.node): other.value}))
-            texts[0] = predicate(test)
+                if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
+                    texts[i] = unparse(shape_value(walk, one.node, other.node, {unparse(other.node): other.value}))
+            texts[0] = write_predicate(test)
             return Term(parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), value)
         walk.report(node, "untraced", f"this conditional expression {ONLY}")
-    acts = (n for n in nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
-    if code(body.node) == code(orelse.node) and all(code(n).startswith("isinstance(") for n in acts):
+    acts = (n for n in list_nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
+    if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
         return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
-    return Term(walk.rebuilt(node), replace(value, literal=MISSING))
+    return Term(walk.port_parts(node), replace(value, literal=MISSING))
 
 
-def _copied(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
+def _port_conditional_copy(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
     """The copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
     for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
-        if not isinstance(other, cst.Name) or code(copy) != f"{other.value}.clone()" or walk.here.loops:
+        if not isinstance(other, cst.Name) or unparse(copy) != f"{other.value}.clone()" or walk.here.loops:
             continue
-        place = walk.lookup(other.value).place
+        place = walk.look_up(other.value).place
         if place is None or not place.local:  # the caller's
             continue
-        flag, read = code(node.test), walk.routine.reads.get(other.value, ())
-        chosen = [n for n in nodes(walk.routine.node) if isinstance(n, cst.If) and code(n.test) == flag]
-        behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.nodes_in(b)}
-        behind |= {i for block in (node, *walk.here.untaken) for i in walk.routine.nodes_in(block)}
-        position = walk.program.source.position
+        flag, read = unparse(node.test), walk.routine.reads.get(other.value, ())
+        chosen = [n for n in list_nodes(walk.routine.node) if isinstance(n, cst.If) and unparse(n.test) == flag]
+        behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.list_names_in(b)}
+        behind |= {i for block in (node, *walk.here.untaken) for i in walk.routine.list_names_in(block)}
+        position = walk.program.source.locate
         once = isinstance(node.test, cst.Name) and len(walk.routine.given.get(flag, ())) <= 1
         if once and all(id(n) in behind or position(n) < position(node) for n in read):
             return copy
     return None
 
 
-def _assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Term:
+def _port_assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Term:
     """An expression behind a question whether Python has decided a condition."""
-    value = None if narrowed is None else walk.lookup(narrowed[0])
+    value = None if narrowed is None else walk.look_up(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
-        return walk.expr(node)
-    with walk.scope() as variables:
+        return walk.port(node)
+    with walk.open_scope() as variables:
         variables[narrowed[0]] = narrowed[1][side]
-        return walk.expr(node)
+        return walk.port(node)
 
 
 @statement(cst.If, general=True)
-def branch(walk: Walk, node: cst.If) -> Statements | None:
+def port_if(walk: Walk, node: cst.If) -> Statements | None:
     """`if c: ...`."""
-    guarded = None if only_raises(node) else split(walk, node)
+    guarded = None if only_raises(node) else split_if(walk, node)
     if guarded is not None:
-        return branch(walk, guarded) or [guarded]
-    test = walk.expr(node.test)
+        return port_if(walk, guarded) or [guarded]
+    test = walk.port(node.test)
     if (known := test.answer) is not None:
-        return _decided(walk, node, known)
+        return _port_decided_if(walk, node, known)
     walk.need_entries(test.value)
-    if walk.traced(test.value):
-        node = blocked(walk, node)
-        made = _keeping(walk, node, test)
+    if walk.is_traced(test.value):
+        node = put_blocks_on_lines(walk, node)
+        made = _port_traced_if(walk, node, test)
         if made is not None:
             return made
         walk.report(node.test, "untraced", f"this `if` {ONLY}")
-    orelse, bodies = node.orelse, [node.body, walk.otherwise(node)]
-    first, second = _both(walk, bodies, _narrowed(walk, node.test))
+    orelse, bodies = node.orelse, [node.body, walk.find_else_block(node)]
+    first, second = _port_both(walk, bodies, _narrow_variable(walk, node.test))
     assert first is not None
     if test.node is node.test and first is node.body and (second is None or second is bodies[1]):
         return [node]
-    if orelse is None and passes(first) and not passes(node.body) and isinstance(node.test, (cst.Name, cst.Attribute)):
+    if (
+        orelse is None
+        and only_passes(first)
+        and not only_passes(node.body)
+        and isinstance(node.test, (cst.Name, cst.Attribute))
+    ):
         return []
     new_else: cst.Else | cst.If | None = None
     if isinstance(orelse, cst.If):
@@ -141,41 +157,41 @@ def branch(walk: Walk, node: cst.If) -> Statements | None:
     elif orelse is not None and second is not None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
-    return [node.with_changes(test=fit(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
+    return [node.with_changes(test=bracket(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
 
 
-def _keeping(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+def _port_traced_if(walk: Walk, node: cst.If, test: Term) -> Statements | None:
     """The form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept behind it."""
-    found = kept_behind(walk, node)
+    found = move_kept_behind(walk, node)
     if found is None:
-        return traced_branch(walk, node, test)
+        return port_traced_branch(walk, node, test)
     choice, behind, own = found
     with walk.await_reads(own):
-        made = traced_branch(walk, choice, test) if choice else []
-    return None if made is None else [*made, *walk.block(behind)]
+        made = port_traced_branch(walk, choice, test) if choice else []
+    return None if made is None else [*made, *walk.port_block(behind)]
 
 
-def _decided(walk: Walk, node: cst.If, answer: bool) -> Statements:
+def _port_decided_if(walk: Walk, node: cst.If, answer: bool) -> Statements:
     """What is left of an `if` whose condition the port knows."""
     if not answer and isinstance(node.orelse, cst.If):
-        return walk.block([node.orelse])
+        return walk.port_block([node.orelse])
     taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])
     if isinstance(taken, cst.SimpleStatementSuite):
-        return walk.block([cst.SimpleStatementLine(taken.body)])
-    return walk.block(list(taken.body))  # type: ignore[arg-type] # statements of a block
+        return walk.port_block([cst.SimpleStatementLine(taken.body)])
+    return walk.port_block(list(taken.body))  # type: ignore[arg-type] # statements of a block
 
 
-def _both(walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
-    start, ways = walk.state, walk.ways(bodies, narrowed)
-    walk.join(ways)
+def _port_both(walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
+    start, ways = walk.state, walk.walk_ways(bodies, narrowed)
+    walk.join_ways(ways)
     if narrowed is not None and not any(way.leaves for way in ways):
         name = narrowed[0]
-        if start.variables[name].guard is not None and walk.state.version(name) == start.version(name):
+        if start.variables[name].guard is not None and walk.state.find_version(name) == start.find_version(name):
             walk.state.variables[name] = start.variables[name]
     return [way.made for way in ways]
 
 
-def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
+def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
     """What `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
     negative = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     inner = test.expression if isinstance(test, cst.UnaryOperation) and negative else test
@@ -183,10 +199,10 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
     if isinstance(inner, cst.Call) and len(inner.args) in {1, 2} and isinstance(inner.args[0].value, cst.Name):
         name = inner.args[0].value.value
         value = walk.state.variables.get(name)
-        called = walk.name_of(inner.func)
+        called = walk.find_name(inner.func)
         if value is not None and (
             called == "torch.is_tensor"
-            or (called == "builtins.isinstance" and walk.name_of(inner.args[-1].value) == "torch.Tensor")
+            or (called == "builtins.isinstance" and walk.find_name(inner.args[-1].value) == "torch.Tensor")
         ):
             found = (
                 name,
@@ -199,10 +215,10 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
         value = walk.state.variables.get(name)
         if (
             value is not None
-            and any(literal(other) is s for s in _SINGLES)
+            and any(read_literal(other) is s for s in _SINGLES)
             and isinstance(operator, (cst.Is, cst.IsNot))
         ):
-            only = Value("static", "unknown" if literal(other) is None else "bool", literal=literal(other))
+            only = Value("static", "unknown" if read_literal(other) is None else "bool", literal=read_literal(other))
             other_one = replace(value, guard=None, optional=False, left_out=False)
             found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
     elif isinstance(inner, cst.Name):
@@ -217,69 +233,69 @@ def _narrowed(walk: Walk, test: cst.BaseExpression) -> Narrowed:
 
 def _asks_tensor(walk: Walk, node: cst.If) -> bool:
     """Whether an `if` asks for a tensor's value."""
-    with walk.apart():
-        return walk.traced(walk.expr(node.test).value)
+    with walk.walk_apart():
+        return walk.is_traced(walk.port(node.test).value)
 
 
-def early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`if t: return a` and then other statements up to `return b`, where t is a tensor's value."""
-    first, rest = blocked(walk, body[index]), list(body[index + 1 :])
+    first, rest = put_blocks_on_lines(walk, body[index]), list(body[index + 1 :])
     if not isinstance(first, cst.If) or first.orelse is not None or not isinstance(first.body, cst.IndentedBlock):
         return None
-    if last_return(rest) is None or not any(isinstance(n, cst.Return) for n in nodes(first.body)):
+    if find_last_return(rest) is None or not any(isinstance(n, cst.Return) for n in list_nodes(first.body)):
         return None
     if not _asks_tensor(walk, first):
-        return _return_behind(walk, first, rest)
-    if last_return(list(first.body.body)) is None:
+        return _port_return_behind(walk, first, rest)
+    if find_last_return(list(first.body.body)) is None:
         return None
-    if (zeros := zeros_for_none(walk, first, rest)) is not None:
-        return walk.block(zeros), 1 + len(rest)
+    if (zeros := put_zeros_for_none(walk, first, rest)) is not None:
+        return walk.port_block(zeros), 1 + len(rest)
     guarded = split_return(walk, first, rest)
     if guarded is not None:
-        return walk.block(guarded), 1 + len(rest)
+        return walk.port_block(guarded), 1 + len(rest)
     both = first.with_changes(orelse=cst.Else(cst.IndentedBlock(rest)))
-    walk.program.source.positions[both] = walk.program.source.position(first)
-    return walk.statement(both), 1 + len(rest)
+    walk.program.source.positions[both] = walk.program.source.locate(first)
+    return walk.port_statement(both), 1 + len(rest)
 
 
-def _return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statements, int] | None:
+def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statements, int] | None:
     """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
     block: list[Any] = list(first.body.body)
     inner = block[-1]
-    if not isinstance(inner, cst.If) or inner.orelse is not None or not leaves(inner.body):
+    if not isinstance(inner, cst.If) or inner.orelse is not None or not ends_with_jump(inner.body):
         return None
-    here = {walk.program.source.position(n) for n in nodes(inner.test)}
-    with walk.apart() as found:
-        walk.branches([first.body])
-    if not found.untraced_at(here):
+    here = {walk.program.source.locate(n) for n in list_nodes(inner.test)}
+    with walk.walk_apart() as found:
+        walk.walk_branches([first.body])
+    if not found.is_untraced_at(here):
         return None
     both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
-    return walk.block([placed(walk, both, first), *rest]), 1 + len(rest)
+    return walk.port_block([place_at(walk, both, first), *rest]), 1 + len(rest)
 
 
-def early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """`if t: continue` in the block of a loop and what follows it, where t is a tensor's value."""
     first = body[index]
     if not walk.here.loops or getattr(walk.here.loops[-1], "body", cst.IndentedBlock([])).body is not body:
         return None
-    made = without_continue(body[index:]) if isinstance(first, cst.If) else None
+    made = replace_continue(body[index:]) if isinstance(first, cst.If) else None
     if made is None or len(made) != 1:
         return None
     if not _asks_tensor(walk, first):  # type: ignore[arg-type] # an If
         return None
-    return walk.statement(placed(walk, made[0], first)), len(body) - index
+    return walk.port_statement(place_at(walk, made[0], first)), len(body) - index
 
 
 @statement(cst.Assert, general=True)
-def asserted(walk: Walk, node: cst.Assert) -> Statements | None:
+def port_assert(walk: Walk, node: cst.Assert) -> Statements | None:
     """`assert c, "message"`."""
-    test = walk.expr(node.test)
-    message = walk.expr(node.msg) if node.msg else None
-    if walk.traced(test.value):
+    test = walk.port(node.test)
+    message = walk.port(node.msg) if node.msg else None
+    if walk.is_traced(test.value):
         walk.sink.imports.add("jax")
         walk.note(node, "check", "this check of a tensor's value runs outside jit only")
-        name = walk.unused("check")
-        new = parse(f"isinstance({name} := {code(fit(test.node, 1))}, jax.core.Tracer) or {name}")
+        name = walk.make_unused_name("check")
+        new = parse(f"isinstance({name} := {unparse(bracket(test.node, 1))}, jax.core.Tracer) or {name}")
         made = node.with_changes(test=new)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
     if test.node is node.test and (message is None or message.node is node.msg):
