@@ -226,9 +226,10 @@ class Loop:
             self._restore()
             self.state.traced += 1
             self.state.wanted, self.state.ready = set(), ready | self._cut()
+            trial = not (tries or self.remembered)
             try:  # what is found out by trying leaves nothing in the program, if it is found out at once
-                result = attempt() if tries or self.remembered else jax.eval_shape(attempt)
-                fits = not (self._lacks() or self.misfit) and (tries or self.remembered)
+                result = jax.eval_shape(attempt) if trial else attempt()
+                fits = not (self._lacks() or self.misfit or trial)
             finally:
                 self.state.traced -= 1
                 self.state.wanted, self.state.ready = wanted | self.cuts, ready

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import Located, Positions, list_nodes
+from fnjax.port.tree.located import Located, Positions, find_small_statement, list_nodes
 
 MAKES = "TensorDescriptor"
 _TARGETS = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr)
@@ -78,7 +78,7 @@ class _DescriptorMover(Located):
 
 def _read_assignment(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
     """The variable of `name = value`, and its value."""
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    small = find_small_statement(statement)
     if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
         return small.targets[0].target.value, small.value
     return "", None

@@ -14,7 +14,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import Located, Positions, list_nodes
+from fnjax.port.tree.located import Located, Positions, find_small_statement, list_nodes
 
 _BINDING = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
 _ENDS = (cst.Return, cst.Yield, cst.FunctionDef, cst.Lambda, cst.Global)
@@ -72,7 +72,7 @@ class _LauncherInliner(Located):
 
     def _inline_call(self, node: cst.BaseStatement) -> list[Any]:
         """The body for a line that calls such a function; nothing for any other."""
-        small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+        small = find_small_statement(node)
         call = small.value if isinstance(small, cst.Expr) else None
         if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not self.around:
             return []

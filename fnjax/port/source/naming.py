@@ -103,6 +103,17 @@ def iter_targets(node: cst.BaseExpression) -> Iterator[str]:
             yield from iter_targets(element.value)
 
 
+def pair_targets(
+    target: cst.BaseExpression, value: cst.BaseExpression
+) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """What is given what: of `a, b = x, y` the parts, where each of one stands for one of the other; else the whole."""
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
+        pairs = list(zip(target.elements, value.elements, strict=True))
+        if all(isinstance(e, cst.Element) for pair in pairs for e in pair):
+            return [(t.value, v.value) for t, v in pairs]
+    return [(target, value)]
+
+
 @dataclass(slots=True)
 class Definition:
     """One place at which a name of the top level gets its meaning: an import, a def, a class, an expression."""

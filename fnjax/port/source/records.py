@@ -11,7 +11,7 @@ import libcst as cst
 
 from fnjax.port.known.facts import State, Value, join_values
 from fnjax.port.source.evidence import iter_parameters
-from fnjax.port.source.naming import iter_targets
+from fnjax.port.source.naming import iter_targets, pair_targets
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
@@ -144,8 +144,9 @@ class Routine:
                 self.captured |= {id(n) for n in read}
             elif isinstance(node, cst.Assign):
                 for target in node.targets:
-                    for name, value in _pair_targets(target.target, node.value):
-                        self.given.setdefault(name, []).append(value)
+                    for part, value in pair_targets(target.target, node.value):
+                        if isinstance(part, cst.Name):
+                            self.given.setdefault(part.value, []).append(value)
             elif isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
                 self.written_at |= {unparse(e) for e in node.target.slice}
 
@@ -227,17 +228,6 @@ class Routine:
     def has_setup(self) -> bool:
         """Whether the class has setup_context, so that forward sees no ctx."""
         return self.owner is not None and "setup_context" in self.owner.methods
-
-
-def _pair_targets(target: cst.BaseExpression, value: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
-    """The variables of `a = x` and `a, b = x, y`, with what each is given."""
-    if isinstance(target, cst.Name):
-        return [(target.value, value)]
-    if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Tuple):
-        return []
-    pairs = list(zip(target.elements, value.elements, strict=False))
-    plain = len(target.elements) == len(value.elements) and all(isinstance(e, cst.Element) for p in pairs for e in p)
-    return [(e.value.value, v.value) for e, v in pairs if isinstance(e.value, cst.Name)] if plain else []
 
 
 def list_decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:

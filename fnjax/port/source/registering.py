@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.torch import read_literal, unparse
-from fnjax.port.tree.located import Located, Positions, list_nodes
+from fnjax.port.tree.located import Located, Positions, find_small_statement, list_nodes
 
 _SHARED = "direct_register_custom_op"
 
@@ -123,7 +123,7 @@ class _RegistrationExpander(Located):
     def _expand_block(self, original: Any, updated: Any) -> list[Any]:
         body: list[Any] = []
         for old, new in zip(original.body, updated.body, strict=True):
-            small = new.body[0] if isinstance(new, cst.SimpleStatementLine) and len(new.body) == 1 else None
+            small = find_small_statement(new)
             call = small.value if isinstance(small, cst.Expr) else None
             known = self.found.get(unparse(call.func)) if isinstance(call, cst.Call) else None
             texts = self._write_registrations(known, call) if known is not None and isinstance(call, cst.Call) else []

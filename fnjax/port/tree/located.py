@@ -161,6 +161,11 @@ _IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
 }
 
 
+def find_small_statement(statement: cst.CSTNode | None) -> cst.BaseSmallStatement | None:
+    """The one small statement of a line."""
+    return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+
+
 @cache
 def _list_node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """The fields of such nodes that hold others, in the order of the source."""

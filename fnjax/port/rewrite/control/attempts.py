@@ -24,7 +24,7 @@ from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message, only
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes
 
 # What PyTorch refuses for the values of a matrix; and what it may fail at, which is rare.
 _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
@@ -72,7 +72,7 @@ def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
     """`try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
     first = node.body.body[0]
     rest: list[Any] = list(node.body.body[1:])
-    small = first.body[0] if isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1 else None
+    small = find_small_statement(first)
     handler = node.handlers[0] if len(node.handlers) == 1 else None
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call) and _name_method(n) in _REFUSING | _FAILING]
     if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:

@@ -18,7 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.walk import Walk, list_statements, parse
 from fnjax.port.known.facts import Value
 from fnjax.port.torch import MISSING, bracket, unparse
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes
 
 Ends = list[dict[str, Value]]
 
@@ -167,7 +167,7 @@ def put_in_shape(
 
 
 def _put_statement_in_shape(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
+    small = find_small_statement(statement)
     if not isinstance(small, cst.Assign) or len(small.targets) != 1:
         return statement
     target, value = small.targets[0].target, small.value

@@ -21,7 +21,7 @@ from fnjax.port.rewrite.control.traced_branches import find_last_return
 from fnjax.port.rewrite.values.conditions import negate
 from fnjax.port.rewrite.values.context import is_ctx
 from fnjax.port.torch import bracket, unparse
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes
 
 
 def move_kept_behind(walk: Walk, node: cst.If) -> tuple[cst.If | None, list[Any], set[str]] | None:
@@ -111,14 +111,9 @@ def _find_answers(walk: Walk, node: cst.If, blocks: list[list[Any]]) -> dict[str
     return {name: tests[pair] for name, pair in pairs.items() if pair in tests}
 
 
-def _find_small_statement(statement: cst.CSTNode) -> cst.BaseSmallStatement | None:
-    """The one small statement of a line."""
-    return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
-
-
 def _find_set_attribute(walk: Walk, statement: cst.CSTNode) -> str:
     """The attribute of ctx that a statement sets."""
-    small = _find_small_statement(statement)
+    small = find_small_statement(statement)
     target = small.targets[0].target if isinstance(small, cst.Assign) and len(small.targets) == 1 else None
     return unparse(target) if isinstance(target, cst.Attribute) and is_ctx(walk, target.value) else ""
 
@@ -130,7 +125,7 @@ def _rename_target(statement: Any, name: str) -> Any:
 
 
 def _saves_for_backward(walk: Walk, statement: cst.CSTNode) -> bool:
-    small = _find_small_statement(statement)
+    small = find_small_statement(statement)
     func = small.value.func if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
     return isinstance(func, cst.Attribute) and func.attr.value == "save_for_backward" and is_ctx(walk, func.value)
 

@@ -25,7 +25,7 @@ from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_condition
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import list_children, list_nodes
+from fnjax.port.tree.located import find_small_statement, list_children, list_nodes
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
@@ -301,8 +301,7 @@ def _ends_with_break(node: cst.CSTNode) -> bool:
     """Whether this is an `if` whose block ends with break."""
     if not isinstance(node, cst.If) or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
         return False
-    last = node.body.body[-1]
-    return isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 and isinstance(last.body[0], cst.Break)
+    return isinstance(find_small_statement(node.body.body[-1]), cst.Break)
 
 
 def _is_read_after(walk: Walk, node: cst.For) -> bool:

@@ -33,10 +33,10 @@ from fnjax.port.rewrite.control.branch_values import (
     was_number,
 )
 from fnjax.port.rewrite.control.carried_loops import can_be_carried, make_function
-from fnjax.port.source.naming import iter_targets
+from fnjax.port.source.naming import iter_targets, pair_targets
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import TemplateFiller
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpressio
                         return None
                     value = TemplateFiller({name: found[name]}, frozenset()).rewrite(value)
                 found[name] = value
-            elif (pairs := _pair_targets(small)) and not found.keys() & {n for _, v in pairs for n in find_names(v)}:
+            elif (pairs := _pair_names(small)) and not found.keys() & {n for _, v in pairs for n in find_names(v)}:
                 found |= {unparse(t): v for t, v in pairs}
             elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
                 if small.target.value in found:
@@ -189,16 +189,13 @@ def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpressio
     return found
 
 
-def _pair_targets(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+def _pair_names(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
     """The targets and values of `a, b = x, y`."""
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return []
-    target, value = node.targets[0].target, node.value
-    if not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
-        return []
-    pairs = [(t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)]
-    plain = len(target.elements) == len(value.elements) and all(isinstance(t, cst.Name) for t, _ in pairs)
-    return pairs if plain and not any(isinstance(v, cst.StarredElement) for v in value.elements) else []
+    target = node.targets[0].target
+    pairs = pair_targets(target, node.value)
+    return pairs if isinstance(target, cst.Tuple) and all(isinstance(t, cst.Name) for t, _ in pairs) else []
 
 
 def write_predicate(test: Term) -> str:
@@ -209,8 +206,7 @@ def write_predicate(test: Term) -> str:
 
 
 def _find_single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
-    only = body.body[0] if len(body.body) == 1 else None
-    small = only.body[0] if isinstance(only, cst.SimpleStatementLine) and len(only.body) == 1 else None
+    small = find_small_statement(body.body[0]) if len(body.body) == 1 else None
     return small.value if isinstance(small, cst.Return) else None
 
 
@@ -375,5 +371,5 @@ def _is_only_read_in(walk: Walk, node: cst.If, name: str) -> bool:
 def find_last_return(block: Statements) -> cst.BaseExpression | None:
     """What a block returns at its end."""
     last = block[-1] if block else None
-    small = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
+    small = find_small_statement(last)
     return small.value if isinstance(small, cst.Return) else None

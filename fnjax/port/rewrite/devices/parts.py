@@ -20,7 +20,7 @@ from fnjax.port.analysis.walk import Statements, Term, Walk, make_assignment, pa
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.torch import bracket, unparse
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes
 
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
@@ -205,7 +205,7 @@ def _find_latest_value(walk: Walk, name: str) -> cst.BaseExpression | None:
     """What a line above in the same block gives a variable, if nothing in it has changed since."""
     changed: set[str] = set()
     for line in _list_above(walk):
-        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        small = find_small_statement(line)
         if isinstance(small, cst.Assign) and [unparse(t.target) for t in small.targets] == [name]:
             read = {n.value for n in list_nodes(small.value) if isinstance(n, cst.Name)}
             return small.value if not read & (changed | {name}) else None

@@ -13,6 +13,7 @@ import libcst as cst
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.analysis.walk import Walk, parse
 from fnjax.port.rewrite.devices.groups import name_axis_constant, name_distributed, name_getter
+from fnjax.port.source.naming import pair_targets
 from fnjax.port.source.records import Routine
 from fnjax.port.torch import bracket, read_literal, unparse
 from fnjax.port.torch.expressions import find_names
@@ -186,13 +187,5 @@ def _find_kept(program: Program, owner: Class, attribute: str, depth: int) -> st
     given = []
     for n in list_nodes(forward.node.body):
         for target in n.targets if isinstance(n, cst.Assign) else ():
-            given += [v for t, v in _pair_targets(target.target, n.value) if unparse(t) == key]  # type: ignore[attr-defined] # an assignment
+            given += [v for t, v in pair_targets(target.target, n.value) if unparse(t) == key]  # type: ignore[attr-defined] # an assignment
     return _say_in_forward(program, owner, forward, given[0], depth + 1) if len(given) == 1 else EVERY
-
-
-def _pair_targets(
-    target: cst.BaseExpression, value: cst.BaseExpression
-) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Tuple):
-        return [(target, value)]
-    return [(t.value, v.value) for t, v in zip(target.elements, value.elements, strict=False)]

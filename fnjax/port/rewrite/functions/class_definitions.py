@@ -28,6 +28,7 @@ from fnjax.port.source.evidence import iter_parameters
 from fnjax.port.source.naming import collect_read_names
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import unparse
+from fnjax.port.tree.located import find_small_statement
 
 _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.FunctionCtx"})
 
@@ -188,7 +189,7 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
 
 def _port_field(walk: Walk, node: Any) -> Any:
     """`dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
-    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    small = find_small_statement(node)
     if (
         not isinstance(small, cst.AnnAssign)
         or walk.program.port_annotation(small.annotation.annotation, walk) is not None

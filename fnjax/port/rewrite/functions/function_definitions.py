@@ -31,6 +31,7 @@ from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_t
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
+from fnjax.port.tree.located import find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -197,7 +198,7 @@ def _drop_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
 
 def _find_device_variable(walk: Walk, node: Any) -> str:
     """The variable that a line gives the name of a device."""
-    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    small = find_small_statement(node)
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
         return ""
     value = walk.state.variables.get(name := unparse(small.targets[0].target))
