@@ -25,6 +25,7 @@ import fnjax.port
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONG = {"devices.md", "errors.md", "gradcheck.md", "triton-gradients.md"}  # half of the time of all pages
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -99,7 +100,11 @@ def run_session(block: Block, name: str, namespace: dict[str, object]) -> None:
     assert result.attempted > 0, f"{name}, line {block.line}: a session without >>>"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_code_of_the_page_runs(page):
     """All code of a page runs in order and gives what the page shows, with JAX's defaults of promotion."""
     name = str(page.relative_to(ROOT))

@@ -89,7 +89,7 @@ def shuffled(monkeypatch):
         cache.cache_clear()
 
 
-@pytest.mark.parametrize("first", range(2))
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_rules_have_no_order_but_what_they_say(first, shuffled):
     """In whichever order the rules are entered, a text becomes the same port, with the same findings."""
     texts = [source(name) for name in list(CASES)[first::30]]

@@ -57,7 +57,9 @@ def nested_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize(
-    "kernel", [even_kernel, uneven_kernel, while_kernel, nested_kernel], ids=lambda k: k.fn.__name__
+    "kernel",
+    [while_kernel, *(pytest.param(k, marks=pytest.mark.slow) for k in (even_kernel, uneven_kernel, nested_kernel))],
+    ids=lambda k: k.fn.__name__,
 )
 def test_turns_leave_no_trace(kernel):
     """`jax.checking_leaks` finds nothing after a loop whose types were tried, and the numbers are the same."""
@@ -94,7 +96,7 @@ def windows_kernel(x_ptr, out_ptr, columns, n, step, BLOCK: tl.constexpr, STORED
 
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("step", [4, 6, 3, -4, 0])
-@pytest.mark.parametrize("n", [12, 9])
+@pytest.mark.parametrize("n", [12, pytest.param(9, marks=pytest.mark.slow)])
 def test_turns_that_are_written_out_read_windows(n, step, stored):
     """Values and gradients are those of slices, wherever the windows of turns lie and whatever turns write."""
     columns, rows, block = 16, 3, 4
@@ -145,7 +147,7 @@ def test_extremes_pass_over_nan(columns, axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("columns", [4, 8, 64])
+@pytest.mark.parametrize("columns", [8, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 64))])
 def test_extremes_share_their_derivative(columns, axis):
     """Equal elements have equal parts of it, as in JAX; where all are NaN it is zero, in reverse and forward mode."""
     x = jnp.asarray(np.random.default_rng(1).integers(0, 3, (8, columns)), jnp.float32)
