@@ -19,7 +19,7 @@ from jax import lax
 from fnjax._call.backward import pull
 from fnjax._call.forward import call_forward, run_alone
 from fnjax._errors import AxisError, error
-from fnjax._jax.versions import varying
+from fnjax._jax.jax_internals import varying
 
 Axis = str | tuple[str, ...]
 

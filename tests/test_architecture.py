@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(fnjax.__file__).parent
 STRATA = [
     "_lazy",
     "_errors",
-    "_jax.versions",
+    "_jax.jax_internals",
     "_jax.programs",
     "_jax.trees",
     "_jax.rule",
@@ -386,7 +386,7 @@ def test_programs_are_opened_in_one_place():
     """There is one open_jaxpr, and equations that are calls are named in one file, JAX's and ours."""
     nodes = [(name, node) for name, path in FILES.items() for node in ast.walk(ast.parse(path.read_text()))]
     names = {"closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "fnjax_call", "fnjax_linear"}
-    assert [f for f, n in nodes if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"] == ["_jax.versions"]
+    assert [f for f, n in nodes if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"] == ["_jax.jax_internals"]
     assert {f for f, n in nodes if isinstance(n, ast.Constant) and n.value in names} == {"_jax.programs"}
 
 

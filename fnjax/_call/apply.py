@@ -26,9 +26,9 @@ from fnjax._call.signature import parameters_of
 from fnjax._call.vmap import run_vmap
 from fnjax._errors import FnjaxError, warn
 from fnjax._jax.call import call
+from fnjax._jax.jax_internals import is_transformed
 from fnjax._jax.rule import Arrays, Batch, Derivative, Needs, Rule, Run, Trouble
 from fnjax._jax.trees import is_inexact, to_tensor
-from fnjax._jax.versions import is_transformed
 from fnjax._messages.arguments import ignored_container
 from fnjax._messages.definitions import backward_parameters, missing_backward
 from fnjax._messages.outputs import vmap_and_generate

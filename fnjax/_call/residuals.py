@@ -12,10 +12,10 @@ from fnjax._call.captured import captured
 from fnjax._call.ctx import FunctionCtx
 from fnjax._call.hooks import Hooks
 from fnjax._errors import type_name
+from fnjax._jax.jax_internals import same_trace
 from fnjax._jax.packed import pack_to_stay
 from fnjax._jax.rule import Arrays, Kept
 from fnjax._jax.trees import has_leaf, in_order, is_array, is_tensor, is_tracer, split
-from fnjax._jax.versions import same_trace
 from fnjax._messages.arguments import hidden_array, unpacked_no_array
 
 _NOTHING: Mapping[Any, Any] = {}

@@ -13,8 +13,8 @@ from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
+from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import walk_equations
-from fnjax._jax.versions import open_jaxpr
 
 LARGE = -512.0
 UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'

@@ -13,7 +13,7 @@ from typing import Any
 import jax.extend.core as jex
 import numpy as np
 
-from fnjax._jax.versions import open_jaxpr
+from fnjax._jax.jax_internals import open_jaxpr
 
 Reads = np.ndarray[Any, np.dtype[np.int64]]  # for each element the one element of an input that it reads, or -1
 

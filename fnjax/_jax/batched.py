@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
+from fnjax._jax.jax_internals import vmap
 from fnjax._jax.rule import Arrays, Derivative, Needs, Rule, Run
-from fnjax._jax.versions import vmap
 
 
 def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:

@@ -25,13 +25,7 @@ from fnjax._errors import ClosureError, FnjaxError
 from fnjax._jax.batched import batched
 from fnjax._jax.closed import close
 from fnjax._jax.derivative import jvp_of_moving, push_tangents
-from fnjax._jax.linearity import transpose
-from fnjax._jax.mesh import any_varies, hides_varying
-from fnjax._jax.programs import FORWARD
-from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread
-from fnjax._jax.trace import trace_run
-from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
-from fnjax._jax.versions import (
+from fnjax._jax.jax_internals import (
     belongs_above,
     belongs_to,
     current_trace,
@@ -43,6 +37,12 @@ from fnjax._jax.versions import (
     under_primal_trace,
     vmap,
 )
+from fnjax._jax.linearity import transpose
+from fnjax._jax.mesh import any_varies, hides_varying
+from fnjax._jax.programs import FORWARD
+from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread
+from fnjax._jax.trace import trace_run
+from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
 from fnjax._jax.wall import wall
 
 call_p = Primitive(FORWARD)

@@ -15,12 +15,12 @@ from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.batched import batched_derivative
+from fnjax._jax.jax_internals import is_unnamed, make_lifetime
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import pull_summed
 from fnjax._jax.programs import BACKWARD
 from fnjax._jax.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
 from fnjax._jax.trees import is_tracer, to_tensor
-from fnjax._jax.versions import is_unnamed, make_lifetime
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True

@@ -17,9 +17,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.derivative import jvp_of_moving
+from fnjax._jax.jax_internals import varying
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trees import is_inexact
-from fnjax._jax.versions import varying
 
 GPUS = ("cuda", "rocm")  # as JAX lowers for them
 

@@ -12,10 +12,10 @@ from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._jax.cut import Halves, cut, find_needed, part, variables
+from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.programs import read_body
 from fnjax._jax.rule import Arrays, chosen
 from fnjax._jax.trace import trace
-from fnjax._jax.versions import open_jaxpr, varying
 
 Flags = Sequence[bool]
 

@@ -12,11 +12,11 @@ from jax.extend.core import Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._errors import FnjaxError
+from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import CALLS, read_body
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import is_tracer
-from fnjax._jax.versions import open_jaxpr
 
 # For operations that put arrays together: their operands that are data.
 _JOINING = {

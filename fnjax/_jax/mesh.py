@@ -8,9 +8,9 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
+from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
-from fnjax._jax.versions import open_jaxpr, varying
 
 
 def pull_summed(

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
+from fnjax._jax.jax_internals import PROMOTES_HALF_FLOATS, open_jaxpr
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, split
-from fnjax._jax.versions import PROMOTES_HALF_FLOATS, open_jaxpr
 
 Kept = tuple[Arrays, Arrays]  # arrays, and for each of them what is kept in its place, or None
 

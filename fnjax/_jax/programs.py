@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.extend.core import primitives
 
-from fnjax._jax.versions import open_jaxpr
+from fnjax._jax.jax_internals import open_jaxpr
 
 # Our primitives: a call of a Function, its derivative, and values that must not be differentiated.
 FORWARD, BACKWARD, WALL = "fnjax_call", "fnjax_linear", "fnjax_wall"

@@ -9,8 +9,8 @@ import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.tree_util import PyTreeDef
 
+from fnjax._jax.jax_internals import trace_flat
 from fnjax._jax.rule import Arrays, Derivative, Needs, Rule
-from fnjax._jax.versions import trace_flat
 
 
 class Traced(NamedTuple):

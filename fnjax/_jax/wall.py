@@ -8,9 +8,9 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from fnjax._jax.jax_internals import make_lifetime
 from fnjax._jax.programs import WALL
 from fnjax._jax.rule import Arrays
-from fnjax._jax.versions import make_lifetime
 
 wall_p = Primitive(WALL)
 wall_p.multiple_results = True

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from fnjax._class.function import Function
-from fnjax._jax.versions import is_transformed
+from fnjax._jax.jax_internals import is_transformed
 from fnjax._messages.operators import (
     gone,
     no_device_argument,

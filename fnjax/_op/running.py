@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._errors import FnjaxError
+from fnjax._jax.jax_internals import varying
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, is_tensor, is_tracer, split, to_tensor
-from fnjax._jax.versions import varying
 from fnjax._messages.operators import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema

@@ -16,10 +16,10 @@ from jax.extend.core import jaxpr_as_fun
 from fnjax._errors import describe
 from fnjax._jax.cut import Halves
 from fnjax._jax.fission import halve
+from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.programs import walk_equations
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, named_leaves, split
-from fnjax._jax.versions import open_jaxpr, varying
 from fnjax._messages import split as messages
 
 

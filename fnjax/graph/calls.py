@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
+from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.rule import Derivative, Kept, chosen, spread
-from fnjax._jax.versions import open_jaxpr
 
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}
 

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
+from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import BACKWARD, CALLS, FORWARD, read_body
 from fnjax._jax.trees import is_inexact, is_tensor, named_leaves
-from fnjax._jax.versions import open_jaxpr
 from fnjax._messages.arguments import refuse_torch
 from fnjax.graph.calls import Call, read_backward, read_call
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax._jax.jax_internals import varying
 from fnjax._jax.one_way import one_way
-from fnjax._jax.versions import varying
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
 from fnjax.triton._memory import Choice, Pointer

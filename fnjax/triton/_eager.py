@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fnjax._jax.versions import is_staged
+from fnjax._jax.jax_internals import is_staged
 from fnjax.triton._state import Reads, reading
 
 KEPT = 256  # programs; the one that was not used for longest goes first

@@ -1,4 +1,4 @@
-"""What leans on a version of JAX or on a detail that JAX may change: design.md's table of risks, a function a line.
+"""What leans on an inside of JAX, or on a version of it: design.md's table of risks, a function a line.
 
 Nothing here knows of rules, ctx or classes.
 """
