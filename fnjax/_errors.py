@@ -85,6 +85,8 @@ class OperatorError(FnjaxError, RuntimeError):
 class AxisError(FnjaxError, ValueError):
     """A ported Function asks for a mesh axis that is not there, or for parts that the axis size does not divide."""
 
+    method = ""  # the one that it came from, such as "Copy.backward"
+
 
 class UnknownOperatorError(FnjaxError, AttributeError):
     """`fnjax.ops` has no such operator."""

@@ -7,19 +7,16 @@ asks for an axis that is not there, and they keep two rules for gradients that `
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fnjax._call.backward import pull
-from fnjax._call.forward import call_forward, run_alone
 from fnjax._errors import AxisError, error
 from fnjax._jax.jax_internals import varying
+from fnjax._jax.mesh import is_in_backward, manual_axes
 
 Axis = str | tuple[str, ...]
 
@@ -134,13 +131,13 @@ def vary(x: Any, axis: Any) -> Any:
     Returns:
         x, which varies over the axis.
     """
-    found = tuple(sorted(_manual())) if axis is ... else axis_of(axis)
+    found = tuple(sorted(manual_axes())) if axis is ... else axis_of(axis)
     if not isinstance(x, jax.Array):
         return jax.tree.map(lambda leaf: vary(leaf, axis) if isinstance(leaf, jax.Array) else leaf, x)
-    if not jnp.issubdtype(x.dtype, jnp.inexact) or _running()[1]:
+    if not jnp.issubdtype(x.dtype, jnp.inexact) or is_in_backward():
         return x
     names = (found,) if isinstance(found, str) else found
-    missing = tuple(n for n in names if n in _manual() and n not in varying(jax.typeof(x)))
+    missing = tuple(n for n in names if n in manual_axes() and n not in varying(jax.typeof(x)))
     return lax.pcast(x, missing, to="varying") if missing else x
 
 
@@ -318,15 +315,10 @@ def cond(predicate: Any, true: Callable[..., Any], false: Callable[..., Any], *o
 
 def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:
     names = {over} if isinstance(over, str) else set(over)
-    if _running()[1] and names <= _manual():
+    if is_in_backward() and names <= manual_axes():
         how["to"] = "invarying"
     found: jax.Array = lax.all_gather(x, over, **how)
     return found
-
-
-def _manual() -> frozenset[str]:
-    """The axes that shard_map has split, as opposed to those of vmap."""
-    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def _alike(arrays: Sequence[Any], axis: Axis) -> list[jax.Array]:
@@ -352,30 +344,8 @@ def _divides(size: int, axis: Axis, what: str) -> None:
         )
 
 
-def _running() -> tuple[str, bool]:
-    """The Function whose method is running, and whether that is part of a backward.
-
-    What a backward applies is part of it, unless that is differentiated itself. The frames know it: keeping note of it
-    at each call would cost those who never ask.
-    """
-    name = ""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code in (pull.__code__, call_forward.__code__):
-            definition = frame.f_locals.get("definition") or frame.f_locals["record"].definition
-            name = name or definition.name
-            if frame.f_code is pull.__code__:
-                return name, True
-            if frame.f_back is None or frame.f_back.f_code is not run_alone.__code__:
-                return name, False
-        frame = frame.f_back
-    return name, False
-
-
 def _error(what: str, expected: str, got: str, fix: str) -> AxisError:
-    name, backward = _running()
-    method = f"{name}.{'backward' if backward else 'forward'}: " if name else ""
-    return error(AxisError, f"{method}{what}", "mesh-axes", expected=expected, got=got, fix=fix)
+    return error(AxisError, what, "mesh-axes", expected=expected, got=got, fix=fix)  # who asks is added on its way out
 
 
 __all__ = [

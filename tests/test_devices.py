@@ -10,6 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fnjax
+from fnjax import collectives
+from fnjax._jax.mesh import is_in_backward
 from tests.zoo import CASES, SavedInput, arrays
 
 pytestmark = [
@@ -257,3 +259,100 @@ def test_callbacks_say_that_they_vary(batch):
     np.testing.assert_array_equal(gradient(True)(x), 2 * x)
     with pytest.raises(fnjax.GradientError, match="Callback calls back to Python inside shard_map"):
         gradient(False)(x)
+
+
+HELPERS = {
+    "plain": lambda f: f,
+    "jit": jax.jit,
+    "checkpoint": jax.checkpoint,
+    "scan": lambda f: lambda x: jax.lax.map(f, x[None])[0],
+}
+
+
+def gathering(wrap):
+    """One helper that gathers, and a Function that calls it in forward and in backward."""
+    gather = wrap(lambda x: collectives.all_gather_into(x, "i"))
+
+    class OwnPart(fnjax.Function):
+        @staticmethod
+        def forward(ctx, w, x):
+            ctx.save_for_backward(x)
+            return collectives.part(w, jax.lax.axis_index("i"), 4) * x * (jnp.max(gather(x)) * 0 + 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return gather(grad_output * x), None
+
+    return gather, OwnPart
+
+
+@pytest.mark.parametrize("before", ["nothing", "the helper", "forward", "the gradient"])
+@pytest.mark.parametrize("name", HELPERS)
+def test_a_helper_of_forward_and_backward(name, before):
+    """JAX keeps the traces of a helper for forward and for backward apart, whichever ran first."""
+    gather, OwnPart = gathering(HELPERS[name])
+    f = sharded(OwnPart.apply, (P(), P("i")), P("i"))
+    x, w = np.arange(10.0, 14.0), np.arange(1.0, 5.0)
+    gradient = jax.jit(jax.grad(lambda w: f(w, x).sum()))
+    first = {"the helper": lambda: sharded(gather, P("i"), P("i"))(x), "forward": lambda: f(w, x)}
+    first.get(before, lambda: before == "nothing" or gradient(w))()
+    np.testing.assert_array_equal(gradient(w), x)  # of part(w) * x, whose parts together are w
+    np.testing.assert_array_equal(f(w, x), w * x)
+    np.testing.assert_array_equal(jax.jit(jax.hessian(lambda w: (f(w, x) ** 2).sum()))(w), np.diag(2 * x**2))
+
+
+def test_what_counts_as_backward():
+    """A Function that backward applies is part of it, but for one that backward differentiates."""
+    seen = []
+
+    class Double(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, where):
+            jax.jit(lambda x: (seen.append((where, is_in_backward())), x)[1])(x)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output, None
+
+    class Outer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return Double.apply(x, "in forward")
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            g = Double.apply(grad_output, "in backward")
+            return jax.vjp(lambda x: Double.apply(x, "differentiated there"), g)[1](g)
+
+    f = sharded(Outer.apply, P("i"), P("i"))
+    assert jax.grad(lambda x: f(x).sum())(X).tolist() == [4.0] * 8
+    assert set(seen) == {("in forward", False), ("in backward", True), ("differentiated there", False)}
+
+
+def test_errors_of_collectives_name_the_method():
+    """The innermost Function and its method are named, in a helper and outside of shard_map too."""
+
+    class Inner(Product):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return jax.jit(lambda g: collectives.all_reduce(g, "absent"))(grad_output), None
+
+    class Outer(Product):
+        @staticmethod
+        def forward(ctx, x, w):
+            return jax.grad(lambda x: Inner.apply(x, w).sum())(x)
+
+    class Halves(Product):
+        @staticmethod
+        def forward(ctx, x, w):
+            return Outer.apply(collectives.reduce_scatter(x, "i"), w)
+
+    for wrap in (lambda f: f, jax.jit):
+        with pytest.raises(fnjax.AxisError, match=r"^Inner\.backward: a collective over the axis 'absent', which"):
+            wrap(Outer.apply)(X, W)
+        with pytest.raises(fnjax.AxisError, match=r"^Halves\.forward: a collective over 'i' that cuts dimension 0"):
+            wrap(sharded(Halves.apply, (P("i"), P()), P("i")))(X, W)
+    with pytest.raises(fnjax.AxisError, match=r"^a collective over the axis 'absent'"):
+        collectives.all_reduce(X, "absent")

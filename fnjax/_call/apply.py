@@ -27,6 +27,7 @@ from fnjax._call.vmap import run_vmap
 from fnjax._errors import FnjaxError, warn
 from fnjax._jax.call import call
 from fnjax._jax.jax_internals import is_transformed
+from fnjax._jax.mesh import in_backward
 from fnjax._jax.rule import Arrays, Batch, Derivative, Needs, Rule, Run, Trouble
 from fnjax._jax.trees import is_inexact, to_tensor
 from fnjax._messages.arguments import ignored_container
@@ -86,7 +87,11 @@ class Call:
         if definition.backward is None and definition.jvp is None:
             raise missing_backward(definition.forward, definition.name)
         ctx = definition.make_ctx(arguments.needs(needs), operands)
-        with explained(definition, arguments, definition.forward, operands), inside_derivative(True):
+        with (
+            explained(definition, arguments, definition.forward, operands),
+            inside_derivative(True),
+            in_backward(False),
+        ):
             returned = call_forward(definition, ctx, args, arguments.keywords)
         originals, self.form = take_outputs(definition, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would train in silence
@@ -98,7 +103,11 @@ class Call:
         needs = self._differentiable(needs)
         assert definition.setup_context is not None
         ctx = definition.make_ctx(arguments.needs(needs), operands)
-        with explained(definition, arguments, definition.setup_context, operands), inside_derivative(True):
+        with (
+            explained(definition, arguments, definition.setup_context, operands),
+            inside_derivative(True),
+            in_backward(False),
+        ):
             definition.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
         return self._record(ctx, needs, operands, outputs)
 

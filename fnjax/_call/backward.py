@@ -15,6 +15,7 @@ from fnjax._call.forward import inside_derivative
 from fnjax._call.outputs import Outputs
 from fnjax._call.residuals import Saved
 from fnjax._errors import location, warn
+from fnjax._jax.mesh import in_backward
 from fnjax._jax.rule import Arrays, Needs
 from fnjax._jax.trees import Split, flatten, is_tensor, to_tensor
 from fnjax._messages.arguments import refuse_torch
@@ -65,6 +66,7 @@ def pull(record: Record, residuals: Sequence[Any], cotangents: Sequence[Any]) ->
     with (
         explained(definition, record.arguments, definition.backward, (), len(record.saved.tensors)),
         inside_derivative(True),
+        in_backward(True),
     ):
         returned = definition.backward(ctx, *([grad_outputs] if definition.options.boxed_grads_call else grad_outputs))
     return _take_gradients(record, returned)

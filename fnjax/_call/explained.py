@@ -9,7 +9,7 @@ import jax
 
 from fnjax._call.arguments import Arguments
 from fnjax._call.definition import Definition, Method
-from fnjax._errors import FnjaxError
+from fnjax._errors import AxisError, FnjaxError
 from fnjax._jax.trees import is_tracer
 from fnjax._messages.notes import NOTED, note
 from fnjax._messages.troubles import closure
@@ -57,6 +57,9 @@ def explain(
     """Add a note to an error; raise another in its place where fnjax knows better."""
     if isinstance(e, jax.errors.UnexpectedTracerError):
         raise closure(definition.forward, definition.name) from e
+    if isinstance(e, AxisError) and not e.method:  # the innermost Function is the one to be named
+        e.method = f"{definition.name}.{getattr(method, '__name__', 'forward')}"
+        e.args = (f"{e.method}: {e}",)
     if isinstance(e, FnjaxError) or not isinstance(e, NOTED):
         return
 

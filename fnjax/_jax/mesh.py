@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -11,6 +12,27 @@ from jax.extend.core import Literal, jaxprs_in_params
 from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
+
+# A part of the keys of JAX's caches: a helper under jax.jit that both forward and backward call is traced for each.
+_IN_BACKWARD = jax.make_user_context(False)
+
+
+def manual_axes() -> frozenset[Any]:
+    """Return the axes that shard_map has split where it is called, as opposed to those of vmap."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def is_in_backward() -> bool:
+    """Return whether a backward is running inside shard_map, and no forward that is differentiated in its turn."""
+    return bool(_IN_BACKWARD.value)
+
+
+def in_backward(is_one: bool) -> AbstractContextManager[None]:
+    """Mark the block as part of a backward, or of a forward that is being differentiated.
+
+    Nothing is marked outside of shard_map: only its collectives ask, and each operation would be compiled once more.
+    """
+    return _IN_BACKWARD(is_one) if jax.sharding.get_abstract_mesh().manual_axes else nullcontext()
 
 
 def pull_summed(
