@@ -135,10 +135,9 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
 
 # What tests/test_forward_mode.py and others prove, beside the matrix.
 STATED = [
-    "- `jax.jvp` and `jax.jacfwd` of a class that has only `backward`: add a `jvp` method or `derive_jvp = True`.",
-    "- Forward over reverse where `backward` is not linear in `grad_output` (clipping, a constant added): it needs the",
-    "  transpose of `backward`, which does not exist.",
-    "- The second derivative of a `backward` marked `once_differentiable`: that is what the mark says.",
+    "- Forward mode, over reverse mode too, where `backward` is not linear in `grad_output` (clipping, a constant",
+    "  added): it needs the transpose of `backward`, which does not exist. A class with a `jvp` has no need of it.",
+    "- Forward mode and second derivatives of a `backward` marked `once_differentiable`: that is what the mark says.",
     "- `jax.hessian` of a [custom operator](guides/custom-operators.md) whose backward calls an operator with a NumPy",
     "  body: JAX cannot transpose the callback. `jax.jacrev(jax.grad(f))` works.",
     "- The second derivative of a saved intermediate that JAX cannot differentiate: save an input or output instead.",

@@ -302,10 +302,18 @@ def test_no_kernel_for_the_platform():
     assert "stablehlo.sine" in jax.jit(made).trace(X).lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_forward_mode_names_what_operators_have():
-    """No static method can be added to an operator."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_mode(kind):
+    """It is the transpose of the registered backward."""
+    value, tangent = jax.jvp(KINDS[kind](), (X,), (X,))
+    np.testing.assert_allclose([value, tangent], [X**3, 3 * X**3], rtol=1e-6)
+
+
+def test_forward_mode_of_a_backward_without_a_transpose():
+    """The error names reverse mode: no static method can be added to an operator."""
     cube = KINDS["by_jax"]()
-    with pytest.raises(NotImplementedError, match="use reverse mode: jax") as caught:
+    cube.register_autograd(lambda ctx, g: jnp.clip(g, -1, 1))
+    with pytest.raises(NotImplementedError, match="in reverse mode") as caught:
         jax.jvp(cube, (X,), (X,))
     assert "static method" not in str(caught.value)
 

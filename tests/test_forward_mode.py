@@ -1,4 +1,4 @@
-"""Forward over reverse for every class, and forward mode for those that have a jvp or derive one."""
+"""Forward mode for every class, on the function itself and over reverse mode: from a jvp, or from backward."""
 
 import jax
 import jax.flatten_util
@@ -86,7 +86,6 @@ class OnlyJvp(fnjax.Function):
 class Derived(fnjax.Function):
     """Without a jvp: forward mode is the transpose."""
 
-    derive_jvp = True
     forward = Power.forward
     backward = Power.backward
 
@@ -193,8 +192,6 @@ def test_clipping_has_no_transpose():
     """A backward that is not linear in grad_output is refused, with the reason, where its transpose is needed."""
 
     class Clip(fnjax.Function):
-        derive_jvp = True
-
         @staticmethod
         def forward(ctx, x):
             return x * 1
@@ -343,8 +340,6 @@ def test_the_transpose_is_that_of_what_backward_computes():
             return -grad_output
 
     class Doubled(fnjax.Function):
-        derive_jvp = True
-
         @staticmethod
         def forward(ctx, x):
             return x * 2
@@ -376,8 +371,9 @@ def test_functions_with_rules_of_their_own_inside():
     assert jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(lambda x: Squared.apply(x) ** 2))))(2.0) == 48.0
 
 
-def test_once_differentiable_raises_in_forward_over_reverse():
-    """A backward marked once_differentiable refuses a Hessian too."""
+@pytest.mark.parametrize("f", [lambda f: f, jax.grad], ids=["function", "gradient"])
+def test_once_differentiable_raises_in_forward_mode(f):
+    """A backward marked once_differentiable has no transpose, on the function itself and in a Hessian."""
 
     class Once(fnjax.Function):
         @staticmethod
@@ -392,15 +388,51 @@ def test_once_differentiable_raises_in_forward_over_reverse():
             return 3 * x**2 * grad_output
 
     with pytest.raises(fnjax.OnceDifferentiableError):
-        jax.jvp(jax.grad(Once.apply), (2.0,), (1.0,))
+        jax.jvp(f(Once.apply), (2.0,), (1.0,))
 
 
-def test_forward_mode_names_both_ways_out():
-    """A class with only a backward says which of the two to write."""
-    for f in (jax.jacfwd(SavedInput.apply), jax.jit(jax.jacfwd(SavedInput.apply))):
-        with pytest.raises(fnjax.MissingMethodError, match="You must implement the jvp function") as info:
-            f(1.0)
-        assert "add a static method jvp(ctx, *tangents) to SavedInput, or set derive_jvp = True" in str(info.value)
+def test_derive_jvp_changes_nothing():
+    """The option of earlier versions is accepted, whatever it says."""
+    for says in (True, False):
+        Fn = type("Fn", (SavedInput,), {"derive_jvp": says})
+        assert jax.jvp(Fn.apply, (0.7,), (1.0,))[1] == jax.grad(Fn.apply)(0.7)
+
+
+class Sine(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return jnp.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * jnp.cos(x)
+
+
+@pytest.mark.parametrize("first", ["nothing", "call", "grad", "jvp"])
+def test_one_jitted_function_inside_a_derivative_and_outside(first):
+    """Forward mode does not depend on who called a jitted Function first: its program is one for all callers."""
+    h, x = jax.jit(Sine.apply), jnp.float64(0.7)
+
+    class Outer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * h(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * (h(x) + x * jnp.cos(x))
+
+    warm = {"nothing": lambda: None, "call": lambda: h(x), "grad": lambda: jax.grad(Outer.apply)(x)}
+    warm["jvp"] = lambda: jax.jvp(h, (x,), (x,))
+    warm[first]()
+    twin = lambda x: x * jnp.sin(x)
+    np.testing.assert_allclose(jax.hessian(Outer.apply)(x), jax.hessian(twin)(x), rtol=1e-12)
+    np.testing.assert_allclose(jax.jvp(h, (x,), (x,)), jax.jvp(jnp.sin, (x,), (x,)), rtol=1e-12)
+    np.testing.assert_allclose(jax.jacfwd(Outer.apply)(x), jax.grad(twin)(x), rtol=1e-12)
 
 
 def test_captured_tracers_in_both_modes():

@@ -17,7 +17,7 @@ from fnjax._call.backward import Record, pull
 from fnjax._call.captured import captures_tracers
 from fnjax._call.definition import Definition
 from fnjax._call.explained import explained
-from fnjax._call.forward import call_forward, inside_derivative, is_inside_derivative, run_alone, run_eagerly
+from fnjax._call.forward import call_forward, run_alone, run_eagerly
 from fnjax._call.hooks import current_hooks
 from fnjax._call.jvp import push
 from fnjax._call.outputs import Outputs, refuse_numbers, take_outputs
@@ -42,7 +42,7 @@ def apply(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any])
         return run_eagerly(definition, args, kwargs)
     arguments, operands = take_arguments(definition, args, kwargs)
     this = Call(definition, arguments)
-    outputs = call(this.rule(), operands, inner=is_inside_derivative())
+    outputs = call(this.rule(), operands)
     return this.form.fill(outputs)
 
 
@@ -89,7 +89,6 @@ class Call:
         ctx = definition.make_ctx(arguments.needs(needs), operands)
         with (
             explained(definition, arguments, definition.forward, operands),
-            inside_derivative(True),
             in_backward(False),
         ):
             returned = call_forward(definition, ctx, args, arguments.keywords)
@@ -105,7 +104,6 @@ class Call:
         ctx = definition.make_ctx(arguments.needs(needs), operands)
         with (
             explained(definition, arguments, definition.setup_context, operands),
-            inside_derivative(True),
             in_backward(False),
         ):
             definition.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
@@ -139,7 +137,6 @@ class Call:
             differentiable,
             None if definition.backward is None else functools.partial(pull, record),
             functools.partial(push, record) if with_jvp else None,
-            definition.options.derive_jvp,
         )
         return Run(outputs, intermediates, derivative)
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from fnjax._call.arguments import Arguments
 from fnjax._call.definition import Definition
 from fnjax._call.explained import explained
-from fnjax._call.forward import inside_derivative
 from fnjax._call.outputs import Outputs
 from fnjax._call.residuals import Saved
 from fnjax._errors import location, warn
@@ -65,7 +64,6 @@ def pull(record: Record, residuals: Sequence[Any], cotangents: Sequence[Any]) ->
     grad_outputs = record.form.each(given, None)
     with (
         explained(definition, record.arguments, definition.backward, (), len(record.saved.tensors)),
-        inside_derivative(True),
         in_backward(True),
     ):
         returned = definition.backward(ctx, *([grad_outputs] if definition.options.boxed_grads_call else grad_outputs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 from fnjax._call.arguments import Arguments, take_arguments
@@ -14,30 +13,7 @@ from fnjax._call.explained import explain
 from fnjax._call.outputs import take_outputs
 from fnjax._jax.trees import concrete_type, to_tensor
 
-# Whether a forward or backward is being run for a derivative. Functions that are called there are part of a derivative
-# rule: forward mode over it (a Hessian) may transpose their backward; forward mode on the function itself may not.
-_inside_derivative = ContextVar("_inside_derivative", default=False)
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
-
-
-def is_inside_derivative() -> bool:
-    """Whether a forward or backward that is being run for a derivative is calling."""
-    return _inside_derivative.get()
-
-
-class inside_derivative:  # noqa: N801 - used as a function; a class costs a third of a generator
-    """Mark calls in the block as part of a derivative rule, or not."""
-
-    __slots__ = ("_is_one", "_token")
-
-    def __init__(self, is_one: bool) -> None:
-        self._is_one = is_one
-
-    def __enter__(self) -> None:
-        self._token = _inside_derivative.set(self._is_one)
-
-    def __exit__(self, *_: object) -> None:
-        _inside_derivative.reset(self._token)
 
 
 def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -87,10 +63,7 @@ def run_alone(
     """
     ctx = definition.make_ctx(needs, operands)
     try:
-        if not is_inside_derivative():
-            return call_forward(definition, ctx, args, keywords)
-        with inside_derivative(False):
-            return call_forward(definition, ctx, args, keywords)
+        return call_forward(definition, ctx, args, keywords)
     except Exception as e:
         # Only now are the arguments taken apart for the message: a call that goes well does not pay for it.
         arguments = Arguments(definition.parameters, keywords)

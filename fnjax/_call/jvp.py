@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from fnjax._call.backward import Record
 from fnjax._call.explained import explained
-from fnjax._call.forward import inside_derivative
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, to_tensor
 from fnjax._messages.outputs import (
@@ -28,10 +27,7 @@ def push(record: Record, residuals: Sequence[Any], tangents: Sequence[Any]) -> A
     assert definition.jvp is not None
     ctx = record.saved.restore(definition.make_ctx, residuals, for_jvp=True)
     given = [_tangent(record, t, aval) for t, aval in zip(tangents, record.operands, strict=True)]
-    with (
-        explained(definition, record.arguments, definition.jvp, (), len(record.saved.for_forward)),
-        inside_derivative(True),
-    ):
+    with explained(definition, record.arguments, definition.jvp, (), len(record.saved.for_forward)):
         returned = definition.jvp(ctx, *record.arguments.tangents(given))
     # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
     is_many = isinstance(returned, tuple) and (form.make is not None or not definition.options.pytree)

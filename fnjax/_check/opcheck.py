@@ -305,7 +305,7 @@ def _forward_ad(subject: _Subject) -> str | None:
     problem = Problem(subject.func, subject.args, subject.chosen)
     try:
         problem.push([np.zeros(p.shape) for p in problem.parts])
-    except (MissingMethodError, TypeError) as e:
+    except (MissingMethodError, OnceDifferentiableError, TypeError) as e:
         text = str(e).splitlines()[0]
         if isinstance(e, TypeError) and "custom_vjp" not in text:  # what JAX says of a function with such a rule
             raise

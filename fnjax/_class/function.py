@@ -52,8 +52,8 @@ class Function(Options, metaclass=FunctionMeta):
         generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
         checkpoint_name: the name under which policies of `jax.checkpoint` find what this class saves
             (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
-        derive_jvp: set to True to have forward mode (`jax.jvp`, `jax.jacfwd`) derived from `backward` by transposition;
-            backward must then be linear in what it is given.
+        derive_jvp: deprecated; accepted, and changes nothing. Without a `jvp` forward mode is always the transpose of
+            `backward`.
     """
 
     _ctx: ClassVar[type[FunctionCtx]]

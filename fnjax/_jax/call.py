@@ -67,23 +67,23 @@ class _NeedsBodyError(Exception):
     """A call without a body met a trace that needs one."""
 
 
-def call(rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
-    """Call `rule` under a transformation; `inner` if the call stands inside a derivative."""
+def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
+    """Call `rule` under a transformation."""
     trace = current_trace()
     if linearizes(trace):  # JAX would call _jvp under a trace of its own, which costs more than a small Function
-        return _linearize(trace, rule, operands, inner=inner)
+        return _linearize(trace, rule, operands)
     try:
         # Un-jitted, the operands are concrete once the outer layers are off: no body is wanted, the user's methods
         # then run on arrays that they can print.
-        outputs: Arrays = call_p.bind(*operands, rule=rule, body=None, inner=inner)
+        outputs: Arrays = call_p.bind(*operands, rule=rule, body=None)
     except _NeedsBodyError:
         pass
     else:
         return outputs
-    return _stage(rule, (False,) * len(operands), operands, inner=inner).outputs
+    return _stage(rule, (False,) * len(operands), operands).outputs
 
 
-def _stage(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) -> Run:
+def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
     """Run a rule as an equation with a body, traced here and now, where the arrays that it captures are alive."""
     # A rule that can finish runs forward for its outputs alone, so that the user's batching rule stays in force.
     finish = rule.finish if any(needs) else None
@@ -102,7 +102,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) ->
             stop = start + len(captured)
             jaxpr = jax.make_jaxpr(lambda *xs: run(*xs[:start], *xs[stop:]))(*closed, *captured, *operands)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, inner=inner, lifetime=jaxpr)
+        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=jaxpr)
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finish is not None:
@@ -110,19 +110,19 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any], *, inner: bool) ->
     return Run(results[:n_outputs], results[n_outputs:], derivative)
 
 
-def _linearize(trace: Any, rule: Rule, operands: Sequence[Any], *, inner: bool) -> Arrays:
+def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
     """Call `rule` where JAX linearizes: what JAX does with `_jvp`, without a trace of that alone."""
     needs = tuple(belongs_to(x, trace) for x in operands)
     # Forward belongs to the trace around: there the arrays of un-jitted calls are concrete.
     with set_current_trace(trace.parent_trace):
         if not any(needs):
-            return call(rule, operands, inner=inner)
+            return call(rule, operands)
         primals = [to_tensor(x.primal) if n else x for x, n in zip(operands, needs, strict=True)]
         run, residuals = _run(rule, needs, primals)
     moving = chosen(operands, needs)
     with set_current_trace(trace.tangent_trace):
         given = spread([x.tangent for x in moving], needs)
-        tangents = push_tangents(run, residuals, needs, given, rule, inner=inner)
+        tangents = push_tangents(run, residuals, needs, given, rule)
     make = type(moving[0])  # the class of tracers has no public name
     return [x if type(t) is ad.Zero else make(trace, x, t) for x, t in zip(run.outputs, tangents, strict=True)]
 
@@ -130,7 +130,7 @@ def _linearize(trace: Any, rule: Rule, operands: Sequence[Any], *, inner: bool) 
 def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
     """Run a rule whose derivative is due: on concrete arrays, or as an equation; return its residuals as well."""
     if is_transformed():
-        run = _stage(rule, needs, operands, inner=True)
+        run = _stage(rule, needs, operands)
     else:
         run = rule.run(needs, *operands)
         # The only tracers that concrete operands lead to are those of the trace that differentiates.
@@ -156,7 +156,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
 
 
 def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, inner: bool, **_: Any
+    primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays]:
     needs = tuple(type(t) is not ad.Zero for t in tangents)
     n = 0 if body is None else body.n_captured
@@ -167,7 +167,7 @@ def _jvp(
         run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
     # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
     residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
-    dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule, inner=inner)
+    dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return run.outputs, dots
     # The equation's results were promised to JAX when its body was traced, without knowing what is differentiated.
@@ -220,15 +220,14 @@ def _batch(
     *,
     rule: Rule,
     body: Body | None,
-    inner: bool,
     lifetime: Any = None,
 ) -> tuple[Arrays, list[int | None]]:
     still = all(dim is None for dim in dims)
     if body is None:
-        return _batch_unstaged(axis, operands, dims, rule, inner=inner, still=still)
+        return _batch_unstaged(axis, operands, dims, rule, still=still)
     # A collective over the axis makes of what is not batched something that is.
     if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
-        results = call_p.bind(*operands, rule=rule, body=body, inner=inner, lifetime=lifetime)
+        results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime)
         return results, [None] * len(results)
     n, jaxpr = body.n_captured, body.jaxpr
     if rule.batch is not None:
@@ -238,12 +237,12 @@ def _batch(
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
     rule = batched(rule, axis, dims[n:])
-    results = call_p.bind(*operands, rule=rule, body=body, inner=inner, lifetime=body.jaxpr)
+    results = call_p.bind(*operands, rule=rule, body=body, lifetime=body.jaxpr)
     return results, [0] * len(results)
 
 
 def _batch_unstaged(
-    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, inner: bool, still: bool
+    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, still: bool
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: forward is run once, batched, under the traces around."""
     # A rule of the user's wants the outputs' types, and tracers from outside are alive where the call stands.
@@ -251,9 +250,9 @@ def _batch_unstaged(
         raise _NeedsBodyError
     try:
         if still and is_unnamed(axis):
-            results = call(rule, operands, inner=inner)
+            results = call(rule, operands)
             return results, [None] * len(results)
-        results = call(batched(rule, axis, dims), operands, inner=inner)
+        results = call(batched(rule, axis, dims), operands)
     except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # of this axis, from where nobody saw it
         raise _NeedsBodyError from e
     return results, [0] * len(results)

@@ -50,7 +50,7 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
         assert push is not None
         return push(residuals[n_pull:], tangents[n:])
 
-    closed = Derivative(kept, derivative.differentiable, pull and run_pull, push and run_push, derivative.derive)
+    closed = Derivative(kept, derivative.differentiable, pull and run_pull, push and run_push)
 
     def run(needs: Needs, *operands: Any) -> Run:
         if any(needs[:n]):

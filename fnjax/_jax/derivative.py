@@ -26,9 +26,7 @@ linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
 
 
-def push_tangents(
-    run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule, *, inner: bool
-) -> Arrays:
+def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
     """The tangents of the outputs of a run: one equation, symbolic zeros where there is no derivative."""
     differentiable = run.derivative.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
@@ -42,7 +40,6 @@ def push_tangents(
                 needs=needs,
                 avals=tuple(chosen(avals, differentiable)),
                 rule=rule,
-                derive=inner or run.derivative.derive,
                 lifetime=make_lifetime(),
             )
         )
@@ -60,17 +57,13 @@ def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Seq
     return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
 
 
-def _evaluate(
-    *args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, derive: bool, **_: Any
-) -> Arrays:
+def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
     """Forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
     if derivative.push is not None:  # what the user wrote comes before what can be derived
         results = _restrict(derivative.push, residuals, needs, derivative.differentiable)(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
-    if not derive:
-        raise rule.error("forward mode")
     pull = _restrict(derivative.pull, residuals, derivative.differentiable, needs)
     types = [jax.typeof(t) for t in tangents]
     return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), avals, tangents, rule)

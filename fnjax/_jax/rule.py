@@ -16,14 +16,13 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # (size, operands, axes, types of outputs) → outputs, axes
 Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 
-# What can go wrong below the line: a captured array is being differentiated; forward mode on a rule that has none; the
-# transpose is due of a rule that is not linear; an intermediate that JAX cannot differentiate; a run that returned
-# other outputs than the one before; an intermediate was saved where the user's own batching rule gives outputs only;
-# inside shard_map a gradient is made of what is to be summed over the devices and of what is not; or a callback does
-# not say that its result varies over the devices.
+# What can go wrong below the line: a captured array is being differentiated; the transpose is due of a rule that is not
+# linear; an intermediate that JAX cannot differentiate; a run that returned other outputs than the one before; an
+# intermediate was saved where the user's own batching rule gives outputs only; inside shard_map a gradient is made of
+# what is to be summed over the devices and of what is not; or a callback does not say that its result varies over the
+# devices.
 Trouble = Literal[
     "closure",
-    "forward mode",
     "not linear",
     "intermediate",
     "outputs",
@@ -51,14 +50,12 @@ class Derivative:
         differentiable: for each output whether it carries a gradient.
         pull: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
         push: (residuals, tangents of all operands or None) → tangents of all outputs or None.
-        derive: whether forward mode on the function itself may use the transpose of `pull`.
     """
 
     kept: tuple[Kept, ...]
     differentiable: tuple[bool, ...]
     pull: LinearMap | None
     push: LinearMap | None = None
-    derive: bool = False
 
 
 class Run(NamedTuple):

@@ -33,27 +33,11 @@ def closure(method: Method, name: str) -> FnjaxError:
     )
 
 
-def forward_mode(method: Method, name: str) -> FnjaxError:
-    """Forward mode on a class, or an operator, that has only a backward."""
-    remedy = "use reverse mode: jax.grad, jax.vjp, jax.jacrev"
-    if "::" not in name:
-        remedy = (
-            f"add a static method jvp(ctx, *tangents) to {name}, or set derive_jvp = True to have it derived from "
-            f"backward; or {remedy}"
-        )
-    return error(
-        MissingMethodError,
-        f"You must implement the jvp function for custom autograd.Function to use it with forward mode AD. "
-        f"({name} has only a backward)",
-        "forward-mode",
-        method=method,
-        got="jax.jvp, jax.jacfwd or jax.linearize on it",
-        fix=remedy,
-    )
-
-
 def not_linear(method: Method, name: str) -> FnjaxError:
     """The transpose is due of what is not linear."""
+    remedy = "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)"
+    if "::" not in name:  # an operator has no methods
+        remedy += f", or add a static method jvp(ctx, *tangents) to {name}"
     return error(
         MissingMethodError,
         f"{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode "
@@ -61,8 +45,7 @@ def not_linear(method: Method, name: str) -> FnjaxError:
         "not-linear",
         method=method,
         expected="sums, products with saved values, indexing: operations that JAX can transpose",
-        fix="take the derivative in reverse mode (jax.jacrev(jax.grad(f)) for a Hessian), or write "
-        f"{name}.jvp beside {name}.backward",
+        fix=remedy,
     )
 
 
@@ -132,7 +115,6 @@ def outputs_change(method: Method, name: str) -> FnjaxError:
 # What says each trouble, and the method of the class that it is about.
 TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "closure": ("forward", closure),
-    "forward mode": ("forward", forward_mode),
     "not linear": ("backward", not_linear),
     "intermediate": ("forward", intermediate),
     "shares and totals": ("backward", shares_and_totals),
