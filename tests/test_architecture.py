@@ -68,6 +68,7 @@ STRATA = [
     "_op.registry",
     "_op.operator",
     "_op.definition",
+    "_split.equality",
     "_split.vjp",
     "triton._types",
     "triton._forms",

@@ -320,6 +320,100 @@ def test_pending_of_another_function():
         seconds[0](list(jax.tree.leaves(pending)))
 
 
+class InBackward(fnjax.Function):
+    """x @ w, whose backward applies a function to grad_output."""
+
+    @staticmethod
+    def forward(ctx, x, w, f):
+        ctx.save_for_backward(x, w)
+        ctx.f = f
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        return ctx.f(grad_output @ w.T), x.T @ ctx.f(grad_output), None
+
+
+def on_host(k):
+    shape = lambda g: jax.ShapeDtypeStruct(g.shape, g.dtype)
+    return lambda g: jax.pure_callback(lambda g: np.asarray(g) * k, shape(g), g, vmap_method="sequential")
+
+
+def of_table(table):
+    return lambda g: jax.lax.map(jax.jit(lambda row: row * table), g)
+
+
+def with_slope(slope):
+    @jax.custom_jvp
+    def same(g):
+        return g * 1.0
+
+    same.defjvp(lambda primals, tangents: (primals[0] * 1.0, tangents[0] * slope))
+    return same
+
+
+class Times(fnjax.Function):
+    """x k."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.k, None
+
+
+# Pairs of which the programs' texts are the same, but for addresses.
+ALIKE = {
+    "callbacks": (on_host(1), on_host(5)),
+    "tables": (of_table(np.arange(8.0, dtype="f")), of_table(np.arange(1.0, 9.0, dtype="f"))),
+    "signs of zero": (of_table(np.zeros(8, "f")), of_table(-np.zeros(8, "f"))),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_programs_that_read_alike(name):
+    """Compiled halves are not shared by functions that differ in a callback or a constant alone."""
+    first, second = (jax.jit(lambda half, given: half(given)) for _ in range(2))
+    for f in ALIKE[name]:
+        _, backward_input, backward_weight = fnjax.split_vjp(lambda w, x, f=f: InBackward.apply(x, w, f), W["q"], X)
+        grad_inputs, pending = first(backward_input, X)
+        expected = jax.jit(f)(X @ W["q"].T), X.T @ jax.jit(f)(X)
+        for got, want in zip((grad_inputs, second(backward_weight, pending)), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(np.asarray(want)[got == 0]))
+
+
+AGAIN = {"callback": on_host(2), "table": of_table(np.arange(8.0)), "Function": lambda g: Times.apply(g, 2)}
+
+
+@pytest.mark.parametrize("f", AGAIN.values(), ids=AGAIN)
+def test_traced_again(f):
+    """A function that is traced again has the halves that are compiled: also with callbacks, tables and Functions."""
+    compiled = []
+    run = jax.jit(lambda half, given: (compiled.append(half), half(given))[1])
+    for _ in range(2):
+        _, backward_input, backward_weight = fnjax.split_vjp(lambda w, x: InBackward.apply(x, w, f), W["q"], X)
+        run(backward_weight, run(backward_input, X)[1])
+    assert [type(half) for half in compiled] == [fnjax._split.vjp.BackwardInput, fnjax._split.vjp.BackwardWeight]
+
+
+def test_rules_that_cannot_be_compared():
+    """What is pending of a trace goes through that trace's rules, whichever backward_weight it is given to."""
+    seconds = []
+
+    def total(x, f):
+        _, _, pending = first_half(lambda w, x: InBackward.apply(x, w, f), W["q"], X, x, seconds)
+        return jnp.sum(seconds[0](pending))  # of X.T @ f(x)
+
+    for slope in (3.0, 7.0):
+        expected = np.broadcast_to(slope * X.sum(1, keepdims=True), X.shape)
+        np.testing.assert_allclose(jax.grad(total)(X, with_slope(slope)), expected, rtol=1e-5)
+
+
 def test_leaves_that_are_no_arrays():
     """A leaf that is no array is refused, with its place."""
     with pytest.raises(fnjax.ArgumentError, match=r"leaf in weights.name that is no array\n.*\n  got: str 'a'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ from fnjax._errors import describe
 from fnjax._jax.cut import Halves
 from fnjax._jax.fission import halve
 from fnjax._jax.jax_internals import open_jaxpr, varying
-from fnjax._jax.programs import walk_equations
 from fnjax._jax.trace import trace
-from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, is_tracer, named_leaves, split
+from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, named_leaves, split
 from fnjax._messages import split as messages
+from fnjax._split.equality import is_same_program
 
 
 def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
@@ -102,16 +102,16 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     traced = trace("split_vjp", forward, *values)
     leaves, residuals = traced(traced.captured, *values)
     (structure, types), (first, second, pending) = outputs[0], halves[0]
-    key = _read_key((traced.jaxpr, first, second), form[0], moving[:n_weights])
-    program = _Program(key, first, second, structure, types, pending, form, (moving[:n_weights], moving[n_weights:]))
+    name = _read_name((traced.jaxpr, first, second), form[0], moving[:n_weights])
+    program = _Program(name, first, second, structure, types, pending, form, (moving[:n_weights], moving[n_weights:]))
     return structure.unflatten(leaves), BackwardInput(residuals, program), BackwardWeight((), program)
 
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """Both halves of a backward pass, equal to any other of its name."""
+    """Both halves of a backward pass, equal to others that surely compute the same: JAX compiles these once."""
 
-    key: str
+    name: str
     first: Any
     second: Any
     structure: Any  # of the output
@@ -121,10 +121,17 @@ class _Program:
     moving: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self.key == other.key
+        if self is other or not isinstance(other, _Program):
+            return self is other
+        return self._facts() == other._facts() and all(
+            is_same_program(one, another) for one, another in ((self.first, other.first), (self.second, other.second))
+        )
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.name)
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.name, self.structure, list(self.types), self.moving, [x.treedef for x in self.form]
 
 
 class _Arrays:
@@ -137,7 +144,7 @@ class _Arrays:
         jax.tree_util.register_pytree_node(cls, lambda self: (self.arrays, self.program), lambda p, xs: cls(xs, p))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.arrays)} arrays of {self.program.key})"
+        return f"{type(self).__name__}({len(self.arrays)} arrays of {self.program.name})"
 
 
 class BackwardInput(_Arrays):
@@ -159,9 +166,9 @@ class BackwardWeight(_Arrays):
     """The second half, which holds no arrays."""
 
     def __call__(self, pending: Any) -> Any:
-        program = self.program
-        if not isinstance(pending, Pending) or pending.program != program:
-            raise messages.pending(f"what backward_input returned ({program.key})", describe(pending))
+        if not isinstance(pending, Pending) or pending.program.name != self.program.name:
+            raise messages.pending(f"what backward_input returned ({self.program.name})", describe(pending))
+        program = pending.program  # of the trace that it comes from
         for at, (x, expected) in enumerate(zip(pending.arrays, program.pending, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
                 raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
@@ -202,19 +209,10 @@ def _spread(form: Split, moving: Sequence[bool], grads: Sequence[Any]) -> Any:
     return form.fill([next(source) if m else None for m in moving], otherwise=None)
 
 
-def _read_key(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
-    """A name of a function's programs: the same whenever it is traced again, another for another function."""
-    text = "".join(map(str, programs)) + f"{form.treedef} {list(moving)}"
-    digest = hashlib.sha256(re.sub(r"0x\w+", "", text).encode())
-    for constant in _constants(programs[-1]):  # in the bodies of loops and calls; the text does not hold their values
-        digest.update(np.asarray(constant).tobytes())
-    return f"program {digest.hexdigest()[:12]}"
+def _read_name(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
+    """Return a name that is the same whenever a function is traced again, and most often another for another function.
 
-
-def _constants(program: Any) -> Iterator[Any]:
-    for eqn in walk_equations(program):
-        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            for constant in getattr(value, "consts", ()):
-                if not is_tracer(constant) and getattr(constant, "is_fully_addressable", True):
-                    is_key = jnp.issubdtype(constant.dtype, jax.dtypes.extended)
-                    yield jax.random.key_data(constant) if is_key else constant
+    It is for messages: no program is taken for another by its name.
+    """
+    text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form.treedef} {list(moving)}")
+    return f"program {hashlib.sha256(text.encode()).hexdigest()[:12]}"
