@@ -6,7 +6,7 @@ import libcst as cst
 import numpy as np
 
 from fnjax.port.source.naming import find_canonical_name
-from fnjax.port.torch import Absent, Context, Operation, Problem, find_operation, support, unparse
+from fnjax.port.torch import Absent, Context, Operation, Problem, bind_call, find_operation, support, unparse
 from fnjax.port.torch.distributions import HOME, bind_parameters, name_arguments
 from tests.port.operations_inputs import INPUTS
 
@@ -56,7 +56,7 @@ class Port(cst.CSTTransformer):
         if operation is None or isinstance(operation, Absent):
             raise Untranslated(f"{name}: {operation}")
         assert operation.called == called, name
-        bound = operation.bind_arguments(args, self.context)
+        bound = bind_call(operation, args, self.context)
         if isinstance(bound, Problem):
             raise Untranslated(bound.message)
         rendered = bound.render()
@@ -160,7 +160,7 @@ def respelled(text):
             method = other.startswith("torch.Tensor.")
             head = f"({first}).{other.rpartition('.')[2]}" if method else other.replace("torch.nn.functional", "F")
             yield f"{head}({', '.join(rest if method else [first, *rest])})"
-    bound = found.bind_arguments(call.args, Names(INPUTS))
+    bound = bind_call(found, call.args, Names(INPUTS))
     if not any(p.variadic for p in bound.overload.parameters) and any("=" not in a for a in rest):
         named = [f"{k}={unparse(v)}" for k, v in bound.values.items()][1:]
         yield f"{unparse(call.func)}({', '.join([first, *named])})"

@@ -10,7 +10,7 @@ import libcst as cst
 import numpy as np
 import pytest
 
-from fnjax.port.torch import TABLE, Absent, Operation, Problem, find_operation, unparse
+from fnjax.port.torch import TABLE, Absent, Operation, Problem, bind_call, find_operation, unparse
 from tests.port.operations_cases import CASES
 from tests.port.operations_inputs import EDGES, INPUTS
 from tests.port.operations_translate import Names, Translated, dotted, respelled
@@ -278,13 +278,13 @@ def test_reads_as_a_person_would_write_it(text, rendered):
     call = cst.parse_expression(text)
     name = dotted(call.func)
     args = call.args if name else [cst.Arg(call.func.value), *call.args]
-    bound = find_operation(name or f"torch.Tensor.{call.func.attr.value}").bind_arguments(args, Names({"x", "y", "v"}))
+    bound = bind_call(find_operation(name or f"torch.Tensor.{call.func.attr.value}"), args, Names({"x", "y", "v"}))
     assert unparse(bound.render(0).expression) == rendered
 
 
 def test_one_part_of_a_pair():
     """Where one field alone is wanted, its own code stands there."""
-    bound = find_operation("torch.max").bind_arguments(cst.parse_expression("f(x, 1)").args, Names({"x"}))
+    bound = bind_call(find_operation("torch.max"), cst.parse_expression("f(x, 1)").args, Names({"x"}))
     assert bound.overload.fields == ("values", "indices")
     assert unparse(bound.render(part="indices").expression) == "jnp.argmax(x, axis=1)"
     assert unparse(bound.render().expression) == "_max(x, axis=1)"
@@ -308,7 +308,7 @@ def test_one_part_of_a_pair():
 )
 def test_calls_that_cannot_be_translated(name, call, message):
     """A call that does not fit, or whose translation would be a guess, is a Problem that says why."""
-    bound = find_operation(name).bind_arguments(cst.parse_expression(call).args, Names({"x"}))
+    bound = bind_call(find_operation(name), cst.parse_expression(call).args, Names({"x"}))
     found = bound if isinstance(bound, Problem) else bound.render()
     assert isinstance(found, Problem), unparse(found.expression)
     assert message in found.message

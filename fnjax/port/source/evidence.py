@@ -12,8 +12,8 @@ from fnjax.port.known.facts import LIST, ROW, STATIC, TENSOR, UNKNOWN, Value
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, Operation, find_operation, read_literal, unparse
 from fnjax.port.torch.expressions import find_names
-from fnjax.port.torch.signature import ALIASES
 from fnjax.port.tree.located import list_nodes
+from fnjax.torch._table.signature import ALIASES
 
 _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
 _STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})

@@ -5,14 +5,14 @@ How the porter's engine uses it:
     >>> import libcst as cst
     >>> call = cst.parse_expression("x.sum(1, keepdim=True)")
     >>> operation = find_operation("torch.Tensor.sum")  # or Absent (JAX cannot), or None (not torch's)
-    >>> bound = operation.bind_arguments([cst.Arg(call.func.value), *call.args])  # Bound, or Problem(message)
+    >>> bound = bind_call(operation, [cst.Arg(call.func.value), *call.args])  # Bound, or Problem(message)
     >>> bound.overload.result, bound.overload.alias, bound.overload.random, bound.overload.traced
     ('same', 'new', False, True)
     >>> rendered = bound.render()                      # Rendered, or Problem(message)
     >>> unparse(rendered.expression), sorted(rendered.needs), sorted(rendered.imports)
     ('jnp.sum(x, axis=1, keepdims=True)', [], ['jnp'])
 
-- The arguments are the original nodes, the tensor itself first for methods and attributes. `bind_arguments`
+- The arguments are the original nodes, the tensor itself first for methods and attributes. `bind_call`
   takes a Context (context.py): a subclass of it says what the analysis knows of a node (`find_kind`, `find_dtype`,
   `find_rank`, `read_literal`), what JAX expression takes its place (`rewrite`), and a fresh random key (`make_key`).
   `context.rewrite` is called in `render`, once for each argument that stands in the result.
@@ -30,26 +30,24 @@ How the porter's engine uses it:
 - A Problem is a finding. An overload with `traced` False is right outside jit only.
 """
 
-import fnjax.port.torch.absent
-import fnjax.port.torch.attributes
-import fnjax.port.torch.creation
-import fnjax.port.torch.distributions
-import fnjax.port.torch.elementwise
-import fnjax.port.torch.fft
-import fnjax.port.torch.indexing
-import fnjax.port.torch.kinds
-import fnjax.port.torch.linear_algebra
-import fnjax.port.torch.neural
-import fnjax.port.torch.random
-import fnjax.port.torch.reductions
-import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
-from fnjax.port.support.text import support
-from fnjax.port.torch.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
+from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
 from fnjax.port.torch.context import Context
 from fnjax.port.torch.derivatives import find_departure
-from fnjax.port.torch.expressions import ATOM, MISSING, bracket, find_level, make_tuple, read_literal, unparse
-from fnjax.port.torch.record import Absent, Bound, Operation, Overload, Problem, Rendered
-from fnjax.port.torch.registry import TABLE, find_operation, list_dtype_names, qualify_name
+from fnjax.port.torch.expressions import ATOM, bracket, find_level, make_tuple, read_literal, unparse
+from fnjax.port.torch.support_text import support
+from fnjax.torch._table import (
+    ARRAYS,
+    MISSING,
+    PARAMETERS,
+    TABLE,
+    TENSOR_TYPES,
+    Absent,
+    Operation,
+    Overload,
+    find_operation,
+    list_dtype_names,
+    qualify_name,
+)
 
 __all__ = [
     "ARRAYS",
@@ -65,6 +63,7 @@ __all__ = [
     "Overload",
     "Problem",
     "Rendered",
+    "bind_call",
     "bracket",
     "find_departure",
     "find_level",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import MISSING, read_literal, unparse
+from fnjax.port.torch.expressions import read_literal, unparse
 from fnjax.port.torch.new_arrays import NewArray
+from fnjax.torch._table.signature import MISSING
 
 _NAMES = {
     "float": ("float32", "float", "float64", "double", "float16", "half", "bfloat16"),

@@ -10,8 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.tree.located import Rewriter, clone, list_children, replace_parts
-
-MISSING = object()  # what `read_literal` answers for an expression that is none
+from fnjax.torch._table.signature import MISSING
 
 _BINARY: dict[type[cst.BaseBinaryOp], int] = {
     cst.BitOr: 7,

@@ -22,8 +22,19 @@ from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.rewrite.values.binding import find_held_place
 from fnjax.port.source.records import METHODS
-from fnjax.port.torch import MISSING, Bound, Context, Operation, Problem, bracket, find_operation, read_literal, unparse
-from fnjax.port.torch.record import VANISH
+from fnjax.port.torch import (
+    MISSING,
+    Bound,
+    Context,
+    Operation,
+    Problem,
+    bind_call,
+    bracket,
+    find_operation,
+    read_literal,
+    unparse,
+)
+from fnjax.torch._table.record import VANISH
 
 # Who calls what it is passed, with how many arguments; 0: as many as it is passed itself.
 _PASSED = {"functools.partial": 0, "functools.reduce": 2, "builtins.filter": 1, "builtins.map": 0}
@@ -98,8 +109,8 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
     # Where no call tells how it is called, one argument is likeliest; where one does, that counts alone.
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
         bound = (
-            found.bind_arguments(
-                shape.make_arguments(names), _HandedContext(first, shape.plain, shape.tensors, differentiated)
+            bind_call(
+                found, shape.make_arguments(names), _HandedContext(first, shape.plain, shape.tensors, differentiated)
             )
             if shape.positional <= len(names)
             else None
@@ -111,8 +122,10 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
     many = len(fits) > 1 or (len(names) > 1 and not all(s.counted for s in shapes))
     if many:  # one lambda with the defaults of torch
         same = all(b.overload is longest for b in fits.values())
-        bound = found.bind_arguments(
-            whole.make_arguments(names), _HandedContext(first, all(s.plain for s in shapes), False, differentiated)
+        bound = bind_call(
+            found,
+            whole.make_arguments(names),
+            _HandedContext(first, all(s.plain for s in shapes), False, differentiated),
         )
         if not same or not isinstance(longest.template, str) or not isinstance(bound, Bound):
             raise by_hand
@@ -131,7 +144,7 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
         made = rendered.expression
         if isinstance(made, cst.Call) and [unparse(a) for a in made.args] == [*given_] and (len(given_) == 1):
             return made.func
-        defaults = {p.name: f"={unparse(p.default)}" for p in params if many and p.default is not None}
+        defaults = {p.name: f"={p.default}" for p in params if many and p.default is not None}
         return parse(f"lambda {', '.join(n + defaults.get(n, '') for n in given_)}: {unparse(made)}")
     raise by_hand
 

@@ -33,6 +33,7 @@ from fnjax.port.torch import (
     Operation,
     Problem,
     Rendered,
+    bind_call,
     bracket,
     find_departure,
     find_operation,
@@ -40,8 +41,8 @@ from fnjax.port.torch import (
     unparse,
 )
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.port.torch.record import VANISH
-from fnjax.port.torch.signature import NOT_PROMOTING, SHAPES
+from fnjax.torch._table.record import VANISH
+from fnjax.torch._table.signature import NOT_PROMOTING, SHAPES
 
 
 class Facts(Context):
@@ -167,9 +168,9 @@ def port_operation(
     walk.memo |= {id(a.value): (a.value, terms[id(a.value)]) for a in args}
     if operation.names == ("torch.Tensor.float",) and _is_number_tensor(walk, args[0].value):
         return walk.port(args[0].value)  # what is made of a number widens nothing, as in PyTorch
-    bound = operation.bind_arguments(args, context)
+    bound = bind_call(operation, args, context)
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
-        bound = operation.bind_arguments([a for arg in args for a in open_star(walk, arg)], context)
+        bound = bind_call(operation, [a for arg in args for a in open_star(walk, arg)], context)
         unpacked = _port_starred(walk, node, operation, args) if isinstance(bound, Problem) else None
         if unpacked is not None:
             return unpacked
@@ -333,7 +334,7 @@ def _port_starred(walk: Walk, node: cst.BaseExpression, operation: Operation, ar
     with walk.open_scope() as variables:
         variables.update({p.name: STATIC for p in left})
         term = port_operation(walk, node, operation, [*plain[:-1], *(cst.Arg(cst.Name(p.name)) for p in left), *named])
-    takes = ", ".join(f"{p.name}={unparse(p.default)}" for p in left if p.default is not None)
+    takes = ", ".join(f"{p.name}={p.default}" for p in left if p.default is not None)
     made = parse(f"(lambda {takes}: {unparse(bracket(term.node, 1))})(*{unparse(walk.port(star).node)})")
     place = term.value.place
     return Term(made, replace(term.value, place=place and replace(place, steps=(), certain=False)))

@@ -29,6 +29,7 @@ from fnjax.port.torch import (
     Absent,
     Operation,
     Problem,
+    bind_call,
     bracket,
     find_operation,
     read_literal,
@@ -113,7 +114,7 @@ def port_part_of_pair(walk: Walk, node: cst.BaseExpression, part: int) -> Term |
     found = find_operation(name) if name.startswith("torch.") else None
     if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
         return None
-    bound = found.bind_arguments(args, Facts(walk, node))
+    bound = bind_call(found, args, Facts(walk, node))
     if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
         return None
     fields = bound.overload.fields

@@ -22,7 +22,7 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.torch import MISSING, Bound, Rendered
 from fnjax.port.torch.context import find_dtype_class
-from fnjax.port.torch.signature import NOT_PROMOTING
+from fnjax.torch._table.signature import NOT_PROMOTING
 
 
 def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:

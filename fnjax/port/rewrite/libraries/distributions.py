@@ -23,8 +23,9 @@ from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.torch_calls import port_operation
 from fnjax.port.torch import TABLE, Operation, bracket, find_operation, unparse
 from fnjax.port.torch.distributions import HOME, PARAMETERS, bind_parameters, name_arguments
-from fnjax.port.torch.signature import parse_signature
+from fnjax.port.torch.expressions import parse_template
 from fnjax.port.tree.located import list_nodes
+from fnjax.torch._table.signature import parse_signature
 
 _HELD = f"instance:{HOME}"
 _ASKED = frozenset(n.rpartition(".")[2] for n in TABLE if n.startswith(HOME))
@@ -42,7 +43,7 @@ def _bind_parameters(walk: Walk, node: cst.Call, name: str) -> dict[str, cst.Bas
     if isinstance(found, str):
         raise Stop(node, "operation", f"{HOME}{name} {found}")
     all_ = parse_signature(PARAMETERS[name])
-    return {p.name: found[p.name] if p.name in found else p.default or cst.Name("None") for p in all_}
+    return {p.name: found[p.name] if p.name in found else parse_template(p.default or "None") for p in all_}
 
 
 @call_of(HOME)

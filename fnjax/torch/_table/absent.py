@@ -1,6 +1,6 @@
 """What torch has and JAX code cannot stand for: why, and what to write instead."""
 
-from fnjax.port.torch.registry import add_absent, add_absent_modules
+from fnjax.torch._table.registry import add_absent, add_absent_modules
 
 add_absent(
     """

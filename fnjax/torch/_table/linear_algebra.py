@@ -1,7 +1,7 @@
 """Products, decompositions and solvers."""
 
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines("""
 +matmul linalg.matmul | input, other | input @ other | promoted
@@ -63,7 +63,7 @@ torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
 def _make_product(product: str) -> Template:
     """`beta * input + alpha * product`, as short as the call allows."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         scaled = {name for name in ("beta", "alpha") if call.is_given(name) and call.read_literal(name) != 1}
         first = "beta * input" if "beta" in scaled else "input"
         inner = product if "@" not in product or "alpha" not in scaled else f"({product})"
@@ -86,7 +86,7 @@ for _names, _factors, _inner in (
         add_operation(_names, f"{_first}, alpha: static, {_factors}", _make_product(_inner), "promoted")
 
 
-def read_flag(call: Bound, name: str) -> bool:
+def read_flag(call: Call, name: str) -> bool:
     """A parameter that decides the form of the code and so must be a literal."""
     value = call.read_literal(name)
     if not isinstance(value, bool):
@@ -94,7 +94,7 @@ def read_flag(call: Bound, name: str) -> bool:
     return value
 
 
-def _build_cholesky(call: Bound) -> str:
+def _build_cholesky(call: Call) -> str:
     """PyTorch reads the lower triangle alone; with upper=True the upper one."""
     upper = call.read_literal("upper")
     if not isinstance(upper, bool):
@@ -113,7 +113,7 @@ add_operation(
 )
 
 
-def _build_qr(call: Bound) -> str:
+def _build_qr(call: Call) -> str:
     mode = call.read_literal("mode")
     if mode == "r":
         return '(jnp.empty(0, dtype=A.dtype), jnp.linalg.qr(A, mode="r"))'
@@ -132,7 +132,7 @@ add_operation(
 )
 
 
-def _build_svd(call: Bound) -> str:
+def _build_svd(call: Call) -> str:
     if not read_flag(call, "compute_uv"):
         raise Refuse("without compute_uv it returns empty matrices; use torch.linalg.svdvals")
     return "_svd(input)" if read_flag(call, "some") else "_svd(input, full_matrices=True)"
@@ -141,7 +141,7 @@ def _build_svd(call: Bound) -> str:
 add_operation("+svd", "input, some=True, compute_uv=True", _build_svd, "pair", fields="U S V")
 
 
-def _build_symeig(call: Bound) -> str:
+def _build_symeig(call: Call) -> str:
     """Of PyTorch before 2.0, which read the upper triangle."""
     half = {True: '"U"', False: '"L"'}.get(call.read_literal("upper"), '"U" if upper else "L"')
     options = f"input, UPLO={half}, symmetrize_input=False"
@@ -157,7 +157,7 @@ add_operation(
 )
 
 
-def _build_pinv(call: Bound) -> str:
+def _build_pinv(call: Call) -> str:
     if call.is_given("atol"):
         raise Refuse("atol has no counterpart in JAX; use rtol")
     return "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
@@ -169,13 +169,13 @@ add_operation(
 )
 
 
-def _write_right_side(call: Bound, a: str, b: str) -> str:
+def _write_right_side(call: Call, a: str, b: str) -> str:
     """The right side of a system; jax.scipy would take (3, 3) beside (3, 3, 3) for three vectors."""
     ranks = call.find_rank(a), call.find_rank(b)
     return b if ranks[0] == 2 or (None not in ranks and ranks[0] == ranks[1]) else f"_matrices({a}, {b})"
 
 
-def _build_triangular(call: Bound) -> str:
+def _build_triangular(call: Call) -> str:
     """From the right it is the transposed system."""
     lower = {True: "", False: ", lower=True"}.get(call.read_literal("upper"), ", lower=not upper")
     right, options = _write_right_side(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
@@ -187,7 +187,7 @@ def _build_triangular(call: Bound) -> str:
 add_operation("linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False", _build_triangular, "float")
 
 
-def _build_triangular_solve(call: Bound) -> str:
+def _build_triangular_solve(call: Call) -> str:
     lower = "" if read_flag(call, "upper") else ", lower=True"
     transpose = ', trans="T"' if read_flag(call, "transpose") else ""
     return f"_triangular_solve(b, A{lower}{transpose}, unit_diagonal=unitriangular)"
@@ -209,9 +209,9 @@ add_operation(
 )
 
 
-def _build_cholesky_solve(call: Bound) -> str:
+def _build_cholesky_solve(call: Call) -> str:
     lower = {True: "False", False: "True"}.get(call.read_literal("upper"), "not upper")
-    factor = "L" if "L" in call.values else "input2"
+    factor = "L" if call.is_passed("L") else "input2"
     return f"jax.scipy.linalg.cho_solve(({factor}, {lower}), {_write_right_side(call, factor, 'B')})"
 
 
@@ -219,7 +219,7 @@ add_operation("+cholesky_solve", "B, L, upper=False", _build_cholesky_solve, "fl
 add_operation("+cholesky_solve", "B, input2, upper=False", _build_cholesky_solve, "float")
 
 
-def _build_cholesky_inverse(call: Bound) -> str:
+def _build_cholesky_inverse(call: Call) -> str:
     lower = {True: "False", False: "True"}.get(call.read_literal("upper"), "not upper")
     return f"_cholesky_inverse(L, lower={lower})"
 
@@ -227,7 +227,7 @@ def _build_cholesky_inverse(call: Bound) -> str:
 add_operation("+cholesky_inverse", "L, upper=False", _build_cholesky_inverse, "float")
 
 
-def _build_solve(call: Bound) -> str:
+def _build_solve(call: Call) -> str:
     return "_solve(A, B)" if read_flag(call, "left") else "_solve(A.mT, B.mT).mT"
 
 
@@ -241,7 +241,7 @@ add_operation(
 )
 
 
-def _build_lu_solve(call: Bound) -> str:
+def _build_lu_solve(call: Call) -> str:
     """From the right it is the transposed system, and adjoint is LAPACK's trans=2."""
     adjoint, right = read_flag(call, "adjoint"), _write_right_side(call, "LU", "B")
     if read_flag(call, "left"):

@@ -1,7 +1,7 @@
 """Operations that read and write entries at indices."""
 
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines("""
 +gather | input, dim, index, *, sparse_grad=False | _gather(input, index, axis=dim) | same
@@ -27,10 +27,10 @@ torch.unravel_index | indices, shape | jnp.unravel_index(indices, shape) | list
 def _make_embedding(indices: str) -> Template:
     """The rows; where the port differentiates, that of padding_idx takes no gradient."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         if call.is_given("max_norm"):
             raise Refuse("max_norm= writes to the weight; divide its rows by hand")
-        if not call.context.differentiated:
+        if not call.differentiated:
             return f"weight[{indices}]"
         if call.is_given("scale_grad_by_freq"):
             raise Refuse("scale_grad_by_freq= has no counterpart in JAX")
@@ -49,7 +49,7 @@ add_operation("F.embedding", f"input, weight, {_LIMITED}", _make_embedding("inpu
 add_operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _make_embedding("indices"))  # -1: none
 
 
-def _build_index_add(call: Bound) -> str:
+def _build_index_add(call: Call) -> str:
     source = "(alpha) * source" if call.is_given("alpha") else "source"
     return f'_index_write(input, index, {source}, axis=dim, how="add")'
 
@@ -67,7 +67,7 @@ _REDUCTIONS = {
 
 
 def _make_scatter(value: str) -> Template:
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         reduce = call.read_literal("reduce")
         if reduce is None:
             return f"_scatter(input, index, {value}, axis=dim)"
@@ -85,12 +85,12 @@ add_operation("~scatter", "input, dim, index, value, *, reduce=None", _make_scat
 def _make_reduced(write: str, reduction: str, joined: str, source: str) -> Template:
     """scatter_reduce and index_reduce."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         reduce = call.read_literal("reduce")
         if reduce not in _REDUCTIONS:
             raise Refuse("reduce must be a literal: 'sum', 'prod', 'mean', 'amax' or 'amin'")
         how = _REDUCTIONS[reduce]
-        if call.context.differentiated and how in {"multiply", "max", "min"}:  # which JAX does not differentiate
+        if call.differentiated and how in {"multiply", "max", "min"}:  # which JAX does not differentiate
             return f'{joined}(input, index, {source}, axis=dim, how="{how}", include_self=include_self)'
         if how != "mean" and call.read_literal("include_self") is True:
             return f'{write}(input, index, {source}, axis=dim, how="{how}")'
@@ -111,7 +111,7 @@ add_operation(
 )
 
 
-def _build_index_put(call: Bound) -> str:
+def _build_index_put(call: Call) -> str:
     accumulate = call.read_literal("accumulate")
     if not isinstance(accumulate, bool):
         raise Refuse("accumulate must be True or False as a literal")
@@ -121,14 +121,14 @@ def _build_index_put(call: Bound) -> str:
 add_operation("~index_put torch.index_put_", "input, indices, values, accumulate=False", _build_index_put)
 
 
-def _build_nonzero(call: Bound) -> str:
+def _build_nonzero(call: Call) -> str:
     return {True: "jnp.nonzero(input)", False: "jnp.argwhere(input)"}[bool(call.read_literal("as_tuple"))]
 
 
 add_operation("+nonzero", "input, *, as_tuple=False", _build_nonzero, "int", traced=False)
 
 
-def _build_one_hot(call: Bound) -> str:
+def _build_one_hot(call: Call) -> str:
     if not call.is_given("num_classes"):
         raise Refuse("the number of classes depends on the values; give num_classes")
     return "jax.nn.one_hot(input, num_classes, dtype=int)"
@@ -138,7 +138,7 @@ add_operation("F.one_hot", "input, num_classes=-1", _build_one_hot, "int")
 add_operation("F.one_hot", "tensor, num_classes", "jax.nn.one_hot(tensor, num_classes, dtype=int)", "int")
 
 
-def _build_associative_scan(call: Bound) -> str:
+def _build_associative_scan(call: Call) -> str:
     dim = call.read_literal("dim")
     function = "jax.lax.associative_scan" if isinstance(dim, int) and dim >= 0 else "_associative_scan"
     return f"{function}(combine_fn, xs, reverse=reverse, axis=dim)"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fnjax.port.torch.record import Absent, Operation, Overload, Template
+from fnjax.torch._table.record import Absent, Operation, Overload, Template
 
 TABLE: dict[str, Operation | Absent] = {}
 _WITHIN: dict[str, Absent] = {}

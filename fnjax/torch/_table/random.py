@@ -1,8 +1,8 @@
 """Random draws: each takes a key, which the ported Function gets as its last argument."""
 
-from fnjax.port.torch.creation import PLACE
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.creation import PLACE
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
 
 _NEW = f"generator=None, dtype=None, {PLACE}"
 add_lines(f"""
@@ -26,7 +26,7 @@ F.gumbel_softmax | logits, tau=1, hard=False, eps=1e-10, dim=-1 | _gumbel_softma
 
 
 def _make_draw_like(template: str) -> Template:
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         return template.replace("DTYPE", "(dtype)" if call.is_given("dtype") else "input.dtype")
 
     return build
@@ -47,7 +47,7 @@ add_operation(
 def _make_randint(low: str) -> Template:
     """Whole numbers of any dtype."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.is_given('dtype') else ''}"
 
     return build
@@ -57,7 +57,7 @@ add_operation("torch.randint", f"high, size, *, {_NEW}", _make_randint("0"), "in
 add_operation("torch.randint", f"low, high, size, *, {_NEW}", _make_randint("low"), "int", random=True)
 
 
-def _build_normal(call: Bound) -> str:
+def _build_normal(call: Call) -> str:
     draw = "jax.random.normal(key, input.shape, input.dtype)"
     scaled = draw if call.read_literal("std") == 1 else f"std * {draw}"
     return scaled if call.read_literal("mean") == 0 else f"mean + {scaled}"
@@ -66,8 +66,8 @@ def _build_normal(call: Bound) -> str:
 add_operation(".normal_", "input, mean=0, std=1, *, generator=None", _build_normal, "float", random=True, each=True)
 
 
-def _build_uniform(call: Bound) -> str:
-    bounds = ", minval=(from_), maxval=(to)" if "from_" in call.values or "to" in call.values else ""
+def _build_uniform(call: Call) -> str:
+    bounds = ", minval=(from_), maxval=(to)" if call.is_passed("from_") or call.is_passed("to") else ""
     return f"jax.random.uniform(key, input.shape, input.dtype{bounds})"
 
 
@@ -83,7 +83,7 @@ add_operation(
 
 
 def _make_dropout(draw: str, flag: str) -> Template:
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         training = call.read_literal(flag)
         if training is False:
             return "input"
@@ -102,7 +102,7 @@ for _name, _layers, _draw in (
     add_operation(_names, "input, p, train", _make_dropout(_draw, "train"), "float", random=True)
 
 
-def _build_undrawn_dropout(call: Bound) -> str:
+def _build_undrawn_dropout(call: Call) -> str:
     if call.read_literal("training") is False:
         return "input"
     raise Refuse("alpha dropout that draws: write it with jax.random, or pass training=False")
@@ -116,7 +116,7 @@ add_operation(
 )
 
 
-def _build_multinomial(call: Bound) -> str:
+def _build_multinomial(call: Call) -> str:
     replacement = call.read_literal("replacement")
     return f"_multinomial(key, input, num_samples, replacement={replacement if isinstance(replacement, bool) else 'replacement'})"
 

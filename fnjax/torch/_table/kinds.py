@@ -1,12 +1,12 @@
 """What rules ask of single operations, whatever these compute."""
 
-import fnjax.port.torch.attributes
-import fnjax.port.torch.creation
-import fnjax.port.torch.elementwise
-import fnjax.port.torch.indexing
-import fnjax.port.torch.reductions
-import fnjax.port.torch.shapes  # noqa: F401 - each enters its lines
-from fnjax.port.torch.registry import mark_column
+import fnjax.torch._table.attributes
+import fnjax.torch._table.creation
+import fnjax.torch._table.elementwise
+import fnjax.torch._table.indexing
+import fnjax.torch._table.reductions
+import fnjax.torch._table.shapes  # noqa: F401 - each enters its lines
+from fnjax.torch._table.registry import mark_column
 
 mark_column("product", ".pow .square .mul .div .multiply .divide")
 mark_column("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")

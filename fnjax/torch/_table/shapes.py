@@ -1,12 +1,7 @@
 """Operations that move entries about, join tensors and part them."""
 
-import re
-
-import libcst as cst
-
-from fnjax.port.torch.expressions import MISSING, add_up, find_names, multiply, read_literal, unparse
-from fnjax.port.torch.record import Bound
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call
+from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines("""
 torch.reshape | input, shape | input.reshape(shape) | same maybe rows
@@ -83,28 +78,20 @@ torch.constant_pad_nd | input, pad, value=0 | _pad(input, pad, value=value) | sa
 """)  # fmt: skip
 
 
-def _build_chunk(call: Bound) -> str:
+def _build_chunk(call: Call) -> str:
     """Two variables take what jnp.array_split gives; of more pieces, PyTorch's have one size but the last."""
-    two = call.read_literal("chunks") == call.context.unpacked == 2
+    two = call.read_literal("chunks") == call.unpacked == 2
     return "jnp.array_split(input, chunks, axis=dim)" if two else "_chunk(input, chunks, axis=dim)"
 
 
-def _build_split(call: Bound) -> str:
+def _build_split(call: Call) -> str:
     """jnp.split takes where the pieces begin: sums of the sizes that are written out, or of one size for each variable."""
-    name = next(n for n in call.values if n.startswith("split"))
-    sizes, variables = call.values[name], call.context.unpacked
-    begins: list[str] = []
-    if isinstance(sizes, (cst.Tuple, cst.List)) and not any(isinstance(e, cst.StarredElement) for e in sizes.elements):
-        parts = [call.context.rewrite(e.value) for e in sizes.elements]
-        begins = [add_up(parts[: i + 1]) for i in range(len(parts) - 1)]
-    elif variables in {2, 3, 4} and (call.context.find_role(sizes) == "int" or type(call.read_literal(name)) is int):
-        size = call.context.rewrite(sizes)
-        begins = [multiply(size, i + 1) for i in range(variables - 1)]
-    read = find_names(cst.parse_expression(f"[{', '.join(begins)}]"))
-    if not begins or read & {"input", "dim", name} or any(n.startswith("_") for n in read):  # names of the template
+    name = next(p.name for p in call.overload.parameters if p.name.startswith("split"))
+    begins = call.list_section_starts(name)
+    if not begins:
         return f"_split(input, {name}, axis=dim)"
     made = f"jnp.split(input, [{', '.join(begins)}], axis=dim)"
-    return made if variables else f"tuple({made})"
+    return made if call.unpacked else f"tuple({made})"
 
 
 add_operation("+chunk +unsafe_chunk", "input, chunks, dim=0", _build_chunk, "list", alias="view")
@@ -129,38 +116,19 @@ add_operation(
     alias="view",
 )
 
-# Sizes that surely are none of the -1 that PyTorch's expand takes for "as it is".
-_SIZE = re.compile(r"len\(.*\)|.*\.shape\[[^\]]*\]|.*\.size\([^)]+\)|.*\.(numel\(\)|ndim)")
-_SHAPE = re.compile(r"[\w.\[\]]+\.(shape|size\(\))(\[[^\]]*:[^\]]*\])?|torch\.broadcast_shapes\(.*\)")
 
-
-def _build_expand(call: Bound) -> str:
+def _build_expand(call: Call) -> str:
     """jnp.broadcast_to, unless a size may be -1."""
-    sizes = call.values.get("size")
-    known = False
-    if isinstance(sizes, (cst.Tuple, cst.List)):
-        known = all(_is_positive(e) for e in sizes.elements)
-    elif sizes is not None:
-        value = call.read_literal("size")
-        known = (isinstance(value, int) and value >= 0) or _SHAPE.fullmatch(unparse(sizes)) is not None
-    return "jnp.broadcast_to(input, size)" if known else "_expand(input, size)"
-
-
-def _is_positive(element: cst.BaseElement) -> bool:
-    text = unparse(element.value)
-    if isinstance(element, cst.StarredElement):
-        return _SHAPE.fullmatch(text) is not None
-    value = read_literal(element.value)
-    return isinstance(value, int) and value >= 0 if value is not MISSING else _SIZE.fullmatch(text) is not None
+    return "jnp.broadcast_to(input, size)" if call.is_positive("size") else "_expand(input, size)"
 
 
 add_operation(".expand .broadcast_to", "input, *size", _build_expand, alias="repeat")
 add_operation("torch.broadcast_to torch.expand_copy", "input, size", _build_expand, alias="repeat")
 
 
-def _build_view(call: Bound) -> str:
+def _build_view(call: Call) -> str:
     """A view of another shape, or of the same bits as another dtype."""
-    if "shape" in call.values and call.context.find_role(call.values["shape"]) == "dtype":
+    if call.find_role("shape") == "dtype":
         return "input.view(shape)"
     return "input.reshape(shape)"
 
@@ -169,7 +137,7 @@ add_operation(".view torch.view_copy", "input, *shape", _build_view, alias="view
 add_operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view")
 
 
-def _build_flatten(call: Bound) -> str:
+def _build_flatten(call: Call) -> str:
     if call.read_literal("start_dim") == 0 and call.read_literal("end_dim") == -1:
         return "input.reshape(-1)"
     return "_flatten(input, start_dim, end_dim)" if call.is_given("end_dim") else "_flatten(input, start_dim)"
@@ -178,7 +146,7 @@ def _build_flatten(call: Bound) -> str:
 add_operation("+flatten", "input, start_dim=0, end_dim=-1", _build_flatten, alias="maybe", rows=True)
 
 
-def _build_meshgrid(call: Bound) -> str:
+def _build_meshgrid(call: Call) -> str:
     value = call.read_literal("indexing")
     return 'jnp.meshgrid(*tensors, indexing="ij")' if value is None else "jnp.meshgrid(*tensors, indexing=(indexing))"
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.port.support.derivatives import _norm
+from fnjax.torch._support.derivatives import _norm
 
 
 def _to(x, target):

@@ -1,7 +1,7 @@
 """Fourier transforms: jnp's and torch's agree but for the names of their arguments."""
 
-from fnjax.port.torch.record import Bound, Refuse
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse
+from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines(
     "\n".join(
@@ -30,7 +30,7 @@ fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
 )
 
 
-def _build_stft(call: Bound) -> str:
+def _build_stft(call: Call) -> str:
     if call.read_literal("return_complex") not in (True, None):
         raise Refuse("return_complex must be True as a literal; PyTorch leaves the other form behind")
     if call.is_given("align_to_window"):

@@ -7,7 +7,7 @@ import symtable
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 
 MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
 
@@ -16,8 +16,8 @@ MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
 def _functions() -> dict[str, str]:
     """The source texts of the support functions."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-        text = path.read_text(encoding="utf-8")
+    for path in sorted(files("fnjax.torch._support").iterdir(), key=lambda path: path.name):
+        text = path.read_text(encoding="utf-8") if path.name.endswith(".py") else ""
         lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):

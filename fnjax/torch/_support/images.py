@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.port.support.layers import _adaptive_avg_pool, _each
+from fnjax.torch._support.layers import _adaptive_avg_pool, _each
 
 
 def _pad(x, pad, mode="constant", value=None):

@@ -1,10 +1,8 @@
 """torch.nn.functional: activations, layers, losses."""
 
-import libcst as cst
-
-from fnjax.port.torch.expressions import MISSING
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
+from fnjax.torch._table.signature import MISSING
 
 _LOSS = 'size_average=None, reduce=None, reduction="mean"'
 _CONV = "input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1"
@@ -64,7 +62,7 @@ F.gaussian_nll_loss | input, target, var, full=False, eps=1e-06, reduction="mean
 def _make_softmax_gradient(helper: str) -> Template:
     """The last argument is a dtype; up to PyTorch 1.10 it was the tensor that has it."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         dtype = "input_dtype.dtype" if call.find_kind("input_dtype") == "tensor" else "input_dtype"
         return f"{helper}(grad_output, output, axis=dim).astype({dtype})"
 
@@ -121,7 +119,7 @@ _POOLED_AT = _POOLED.replace("_max_pool", "_max_pool_with_indices")
 
 
 def _make_max_pool(rank: int) -> Template:
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         indices = call.read_literal("return_indices")
         if not isinstance(indices, bool):
             raise Refuse("return_indices must be True or False as a literal")
@@ -171,7 +169,7 @@ add_each_rank(
 )
 
 
-def _build_gelu(call: Bound) -> str:
+def _build_gelu(call: Call) -> str:
     """jax.nn.gelu is the approximate one unless told otherwise; torch's the exact one."""
     form = call.read_literal("approximate")
     if form not in {"none", "tanh"}:
@@ -182,7 +180,7 @@ def _build_gelu(call: Bound) -> str:
 add_operation("F.gelu", 'input, *, approximate="none"', _build_gelu, "float", each=True)
 
 
-def _build_softplus(call: Bound) -> str:
+def _build_softplus(call: Call) -> str:
     if call.is_given("threshold"):
         return "_softplus(input, beta, threshold)"
     return "jax.nn.softplus(beta * input) / beta" if call.is_given("beta") else "jax.nn.softplus(input)"
@@ -194,15 +192,14 @@ add_operation("F.softplus", "input, beta=1, threshold=20", _build_softplus, "flo
 def _make_softmax(template: str) -> Template:
     """Along a given axis; torch.nn.functional guesses one where a variable holds None."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         if call.read_literal("dim") is None:
             raise Refuse("without dim PyTorch guesses the axis; give it")
-        if call.operation.names[0].startswith("torch.nn") and call.context.may_be_none(call.values["dim"]):
+        if call.operation.names[0].startswith("torch.nn") and call.may_be_none("dim"):
             return template.replace("(dim)", "(0 if input.ndim in (0, 1, 3) else 1) if dim is None else dim")
         if not call.is_given("dtype"):
             return template
-        sure = not isinstance(call.values["dtype"], cst.Name)  # a variable may hold None
-        return template.replace("input", "input.astype((dtype))" if sure else "_to(input, dtype)")
+        return template.replace("input", "_to(input, dtype)" if call.is_variable("dtype") else "input.astype((dtype))")
 
     return build
 
@@ -219,18 +216,18 @@ for _name, _function in {
 add_operation("F.softmin", _LEGACY, _make_softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
 
 
-def _build_linear(call: Bound) -> str:
+def _build_linear(call: Call) -> str:
     return "input @ weight.T" if call.read_literal("bias") is None else _build_biased(call)
 
 
-def _build_biased(call: Bound) -> str:
+def _build_biased(call: Call) -> str:
     return "input @ weight.T + bias" if call.is_surely_tensor("bias") else "_linear(input, weight, bias)"
 
 
 add_operation("F.linear", "input, weight, bias=None", _build_linear, "float")
 
 
-def _build_batch_norm(call: Bound) -> str:
+def _build_batch_norm(call: Call) -> str:
     """Batch statistics, or those that are given; PyTorch would update the given ones in place."""
     training = call.read_literal(
         "training" if "training" in {p.name for p in call.overload.parameters} else "use_input_stats"
@@ -265,7 +262,7 @@ add_operation(
 )
 
 
-def _build_attention(call: Bound) -> str:
+def _build_attention(call: Call) -> str:
     dropout = call.read_literal("dropout_p")
     if dropout not in {0, MISSING}:
         raise Refuse(f"dropout_p={dropout!r} draws random numbers; write the dropout out")
@@ -281,7 +278,7 @@ add_operation(
 )
 
 
-def _build_instance_norm(call: Bound) -> str:
+def _build_instance_norm(call: Call) -> str:
     if call.read_literal("running_mean") is not None or call.read_literal("use_input_stats") is not True:
         raise Refuse("running statistics are updated in place; pass None for them")
     return "_instance_norm(input, weight, bias, eps=eps)"
@@ -295,7 +292,7 @@ add_operation(
 )
 
 
-def _build_interpolate(call: Bound) -> str:
+def _build_interpolate(call: Call) -> str:
     if call.read_literal("antialias") is not False:
         raise Refuse("antialias=True differs from jax.image.resize's and has no counterpart")
     return "_interpolate(input, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners, recompute=recompute_scale_factor)"
@@ -329,7 +326,7 @@ for _kernel, _mode in {
 def _make_loss(formula: str) -> Template:
     """A loss by entries, reduced as `reduction` says."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         reduction = call.read_literal("reduction")
         if call.read_literal("size_average") is not None or call.read_literal("reduce") is not None:
             raise Refuse("size_average and reduce are deprecated; use reduction")

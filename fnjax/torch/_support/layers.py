@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.port.support.general import _max
+from fnjax.torch._support.general import _max
 
 
 def _each(value, rank):

@@ -1,8 +1,8 @@
 """Operations along axes: reductions, scans, sorting."""
 
-from fnjax.port.torch.expressions import MISSING
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
+from fnjax.torch._table.signature import MISSING
 
 add_lines("""
 +sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes | jnp.sum({x}, where={m})
@@ -70,7 +70,7 @@ for _name in ("max", "min"):
     )
 
 
-def _build_searchsorted_bucketize(call: Bound) -> str:
+def _build_searchsorted_bucketize(call: Call) -> str:
     right = call.read_literal("right")
     side = {True: '"right"', False: '"left"'}.get(right) if isinstance(right, bool) else '"right" if right else "left"'
     return (
@@ -88,7 +88,7 @@ add_operation(
 def _make_spread(function: str) -> Template:
     """Standard deviation and variance: unbiased unless the call says otherwise."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         rest = "axis=dim, keepdims=keepdim"
         if call.is_given("correction"):
             value = call.read_literal("correction")
@@ -113,7 +113,7 @@ add_operation("+var", _SPREAD, _make_spread("jnp.var"), "float", axes=True, wher
 def _make_with_mean(function: str) -> Template:
     spread = _make_spread(function)
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         flag = isinstance(call.read_literal("dim"), bool)
         mean = "jnp.mean(input)" if flag else "jnp.mean(input, axis=dim, keepdims=keepdim)"
         return f"({spread(call)}, {mean})"
@@ -125,7 +125,7 @@ add_operation("torch.std_mean", _SPREAD, _make_with_mean("jnp.std"), "pair", fie
 add_operation("torch.var_mean", _SPREAD, _make_with_mean("jnp.var"), "pair", fields="var mean", axes=True)
 
 
-def _build_sorted(call: Bound) -> str:
+def _build_sorted(call: Call) -> str:
     return "_sort(input, axis=(dim), descending=descending)"
 
 
@@ -146,7 +146,7 @@ add_operation(
 )
 
 
-def _build_topk(call: Bound) -> str:
+def _build_topk(call: Call) -> str:
     """lax.top_k where it is that: the largest along the last axis."""
     if call.read_literal("dim") in {-1, None} and call.read_literal("largest") is True:
         return "jax.lax.top_k(input, k)"
@@ -156,7 +156,7 @@ def _build_topk(call: Bound) -> str:
 add_operation("+topk", "input, k, dim=-1, largest=True, sorted=True", _build_topk, "pair", fields="values indices")
 
 
-def _build_norm(call: Bound) -> str:
+def _build_norm(call: Call) -> str:
     """torch.norm: that of a vector, whatever the number of axes, but for the nuclear norm."""
     p = call.read_literal("p")
     if p == "nuc":
@@ -186,7 +186,7 @@ add_operation(
 )
 
 
-def _build_norm_cast(call: Bound) -> str:
+def _build_norm_cast(call: Call) -> str:
     text = _build_norm(call)
     if call.is_given("dtype"):
         return text.replace("(input", "(input.astype((dtype))", 1)
@@ -205,7 +205,7 @@ for _name in ("torch.norm", ".norm"):
     )
 
 
-def _build_nuclear(call: Bound) -> str:
+def _build_nuclear(call: Call) -> str:
     if call.is_given("dim"):
         raise Refuse("write torch.linalg.matrix_norm with ord='nuc'")
     return "jnp.linalg.norm(input, ord='nuc', keepdims=keepdim)"
@@ -214,7 +214,7 @@ def _build_nuclear(call: Bound) -> str:
 add_operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _build_nuclear, "float")
 
 
-def _build_gradient(call: Bound) -> str:
+def _build_gradient(call: Call) -> str:
     """Central differences; jnp's edge_order is one less than its own."""
     if call.is_given("edge_order"):
         raise Refuse("edge_order=2 has no counterpart in JAX")

@@ -1,9 +1,7 @@
 """Operations on each entry."""
 
-import libcst as cst
-
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines("""
 *exp | input | jnp.exp(input) | float each pole=0
@@ -122,12 +120,11 @@ torch.where | condition | jnp.nonzero(condition) | list untraced each
 add_operation("~bitwise_or", "input, other", "input | other", "promoted", each=True)
 
 
-def _build_copy(call: Bound) -> str:
+def _build_copy(call: Call) -> str:
     """A variable takes the other's entries in its own shape and dtype; a number, and what may be one, fills it."""
-    named = isinstance(call.context.rewrite(call.values["input"]), cst.Name)
-    if not named or call.find_kind("src") != "tensor" or call.find_rank("src") == 0:
+    if not call.is_variable("input") or call.find_kind("src") != "tensor" or call.find_rank("src") == 0:
         return "jnp.full_like(input, src)"
-    if call.context.have_same_shape(call.values["input"], call.values["src"]):
+    if call.have_same_shape("input", "src"):
         return "src.astype(input.dtype)"
     return "jnp.broadcast_to(src, input.shape).astype(input.dtype)"
 
@@ -135,7 +132,7 @@ def _build_copy(call: Bound) -> str:
 add_operation(".copy_", "input, src, non_blocking=False", _build_copy, each=True)
 
 
-def _build_masked_fill(call: Bound) -> str:
+def _build_masked_fill(call: Call) -> str:
     """jnp.where; integers and booleans keep their dtype whatever the value."""
     filled = "jnp.where(mask, value, input)"
     return f"{filled}.astype(input.dtype)" if call.find_dtype("input") in {"int", "bool"} else filled
@@ -154,21 +151,21 @@ for _name in ("floor", "ceil", "trunc"):
 add_operation("*frac", "input", "input - jnp.trunc(input)", each=True)
 
 
-def _build_round(call: Bound) -> str:
+def _build_round(call: Call) -> str:
     return "jnp.round(input, decimals)" if call.is_given("decimals") else "jnp.round(input)"
 
 
 add_operation("*round special.round", "input, *, decimals=0", _build_round, each=True)
 
 
-def _build_rsqrt(call: Bound) -> str:
+def _build_rsqrt(call: Call) -> str:
     return "jax.lax.rsqrt(input)" if call.find_dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
 
 
 add_operation("*rsqrt", "input", _build_rsqrt, "float", each=True, pole="1")
 
 
-def _build_logit(call: Bound) -> str:
+def _build_logit(call: Call) -> str:
     if call.read_literal("eps") is None:
         return "jax.scipy.special.logit(input)"
     return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
@@ -180,9 +177,9 @@ add_operation("*logit special.logit", "input, eps=None", _build_logit, "float", 
 def _make_logarithm(name: str) -> Template:
     """A logarithm, exact for powers of its base where the file rounds numbers."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         base = name.removeprefix("log")
-        return f"_log(input, {base}.0)" if call.context.rounding else f"jnp.{name}(input)"
+        return f"_log(input, {base}.0)" if call.rounding else f"jnp.{name}(input)"
 
     return build
 
@@ -191,15 +188,15 @@ for _name in ("log2", "log10"):
     add_operation(f"*{_name}", "input", _make_logarithm(_name), "float", each=True, pole="1")
 
 
-def _build_add(call: Bound) -> str:
+def _build_add(call: Call) -> str:
     return "input + alpha * other" if call.is_given("alpha") else "input + other"
 
 
-def _build_sub(call: Bound) -> str:
+def _build_sub(call: Call) -> str:
     return "input - alpha * other" if call.is_given("alpha") else "input - other"
 
 
-def _build_rsub(call: Bound) -> str:
+def _build_rsub(call: Call) -> str:
     return "other - alpha * input" if call.is_given("alpha") else "other - input"
 
 
@@ -212,7 +209,7 @@ add_operation("~sub ~subtract", "input, alpha, other", _build_sub, "promoted", e
 add_operation("torch.rsub", "input, other, alpha=1", _build_rsub, "promoted")
 
 
-def _build_div(call: Bound) -> str:
+def _build_div(call: Call) -> str:
     """True division, unless a rounding mode is named."""
     mode = call.read_literal("rounding_mode")
     if mode is None:
@@ -236,14 +233,14 @@ add_operation(
 )
 
 
-def _build_pow(call: Bound) -> str:
+def _build_pow(call: Call) -> str:
     return "input ** exponent"
 
 
 add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True, pole="1")
 
 
-def _build_clamp(call: Bound) -> str:
+def _build_clamp(call: Call) -> str:
     """jnp.clip, with its bounds by position where both are there."""
     low, high = call.read_literal("min") is not None, call.read_literal("max") is not None
     if low and high:
@@ -257,7 +254,7 @@ add_operation("*clamp *clip", "input, min=None, max=None", _build_clamp, each=Tr
 
 
 def _make_scaled(operator: str) -> Template:
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         scale = "value * " if call.is_given("value") else ""
         return f"input + {scale}tensor1 {operator} tensor2"
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 
-import libcst as cst
-
-from fnjax.port.torch.expressions import MISSING, unparse
-from fnjax.port.torch.record import WIDE, Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import WIDE, Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
+from fnjax.torch._table.signature import MISSING
 
 add_lines("""
 .shape | input | input.shape | size attribute
@@ -120,20 +118,19 @@ torch.get_default_dtype | | jnp.result_type(float) | dtype
 """)  # fmt: skip
 
 
-def _build_size(call: Bound) -> str:
+def _build_size(call: Call) -> str:
     """A torch.Size as the tuple that a shape is."""
-    given = call.values.get("shape")
-    a_tuple = given is None or isinstance(given, cst.Tuple) or unparse(given).endswith((".shape", ".size()"))
+    a_tuple = not call.is_passed("shape") or call.find_role("shape") in {"tuple", "size"}
     return "shape" if a_tuple else "tuple(shape)"
 
 
 add_operation("torch.Size", "shape=()", _build_size, "size")
 
 
-def make_conjugated(template: str) -> Callable[[Bound], str]:
+def make_conjugated(template: str) -> Callable[[Call], str]:
     """A conjugate transpose, without the conjugate of whole numbers; results that are called floats may be complex."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         return template if call.find_dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
 
     return build
@@ -142,7 +139,7 @@ def make_conjugated(template: str) -> Callable[[Bound], str]:
 add_operation(
     ".data",
     "input",
-    lambda call: "jax.lax.stop_gradient(input)" if call.context.differentiated else "input",
+    lambda call: "jax.lax.stop_gradient(input)" if call.differentiated else "input",
     called=False,
     alias="view",
     each=True,
@@ -159,14 +156,14 @@ add_operation(
 )
 
 
-def _build_device(call: Bound) -> str:
+def _build_device(call: Call) -> str:
     """Its name, which compares as PyTorch's device does; a number is that of an accelerator."""
     if call.is_given("index"):
         return '":".join((type, str(index)))'
     return f'"cuda:{call.read_literal("type")}"' if isinstance(call.read_literal("type"), int) else "type"
 
 
-def _find_device_value(call: Bound) -> object:
+def _find_device_value(call: Call) -> object:
     name = call.read_literal("type")
     return f"cuda:{name}" if isinstance(name, int) else MISSING if call.is_given("index") else name
 
@@ -174,12 +171,12 @@ def _find_device_value(call: Bound) -> object:
 add_operation("torch.device", "type, index=None", _build_device, "device", value=_find_device_value)
 
 
-def _build_device_type(call: Bound) -> str:
+def _build_device_type(call: Call) -> str:
     known = _find_type_value(call)
     return repr(known).replace("'", '"') if isinstance(known, str) else 'input.partition(":")[0]'
 
 
-def _find_type_value(call: Bound) -> object:
+def _find_type_value(call: Call) -> object:
     name = call.read_literal("input")
     return name.partition(":")[0] if isinstance(name, str) else MISSING
 
@@ -189,14 +186,14 @@ add_operation("torch.device.type", "input", _build_device_type, "static", called
 _OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
 
 
-def _build_to(call: Bound) -> str:
+def _build_to(call: Call) -> str:
     """`x.to(target)`: a dtype, a device, or another tensor, of which the dtype is taken."""
     if call.is_given("dtype"):
         return "input.astype((dtype))"
-    if "non_blocking" in call.values and not isinstance(call.read_literal("non_blocking"), bool):
+    if call.is_passed("non_blocking") and not isinstance(call.read_literal("non_blocking"), bool):
         return f"input.astype({_write_narrow_dtype(call, 'non_blocking')})"  # x.to(device, dtype)
-    if "other" in call.values:
-        role = call.context.find_role(call.values["other"])
+    if call.is_passed("other"):
+        role = call.find_role("other")
         if role == "device":
             return "input"
         if role == "dtype":
@@ -205,12 +202,12 @@ def _build_to(call: Bound) -> str:
     return "input"
 
 
-def _write_narrow_dtype(call: Bound, name: str) -> str:
+def _write_narrow_dtype(call: Call, name: str) -> str:
     """The dtype that a parameter names; `int` and `float` for 64-bit ones, which are JAX's 32-bit ones as it is set up."""
-    return WIDE.get(call.context.find_named_dtype(call.values[name]), name)
+    return WIDE.get(call.find_named_dtype(name), name)
 
 
-def _build_type(call: Bound) -> str:
+def _build_type(call: Call) -> str:
     """`x.type(dtype)`, also with the name of a tensor type."""
     name = call.read_literal("dtype")
     if name is MISSING:
@@ -241,15 +238,13 @@ add_operation(".type", "input, dtype, non_blocking=False", _build_type, alias="m
 def _make_constructor(dtype: str, empty: str) -> Template:
     """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
 
-    def build(call: Bound) -> str:
-        if "data" not in call.values:
+    def build(call: Call) -> str:
+        if not call.is_passed("data"):
             return f"{empty}(0, dtype={dtype})"
-        data, value = call.values["data"], call.read_literal("data")
-        role = call.context.find_role(data)
-        if isinstance(data, (cst.List, cst.ListComp)) or isinstance(value, list) or role == "list":
+        value, role = call.read_literal("data"), call.find_role("data")
+        if isinstance(value, list) or role == "list":
             return f"jnp.array(data, dtype={dtype})"
-        size = role in {"size", "int"} or unparse(data).endswith((".shape", ".size()"))
-        if isinstance(data, cst.Tuple) or isinstance(value, int) or size:
+        if isinstance(value, int) or role in {"size", "int", "tuple"}:
             return f"{empty}(data, dtype={dtype})"
         if call.find_kind("data") == "tensor":
             return f"data.astype({dtype})"

@@ -2,9 +2,8 @@
 
 import re
 
-from fnjax.port.torch.expressions import unparse
-from fnjax.port.torch.record import Bound, Refuse, Template
-from fnjax.port.torch.registry import add_lines, add_operation
+from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.registry import add_lines, add_operation
 
 PLACE = "layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 _NEW = f"dtype=None, {PLACE}"
@@ -31,7 +30,7 @@ torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=incre
 def _make_single(name: str, number: str) -> Template:
     """`torch.zeros(())` makes no other's dtype wider, as a number does not."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         alone = call.read_literal("size") in {(), ((),)} and not call.is_given("dtype")
         return f"jnp.array({number})" if alone else f"jnp.{name}(size, dtype=dtype)"
 
@@ -42,7 +41,7 @@ for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
     add_operation(f"torch.{_name}", f"*size, {_NEW}", _make_single(_name, _number), "float", made=True)
 
 
-def _build_arange(call: Bound) -> str:
+def _build_arange(call: Call) -> str:
     """The step is left out where it is 1."""
     return (
         "jnp.arange(start, end, step, dtype=dtype)" if call.is_given("step") else "jnp.arange(start, end, dtype=dtype)"
@@ -52,17 +51,17 @@ def _build_arange(call: Bound) -> str:
 add_operation("torch.arange", f"start, end, step=1, *, {_NEW}", _build_arange, "int")
 
 
-def _build_linspace(call: Bound) -> str:
+def _build_linspace(call: Call) -> str:
     """Exact where numbers are rounded: jnp.linspace may stay below a whole number that PyTorch gives."""
-    whole = call.is_given("dtype") and re.search("int|long|short", unparse(call.values["dtype"]))
-    name = "_linspace" if whole or call.context.rounding else "jnp.linspace"
+    whole = call.is_given("dtype") and re.search("int|long|short", call.find_named_dtype("dtype"))
+    name = "_linspace" if whole or call.rounding else "jnp.linspace"
     return f"{name}(start, end, steps, dtype=dtype)"
 
 
 add_operation("torch.linspace", f"start, end, steps, *, {_NEW}", _build_linspace, "float", made=True)
 
 
-def _build_scalar(call: Bound) -> str:
+def _build_scalar(call: Call) -> str:
     return "jnp.array(s, dtype=(dtype))" if call.is_given("dtype") else "jnp.array(s, dtype=jnp.float32)"
 
 
@@ -72,7 +71,7 @@ add_operation("torch.scalar_tensor", f"s, *, {_NEW}", _build_scalar)
 def _make_new_like(template: str) -> Template:
     """`x.new_zeros(size)`: of x's dtype unless one is given."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         return template.replace("DTYPE", "(dtype)" if call.is_given("dtype") else "input.dtype")
 
     return build
@@ -95,7 +94,7 @@ add_operation(".new_tensor", f"input, data, *, {_NEW}", _make_new_like("jnp.arra
 def _make_window(name: str) -> Template:
     """A window of jnp, of which the periodic form is the symmetric one of one more entry."""
 
-    def build(call: Bound) -> str:
+    def build(call: Call) -> str:
         periodic = call.read_literal("periodic")
         if not isinstance(periodic, bool):
             raise Refuse("periodic must be True or False as a literal")
@@ -108,7 +107,7 @@ for _name, _torch in {"hanning": "hann", "bartlett": "bartlett", "blackman": "bl
     add_operation(f"torch.{_torch}_window", f"window_length, periodic=True, *, {_NEW}", _make_window(_name), "float")
 
 
-def _build_kaiser(call: Bound) -> str:
+def _build_kaiser(call: Call) -> str:
     periodic = call.read_literal("periodic")
     if not isinstance(periodic, bool):
         raise Refuse("periodic must be True or False as a literal")

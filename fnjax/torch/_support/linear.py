@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from fnjax.port.support.derivatives import _norm
+from fnjax.torch._support.derivatives import _norm
 
 
 def _logdet(x):

@@ -1,1 +1,0 @@
-"""Functions that a port brings along; they are copied, never imported."""

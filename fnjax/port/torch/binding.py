@@ -1,0 +1,381 @@
+"""Binding a call in the source to a line of the table, and writing the JAX expression for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.torch.context import Context
+from fnjax.port.torch.derivatives import use_derivative
+from fnjax.port.torch.expressions import (
+    ATOM,
+    TemplateFiller,
+    add_up,
+    bracket,
+    find_names,
+    make_tuple,
+    multiply,
+    parse_template,
+    read_literal,
+    unparse,
+)
+from fnjax.port.torch.new_arrays import NewArray
+from fnjax.torch._table.record import VANISH, WIDE, Operation, Overload, Refuse
+from fnjax.torch._table.signature import ALIASES, MISSING, SIZES, Parameter, read_literal_text
+
+ROOTS = frozenset({"jax", "jnp", "np", "math"})
+_SIZE = re.compile(r"len\(.*\)|.*\.shape\[[^\]]*\]|.*\.size\([^)]+\)|.*\.(numel\(\)|ndim)")
+_SHAPE = re.compile(r"[\w.\[\]]+\.(shape|size\(\))(\[[^\]]*:[^\]]*\])?|torch\.broadcast_shapes\(.*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why this one call cannot be translated, as a sentence for the finding.
+
+    Attributes:
+        doubtful: the call may be right; which of several signatures it is for cannot be told.
+    """
+
+    message: str
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A JAX expression, the support functions that it calls, and what it needs imported (jax, jnp, np, math).
+
+    Attributes:
+        unchanged: it is the first argument, as that stands there.
+        new_array: the array that it makes, if it only makes one.
+    """
+
+    expression: cst.BaseExpression
+    needs: frozenset[str]
+    imports: frozenset[str]
+    unchanged: bool = False
+    new_array: NewArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A call whose arguments have found their parameters; also what a template function gets to see."""
+
+    operation: Operation
+    overload: Overload
+    values: Mapping[str, cst.BaseExpression]
+    context: Context
+
+    @property
+    def out(self) -> cst.BaseExpression | None:
+        """The tensor that `out=` names: it takes the result."""
+        return None if self.read_literal("out") is None else self.values.get("out")
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the first argument takes the result: an in-place method, or `inplace=True`."""
+        return self.operation.inplace is not None or self.read_literal("inplace") is True
+
+    @property
+    def known(self) -> object:
+        """The value of the result, where the table or the arguments tell it; else MISSING."""
+        return self.overload.value(self) if self.overload.value else self.overload.constant
+
+    def is_given(self, name: str) -> bool:
+        """Whether the call says something else for this parameter than its default."""
+        if name not in self.values:
+            return False
+        default = self._find_parameter(name).default
+        value = self.read_literal(name)
+        return (
+            default is None
+            or value is MISSING
+            or type(value) is not type(known := read_literal_text(default))
+            or value != known
+        )
+
+    def read_literal(self, name: str) -> Any:
+        """The literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
+        if name in self.values:
+            return self.context.read_literal(self.values[name])
+        if name == "out":
+            return None
+        default = next((p.default for p in self.overload.parameters if p.name == name), None)
+        return read_literal_text(default) if default is not None else None
+
+    def find_kind(self, name: str) -> str:
+        """`tensor`, `static` or `unknown`."""
+        return self.context.find_kind(self.values[name]) if name in self.values else "static"
+
+    def is_passed(self, name: str) -> bool:
+        """Whether the call passes a parameter."""
+        return name in self.values
+
+    def may_be_none(self, name: str) -> bool:
+        """Whether what is taken for a tensor, or for a number, may be None."""
+        return self.context.may_be_none(self.values[name])
+
+    def find_role(self, name: str) -> str:
+        """`dtype`, `device`, `list`, `tuple`, `size`, `sequence` or `int` for what is surely one of these, else empty."""
+        if name not in self.values:
+            return ""
+        node = self.values[name]
+        if isinstance(node, (cst.List, cst.ListComp, cst.Tuple)):
+            return "tuple" if isinstance(node, cst.Tuple) else "list"
+        found = self.context.find_role(node)
+        return found or ("size" if unparse(node).endswith((".shape", ".size()")) else "")
+
+    def find_named_dtype(self, name: str) -> str:
+        """Which of torch's dtypes an argument names, `int64`, or nothing."""
+        return self.context.find_named_dtype(self.values[name]) if name in self.values else ""
+
+    def is_variable(self, name: str) -> bool:
+        """Whether the JAX expression of an argument is a name."""
+        return isinstance(self.context.rewrite(self.values[name]), cst.Name)
+
+    def have_same_shape(self, name: str, other: str) -> bool:
+        """Whether two tensors surely have the same shape."""
+        return self.context.have_same_shape(self.values[name], self.values[other])
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether the call stands in code that the port differentiates."""
+        return self.context.differentiated
+
+    @property
+    def rounding(self) -> bool:
+        """Whether the file makes integers of other numbers."""
+        return self.context.rounding
+
+    @property
+    def unpacked(self) -> int | None:
+        """How many variables take the result, where it is unpacked."""
+        return self.context.unpacked
+
+    def list_section_starts(self, name: str) -> list[str]:
+        """Sums of the sizes that are written out, or of one size for each variable that takes a section."""
+        sizes, variables = self.values[name], self.context.unpacked
+        starts: list[str] = []
+        if isinstance(sizes, (cst.Tuple, cst.List)) and not any(
+            isinstance(e, cst.StarredElement) for e in sizes.elements
+        ):
+            parts = [self.context.rewrite(e.value) for e in sizes.elements]
+            starts = [add_up(parts[: i + 1]) for i in range(len(parts) - 1)]
+        elif variables in {2, 3, 4} and (
+            self.context.find_role(sizes) == "int" or type(self.read_literal(name)) is int
+        ):
+            size = self.context.rewrite(sizes)
+            starts = [multiply(size, i + 1) for i in range(variables - 1)]
+        read = find_names(cst.parse_expression(f"[{', '.join(starts)}]"))
+        clash = read & {"input", "dim", name} or any(n.startswith("_") for n in read)  # names of the template
+        return [] if clash else starts
+
+    def is_positive(self, name: str) -> bool:
+        """Whether all sizes in an argument are surely none of the -1 that PyTorch's expand takes for "as it is"."""
+        sizes = self.values.get(name)
+        if isinstance(sizes, (cst.Tuple, cst.List)):
+            return all(_is_positive(e) for e in sizes.elements)
+        if sizes is None:
+            return False
+        value = self.read_literal(name)
+        return (isinstance(value, int) and value >= 0) or _SHAPE.fullmatch(unparse(sizes)) is not None
+
+    def is_surely_tensor(self, name: str) -> bool:
+        """Whether it is a tensor, and not None."""
+        return self.find_kind(name) == "tensor" and not self.context.may_be_none(self.values[name])
+
+    def find_dtype(self, name: str) -> str:
+        """The class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
+        return self.context.find_dtype(self.values[name]) if name in self.values else "unknown"
+
+    def find_rank(self, name: str) -> int | None:
+        """The number of dimensions, where it is known."""
+        return self.context.find_rank(self.values[name]) if name in self.values else None
+
+    def render(self, least: int = ATOM, part: str = "", first: cst.BaseExpression | None = None) -> Rendered | Problem:
+        """The JAX expression.
+
+        Args:
+            least: how tightly its place demands that it binds: `ATOM` (the default) puts parentheses around anything
+                that might need them, 0 none.
+            part: the field of a tuple result that alone is wanted, of those in `overload.parts`.
+            first: what stands for the first argument, instead of its translation.
+        """
+        template = self.overload.parts[part] if part else self.overload.template
+        try:
+            text = template if isinstance(template, str) else template(self)
+        except Refuse as e:
+            return Problem(f"{self.operation.names[0]}: {e}")
+        own = self.overload.parameters[0].name if self.overload.parameters else ""
+        if self.operation.inplace and self.overload.result == "bool" and self.find_dtype(own) != "bool":
+            text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
+        differentiated = self.context.differentiated
+        name = self.operation.names[0]
+        tree = use_derivative(name, text, self.read_literal) if differentiated else parse_template(text)
+        read = find_names(tree)
+        optional = [p.name for p in self.overload.parameters if p.default is not None]
+        ignored = [name for name in optional if name not in read | VANISH and self.is_given(name)]
+        if ignored and isinstance(template, str):
+            return Problem(f"{self.operation.names[0]}: {ignored[0]}= has no counterpart in JAX")
+        expression = self._fill_template(tree, {} if first is None else {own: first})
+        read = find_names(expression)
+        needs = frozenset(n for n in find_names(tree) if n.startswith("_"))
+        made = NewArray.read_new_array(tree, expression, self._find_role)
+        return Rendered(
+            bracket(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made
+        )
+
+    def _find_role(self, name: str) -> str:
+        """Of an argument that is a size: whether it is a tuple, or a number."""
+        node = self.values.get(name)
+        if node is None:
+            return ""
+        return "tuple" if isinstance(node, cst.Tuple) else self.context.find_role(node)
+
+    def _find_parameter(self, name: str) -> Parameter:
+        return next(p for p in self.overload.parameters if p.name == name)
+
+    def _list_all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
+        """No axes at all are all of them to PyTorch."""
+        if read_literal(axes) in ((), []):
+            return cst.Name("None")
+        role, text = self.context.find_role(self.values["dim"]), unparse(bracket(axes, 2))
+        if role == "row":  # or one axis, which may be 0
+            return cst.parse_expression(f"None if {text} in ((), []) else {text}")
+        return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
+
+    def _fill_template(self, tree: cst.BaseExpression, given: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
+        values: dict[str, cst.BaseExpression] = {}
+        for p in self.overload.parameters:
+            if p.name in given:
+                values[p.name] = given[p.name]
+            elif p.name in self.values:
+                value = self.context.rewrite(self.values[p.name])
+                if p.name == "dtype" and (wide := WIDE.get(self.context.find_named_dtype(self.values[p.name]))):
+                    value = cst.Name(wide)
+                if p.name == "dim" and self.operation.first.axes:
+                    value = self._list_all_axes(value)
+                values[p.name] = value
+            elif p.variadic:
+                values[p.name] = cst.Tuple((), lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            elif p.default is not None:
+                values[p.name] = parse_template(p.default)
+        if self.overload.random:
+            values["key"] = self.context.make_key()
+        omitted = frozenset(p.name for p in self.overload.parameters if not self.is_given(p.name))
+        new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.find_new_array(v))}
+
+        def known(name: str, attribute: str) -> cst.BaseExpression | None:
+            return new[name].find_attribute(attribute) if name in new else None
+
+        filled = TemplateFiller(values, omitted, known).rewrite(tree)
+        assert isinstance(filled, cst.BaseExpression)
+        return filled
+
+
+def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
+    """The call's arguments by their names.
+
+    Args:
+        operation: a line of the table.
+        args: the arguments; for a method or an attribute, the object itself is the first of them.
+        context: what is known of them.
+
+    Returns:
+        The bound call of the first signature that fits, or the Problem with the last of them.
+    """
+    context = context or Context()
+    wrong: list[str] = []
+    fitting: list[Bound] = []
+    for overload in operation.overloads:
+        values = bind_to_signature(overload.parameters, args, context.find_kind)
+        if isinstance(values, str):
+            wrong.append(values)
+        else:
+            fitting.append(Bound(operation, overload, values, context))
+    if not fitting:
+        return Problem(f"{operation.names[0]} {wrong[-1]}")
+    first = fitting[0]
+    doubtful = [p.name for p in first.overload.parameters if p.kind and first.find_kind(p.name) == "unknown"]
+    if doubtful and len(fitting) > 1:
+        which = f"{operation.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value"
+        return Problem(which, doubtful=True)
+    return first
+
+
+def bind_to_signature(
+    parameters: Sequence[Parameter], args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
+) -> Mapping[str, cst.BaseExpression] | str:
+    """The arguments by parameter, or what is wrong, as a sentence without its subject."""
+    values: dict[str, cst.BaseExpression] = {}
+    names = {p.name: p for p in parameters}
+    waiting = [p for p in parameters if not p.keyword]
+    rest = [a for a in args if a.keyword is None]
+    while rest and waiting:
+        parameter = waiting.pop(0)
+        if parameter.variadic:
+            gathered = _gather_variadic(parameter.name, rest, kind)
+            if gathered is None:
+                return "has one argument of which it cannot be told whether it is a tensor or a sequence of them"
+            values[parameter.name], rest = gathered, []
+            break
+        if rest[0].star:
+            return "is called with *args or **kwargs, whose number cannot be told"
+        values[parameter.name] = rest.pop(0).value
+    if rest:
+        return f"takes at most {len([p for p in parameters if not p.keyword])} positional arguments here"
+    for arg in args:
+        if arg.keyword is None:
+            continue
+        name = arg.keyword.value
+        if name not in names and name != "out":
+            name = ALIASES.get(name, name)
+        if name not in names and name != "out":
+            return f"has no argument {arg.keyword.value!r}"
+        if name in values:
+            return f"is given {name!r} twice"
+        values[name] = arg.value
+    for p in parameters:
+        if p.name not in values:
+            if p.default is None and not p.variadic:
+                return f"lacks its argument {p.name!r}"
+            continue
+        if p.kind and kind(values[p.name]) not in {p.kind, "unknown"}:
+            return f"takes a {p.kind} value for {p.name!r}"
+        if p.name in SIZES:
+            values[p.name] = make_tuple(values[p.name])
+    return values
+
+
+def _gather_variadic(
+    name: str, args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
+) -> cst.BaseExpression | None:
+    """Variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
+    if len(args) == 1 and not args[0].star:
+        value = args[0].value
+        if name in SIZES:
+            return make_tuple(value)
+        if name == "data" or isinstance(value, (cst.List, cst.Tuple, cst.ListComp)):
+            return cst.List(value.elements) if isinstance(value, cst.Tuple) else value
+        if kind(value) != "tensor":
+            return None
+        return cst.Tuple([cst.Element(value, comma=cst.Comma())], lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    if len(args) == 1 and args[0].star == "*" and (name != "data" or kind(args[0].value) != "static"):
+        return args[0].value
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    elements: list[cst.BaseElement] = []
+    for i, arg in enumerate(args):
+        end = comma if i < len(args) - 1 else cst.MaybeSentinel.DEFAULT
+        elements.append(cst.StarredElement(arg.value, comma=end) if arg.star else cst.Element(arg.value, comma=end))
+    return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def _is_positive(element: cst.BaseElement) -> bool:
+    text = unparse(element.value)
+    if isinstance(element, cst.StarredElement):
+        return _SHAPE.fullmatch(text) is not None
+    value = read_literal(element.value)
+    return isinstance(value, int) and value >= 0 if value is not MISSING else _SIZE.fullmatch(text) is not None

@@ -1,0 +1,1 @@
+"""PyTorch source run as it is, on JAX arrays."""

@@ -1,0 +1,107 @@
+"""Signatures as torch writes them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+
+MISSING = object()  # the value of an expression that is not a literal, or whose value is not known
+
+# NumPy's names, which PyTorch takes as well.
+ALIASES = {
+    "axis": "dim",
+    "keepdims": "keepdim",
+    "x": "input",
+    "a": "input",
+    "x1": "input",
+    "x2": "other",
+    "self": "input",
+}
+# Parameters of sizes and axes: a list in their place becomes a tuple, which JAX can hash.
+SIZES = frozenset(
+    {"dim", "dims", "size", "shape", "sizes", "repeats", "shifts", "output_size", "s", "normalized_shape"}
+) | {"kernel_size", "stride", "padding", "dilation", "source", "destination"}
+# Parameters that decide shapes: a tensor in their place cannot be a Python number under jit.
+SHAPES = (
+    SIZES - {"shifts", "s", "normalized_shape", "source", "destination"}
+    | {
+        "split_size",
+        "chunks",
+        "length",
+        "k",
+        "end",
+        "n",
+        "split_size_or_sections",
+        "split_sizes",
+        "indices_or_sections",
+    }
+    | {
+        "sections",
+        "steps",
+        "num_classes",
+        "pad",
+        "minlength",
+        "bins",
+        "groups",
+        "diagonal",
+        "dimension",
+        "dim0",
+        "dim1",
+    }
+    | {"axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
+)
+NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})  # whose dtype has no say in the result's
+
+
+def read_literal_text(text: str) -> object:
+    """Return the value of a literal, MISSING of any other expression."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of torch's signature.
+
+    Attributes:
+        name: as users write it.
+        default: the expression's text, or None for one that must be given.
+        kind: `tensor` or `static` where that tells overloads apart, else empty.
+        variadic: takes all positional arguments that are left, or one sequence: `x.view(2, 3)`, `x.view((2, 3))`.
+        keyword: can only be given by its name.
+    """
+
+    name: str
+    default: str | None = None
+    kind: str = ""
+    variadic: bool = False
+    keyword: bool = False
+
+
+@cache
+def parse_signature(text: str) -> tuple[Parameter, ...]:
+    """Return the parameters of `input, dim=None, *, dtype=None`; an annotation is the kind, `*dims` is variadic."""
+    source = f"def f({text}): pass"
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    args = function.args
+    defaults = [None] * (len(args.args) - len(args.defaults)) + [_read(source, d) for d in args.defaults]
+    found = [_make_parameter(a, default) for a, default in zip(args.args, defaults, strict=True)]
+    if args.vararg is not None:
+        found.append(Parameter(args.vararg.arg, variadic=True))
+    keywords = [(a, _read(source, d) if d else None) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    return (*found, *(_make_parameter(a, default, keyword=True) for a, default in keywords))
+
+
+def _make_parameter(arg: ast.arg, default: str | None, keyword: bool = False) -> Parameter:
+    return Parameter(arg.arg, default, ast.unparse(arg.annotation) if arg.annotation else "", keyword=keyword)
+
+
+def _read(source: str, node: ast.expr) -> str:
+    """Return the source text of a default; ast.get_source_segment leaves the parentheses of a tuple in."""
+    found = ast.get_source_segment(source, node)
+    assert found is not None
+    return found
