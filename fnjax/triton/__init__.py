@@ -18,7 +18,7 @@ _HOMES = {
 
 def cdiv(x: int, y: int) -> int:
     """X / y, rounded up."""
-    return -(-x // y)
+    return (x + y - 1) // y
 
 
 def next_power_of_2(n: int) -> int:

@@ -1,5 +1,7 @@
 """Random numbers: Philox 4x32, bit for bit as Triton draws them, with no need of 64-bit integers."""
 
+import operator
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -62,7 +64,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds=ROUNDS):
     words = [_ranked(c, len(shape)).astype(jnp.uint32) for c in counters]
     k0, k1 = (w.reshape(w.shape + (1,) * (LEAD + len(shape) - w.ndim)) if w.ndim else w for w in _words(seed))
     a, b = (jnp.uint32(f) for f in FACTORS)
-    for _ in range(n_rounds):
+    for _ in range(operator.index(n_rounds)):
         w0, w2 = words[0], words[2]
         words[0] = _high_word(b, w2) ^ words[1] ^ k0
         words[2] = _high_word(a, w0) ^ words[3] ^ k1

@@ -1,6 +1,7 @@
 """Reductions and scans along an axis of a block; of equal elements the first counts."""
 
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax import lax
 from fnjax.triton import _types as types
 from fnjax.triton import _values as values
 from fnjax.triton._forms import LEAD
-from fnjax.triton._shapes import filled, reshape
+from fnjax.triton._shapes import axis_of, filled, reshape
 from fnjax.triton._tensor import Tensor, canonical
 from fnjax.triton._values import as_tensor
 
@@ -21,7 +22,7 @@ def _along(input, axis, keep_dims):
     if axis is None:
         shape = (1,) * input.ndim if keep_dims else ()
         return reshape(input, (input.numel,)), 0, shape
-    axis = axis % input.ndim
+    axis = axis_of(axis, input.ndim)
     shape = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
     return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
 
@@ -156,7 +157,7 @@ def cumprod(input, axis=0, reverse=False):
 def _scanned(function, input, axis, reverse):
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
-    data = function(filled(input), LEAD + axis % input.ndim, reverse=bool(reverse))
+    data = function(filled(input), LEAD + axis_of(axis, input.ndim), reverse=bool(reverse))
     return Tensor(data, input.dtype, input.shape)
 
 
@@ -191,7 +192,7 @@ def reduce(input, axis, combine_fn, keep_dims=False):
         arrays = [a.reshape((*a.shape[:LEAD], -1)) for a in arrays]
         out, axis = ((1,) * len(shape) if keep_dims else ()), 0
     else:
-        axis = axis % len(shape)
+        axis = axis_of(axis, len(shape))
         out = shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
     combine, at = _combined(combine_fn, kinds, shape), LEAD + axis
     while arrays[0].shape[at] > 1:
@@ -214,7 +215,7 @@ def reduce(input, axis, combine_fn, keep_dims=False):
 def associative_scan(input, axis, combine_fn, reverse=False):
     """All prefixes' combinations along an axis."""
     arrays, kinds, shape, several = _together(input)
-    at = LEAD + axis % len(shape)
+    at = LEAD + axis_of(axis, len(shape))
     combine = _combined(combine_fn, kinds, shape)
     if reverse:
         arrays = [jnp.flip(a, at) for a in arrays]
@@ -227,12 +228,13 @@ def associative_scan(input, axis, combine_fn, reverse=False):
 
 def sort(x, dim=None, descending=False):
     """Elements in order along the last axis."""
-    dim = (x.ndim - 1 if dim is None else dim) % x.ndim
+    dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
 def topk(x, k, dim=None):
     """The k largest along the last axis, largest first."""
+    k = operator.index(k)
     if k < x.shape[-1]:
         x = _extended(x)
     data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)

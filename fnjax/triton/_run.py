@@ -11,6 +11,7 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._source import is_constexpr
 from fnjax.triton._state import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis, current, reads_of_trace
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, both, cast, either, negation, truth, where
@@ -83,6 +84,25 @@ def plain(value):
     return value.value if isinstance(value, types.constexpr) else value
 
 
+def to_tensors(value):
+    """Convert what is assigned or returned: numbers become tensors, also those in tuples (code_generator.py, 3.5)."""
+    value = plain(value)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        return as_tensor(value)
+    if isinstance(value, tuple | list):
+        items = map(to_tensors, value)
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def to_number(value):
+    """Return the number of a known scalar, else the value: what the annotation tl.constexpr makes of it."""
+    value = plain(value)
+    if isinstance(value, Tensor) and (found := value.uniform()) is not None:
+        return found
+    return value
+
+
 def call(source, names):
     """What a function returns for the values of its parameters."""
     frame = Frame(source, dict(names))
@@ -135,22 +155,23 @@ def _statement(frame, node, after):
         if not isinstance(node.value, ast.Constant):
             evaluate(frame, node.value)
     elif kind is ast.Assign:
-        value = evaluate(frame, node.value)
+        value = to_tensors(evaluate(frame, node.value))
         for target in node.targets:
             bind(frame, target, value)
     elif kind is ast.AnnAssign:
         if node.value is not None:
-            bind(frame, node.target, evaluate(frame, node.value))
+            value = evaluate(frame, node.value)
+            bind(frame, node.target, to_number(value) if is_constexpr(node.annotation) else to_tensors(value))
     elif kind is ast.AugAssign:
         old = evaluate(frame, ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
-        bind(frame, node.target, binary(node.op, old, evaluate(frame, node.value)))
+        bind(frame, node.target, to_tensors(binary(node.op, old, evaluate(frame, node.value))))
     elif kind is ast.If:
         return _if(frame, node, after)
     elif kind in LOOPS:
         watch = current().watch
         return LOOPS[kind](frame, node) if watch is None else watch.loop(frame, node)
     elif kind is ast.Return:
-        _return(frame, None if node.value is None else evaluate(frame, node.value))
+        _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
         return True
     elif kind is ast.Assert:
         test = evaluate(frame, node.test)
@@ -235,6 +256,8 @@ def _choose(test, name, a, b):
         return Undefined(name)
     if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str | types.dtype) and a == b):
         return a
+    if _same_number(a, b):
+        return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(_choose(test, name, x, y) for x, y in zip(a, b, strict=True))
     if hasattr(a, "chosen") and type(a) is type(b):
@@ -248,6 +271,14 @@ def _choose(test, name, a, b):
     a, b = as_tensor(a), as_tensor(b)
     kind = a.dtype if a.dtype == b.dtype else types.promote(a.dtype, b.dtype)
     return where(test, cast(a, kind), cast(b, kind))
+
+
+def _same_number(a, b):
+    """Return True for known scalars of one type and value."""
+    if type(a) is not Tensor or type(b) is not Tensor or a.dtype != b.dtype:
+        return False
+    found = a.uniform()
+    return found is not None and found == b.uniform()
 
 
 def _word(value):
@@ -363,24 +394,15 @@ def _and(a, b):
 
 
 def _logic(frame, node):
-    """`and` and `or`: of values a truth for each program, of constexprs Python's own, which may skip the rest."""
-    is_and, found = isinstance(node.op, ast.And), None
+    """`and` and `or`: constexprs may skip the rest and count for nothing else; several values give one mask."""
+    is_and, values, value = isinstance(node.op, ast.And), [], None
     for part in node.values:
         value = evaluate(frame, part)
-        if not isinstance(value, Tensor):
-            if bool(value) != is_and:
-                return value
-            if found is None:
-                last = value
-            continue
-        value = truth(value)
-        if found is None:
-            found = value
-        elif is_and:
-            found = both(found, value)
-        else:
-            found = either(found, value)
-    return last if found is None else found
+        if isinstance(value, Tensor):
+            values.append(value)
+        elif bool(value) != is_and:
+            return value
+    return functools.reduce(both if is_and else either, values) if values else value
 
 
 def _ternary(frame, node):

@@ -20,6 +20,11 @@ def shape_of(given):
     return tuple(operator.index(getattr(n, "value", n)) for n in given)
 
 
+def axis_of(given, rank):
+    """Return an axis, counted from the end where it is negative, of a block of so many axes."""
+    return operator.index(given) % rank
+
+
 def reshape(input, *shape, can_reorder=False):
     """The same numbers, row by row, in another shape."""
     shape = shape_of(shape)
@@ -67,7 +72,7 @@ def trans(input, *dims):
 
 def permute(input, *dims):
     """Axes in another order."""
-    dims = [d % input.ndim for d in shape_of(dims)]
+    dims = [axis_of(d, input.ndim) for d in shape_of(dims)]
     if sorted(dims) != list(range(input.ndim)):
         raise ValueError(f"{tuple(dims)} is no order of the axes of a block of shape {input.shape}")
     shape = [input.shape[d] for d in dims]
@@ -79,8 +84,8 @@ def permute(input, *dims):
 
 def expand_dims(input, axis):
     """A new axis of size 1, or several."""
-    for given in sorted(axis if isinstance(axis, list | tuple) else [axis]):
-        one = given % (input.ndim + 1)
+    for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
+        one = axis_of(given, input.ndim + 1)
         input = input[tuple([slice(None)] * one + [None] + [slice(None)] * (input.ndim - one))]
     return input
 
@@ -123,6 +128,7 @@ def interleave(a, b):
 
 def cat(input, other, can_reorder=False, dim=0):
     """One block behind the other."""
+    dim = operator.index(dim)
     a, b, kind = values.meet(input, other)
     x, y = filled(a), filled(b)
     lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
@@ -133,13 +139,13 @@ def cat(input, other, can_reorder=False, dim=0):
 
 def flip(x, dim=None):
     """Elements backwards along an axis."""
-    dim = (x.ndim - 1 if dim is None else dim) % x.ndim
+    dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.flip(filled(x), LEAD + dim), x.dtype, x.shape)
 
 
 def gather(src, index, axis):
     """Elements of a block by their index along an axis."""
-    axis = axis % src.ndim
+    axis = axis_of(axis, src.ndim)
     x, i = filled(src), filled(index)
     lead = np.broadcast_shapes(x.shape[:LEAD], i.shape[:LEAD])
     x, i = jnp.broadcast_to(x, lead + src.shape), jnp.broadcast_to(i, lead + index.shape)
@@ -148,6 +154,7 @@ def gather(src, index, axis):
 
 def histogram(input, num_bins, mask=None):
     """How often each of the numbers 0 to num_bins - 1 is there."""
+    num_bins = operator.index(num_bins)
     bins = jnp.arange(num_bins)
     hits = filled(input)[..., None] == bins
     if mask is not None:

@@ -29,7 +29,7 @@ class Source:
             raise TypeError(f"triton.jit takes a function that is written with `def`, not {self.name}")
         self.signature = inspect.signature(function)
         self.parameters = list(self.signature.parameters)
-        self.constants = {p for p in self.signature.parameters.values() if _is_constexpr(p.annotation)}
+        self.constants = {p for p in self.signature.parameters.values() if is_constexpr(p.annotation)}
         self.constants = {p.name for p in self.constants}
 
     def lookup(self, name):
@@ -62,7 +62,10 @@ class Source:
         return set().union(*(_roots(value, origins, self) for value in values))
 
 
-def _is_constexpr(annotation):
+def is_constexpr(annotation):
+    """Return True for `tl.constexpr`: the class, its name as a string, or an expression in a kernel."""
+    if isinstance(annotation, ast.expr):
+        annotation = ast.unparse(annotation)
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return text.split(".")[-1] == "constexpr"
 

@@ -23,10 +23,15 @@ def canonical(kind):
 
 
 def for_jax(data, kind):
-    """An array in a type's own dtype; known whole numbers must keep their value in it."""
+    """An array in a type's own dtype; known values must fit it."""
     own = canonical(kind)
-    if isinstance(data, np.ndarray) and data.dtype.kind in "iu" and own.itemsize < kind.array.itemsize and data.size:
-        _refuse_wide(data.min(), data.max(), kind)
+    if isinstance(data, np.ndarray) and own.itemsize < kind.array.itemsize and data.size:
+        if data.dtype.kind in "iu":
+            _refuse_wide(data.min(), data.max(), kind)
+        with np.errstate(all="ignore"):
+            lost = np.isfinite(data) & (data != 0) & ~(np.isfinite(short := data.astype(own)) & (short != 0))
+        if lost.any():
+            raise needs_64_bits(f"the number {data[lost][0]} of {kind}")
     return jnp.asarray(data).astype(own)
 
 

@@ -67,13 +67,18 @@ class Heuristics(Kernel):
 
     def bind(self, args, named):
         """All parameters by name."""
-        return self.fn.bind(args, named)
+        return self.fn.bind(args, self._with_values(args, named))
 
     def run(self, *args, grid, **named):
         """Launch."""
+        return self.fn.run(*args, grid=grid, **self._with_values(args, named))
+
+    def _with_values(self, args, named):
+        """Add what the functions return, each of which sees what the ones before it returned."""
+        found = dict(named)
         for name, function in self.values.items():
-            named[name] = function({**dict(zip(self.arg_names, args, strict=False)), **named})
-        return self.fn.run(*args, grid=grid, **named)
+            found[name] = function({**dict(zip(self.arg_names, args, strict=False)), **found})
+        return found
 
 
 class Autotuner(Kernel):
@@ -134,7 +139,7 @@ class Autotuner(Kernel):
             try:
                 if not callable(grid):
                     return config
-                grid_of(self.source.name, grid, {**by_name, **named, **config.kwargs})
+                grid_of(self.source.name, grid, self.fn.bind((), {**by_name, **named, **config.kwargs}))
             except KernelError as error:
                 first = first or error
             else:

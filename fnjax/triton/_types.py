@@ -132,7 +132,8 @@ def type_of_number(value):
         if 2**31 <= value < 2**32:
             return uint32
         return int64 if -(2**63) <= value < 2**63 else uint64
-    return float32
+    size = abs(float(value))
+    return float64 if 0 < size < 2**-126 or (2 - 2**-23) * 2.0**127 < size < float("inf") else float32
 
 
 def _rank(kind):

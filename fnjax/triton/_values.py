@@ -43,7 +43,7 @@ def as_tensor(value, kind=None):
         own = types.type_of_number(value)
         if kind is None or (kind.kind in "iu" and own.kind in "iu"):
             kind = kind or own
-            if kind.kind in "iu":
+            if kind.kind in "iu" and value < 2**63:
                 return of_form(number(int(value)), kind)
         with np.errstate(over="ignore"):  # -1e9 is no number of float16's, but its infinity
             return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())

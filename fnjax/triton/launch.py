@@ -103,9 +103,6 @@ class JITFunction(Kernel):
             raise TypeError(f"{self.fn.__name__}: {error}") from error
         bound.apply_defaults()
         names = {k: plain(v) for k, v in bound.arguments.items()}
-        for name, value in names.items():
-            if name in self.source.constants and isinstance(value, Tensor) and value.uniform() is not None:
-                names[name] = value.uniform()
         return call(self.source, names)
 
     def bind(self, args, named):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.triton.all_cases import CASES
+from tests.triton.make_goldens import kernels_for_triton
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.triton
@@ -52,3 +53,29 @@ def test_the_stored_names_and_types_are_tritons(tmp_path):
 def test_the_goldens_are_small():
     """Data for a repository: under 2 MB together."""
     assert sum(path.stat().st_size for path in (ROOT / "tests/triton/goldens").glob("*.npz")) < 2_000_000
+
+
+COMPILED = """
+import sys
+sys.path.insert(0, {folder!r})
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from kernels_for_triton import assigned
+target = GPUTarget("cuda", 80, 32)
+backend, context = make_backend(target), ir.context()
+ir.load_dialects(context)
+backend.load_dialects(context)
+options = backend.parse_options({{}})
+source = ASTSource(assigned.types_of_values, {{"x_ptr": "*i8", "out_ptr": "*i32"}})
+source.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+"""
+
+
+def test_the_types_of_assigned_numbers_are_those_of_tritons_compiler(tmp_path):
+    """The static_asserts of `types_of_values` hold in Triton's own front end, for which no GPU is needed."""
+    pytest.importorskip("triton")
+    kernels_for_triton(tmp_path)
+    text = COMPILED.format(folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -2,6 +2,7 @@
 
 import builtins
 import enum
+import functools
 import importlib
 import operator
 
@@ -217,8 +218,6 @@ def where(condition, x, y):
 
 def _pairwise(name):
     def operate(x, y, propagate_nan=None):
-        if not isinstance(x, tensor) and not isinstance(y, tensor):
-            return getattr(builtins, name[:3])(x, y)
         x, y, kind = values.meet(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
@@ -242,13 +241,15 @@ def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
 
 def abs(x):
     """The absolute value."""
-    if not isinstance(x, tensor):
-        return builtins.abs(x)
+    x = _as_tensor(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
 def fma(x, y, z):
     """X * y + z."""
+    x, y, _ = values.meet(_as_tensor(x), _as_tensor(y))
+    z, x, _ = values.meet(_as_tensor(z), x)
+    z, y, _ = values.meet(z, y)
     return x * y + z
 
 
@@ -288,7 +289,7 @@ def umulhi(x, y):
 
 def cdiv(x, div):
     """X / div, rounded up."""
-    return (x + (div - 1)) // div
+    return _as_tensor((x + div - 1) // div)
 
 
 def softmax(x, dim=None, keep_dims=False, ieee_rounding=False):
@@ -377,19 +378,12 @@ class static_range(Range):
         super().__init__(*bounds, unrolled=True)
 
 
-def _least(*given, **named):
-    return _fold(minimum, given) if any(isinstance(x, tensor) for x in given) else builtins.min(*given, **named)
+def _least(*given):
+    return functools.reduce(minimum, given[0] if len(given) == 1 else given)
 
 
-def _largest(*given, **named):
-    return _fold(maximum, given) if any(isinstance(x, tensor) for x in given) else builtins.max(*given, **named)
-
-
-def _fold(function, given):
-    out = given[0]
-    for x in given[1:]:
-        out = function(out, x)
-    return out
+def _largest(*given):
+    return functools.reduce(maximum, given[0] if len(given) == 1 else given)
 
 
 def _number(kind, python):

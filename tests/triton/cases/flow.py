@@ -76,6 +76,9 @@ case("heuristic-none", "heuristic", 3, x_ptr=floats(351, 3, 32), bias_ptr=None, 
      tolerance=5e-7)  # fmt: skip
 case("heuristics-first", "heuristics_first", 7, x_ptr=floats(353, 100), out_ptr=out(100), n=100, BLOCK=16)
 case("configuration-first", "configuration_first", blocks, x_ptr=floats(354, 100), out_ptr=out(100), n=100)
+case("heuristics-in-grid", "heuristics_in_grid",
+     lambda meta: (-(-100 // (meta["ROWS"] * meta["BLOCK"])), meta["TIMES"] - 2),
+     x_ptr=floats(361, 100), out_ptr=out(100), n=100)  # fmt: skip
 case("reset", "reset", blocks, x_ptr=floats(355, 100), total_ptr=out(1), n=100, tolerance=1e-6)
 case("restore", "restore", blocks, x_ptr=Out(floats(356, 100)), n=100)
 case("hook", "hook", blocks, x_ptr=floats(357, 100), total_ptr=out(1), n=100, tolerance=1e-6)

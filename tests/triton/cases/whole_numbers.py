@@ -1,4 +1,4 @@
-"""Launches of integers.py and random_numbers.py."""
+"""Launches of integers.py, random_numbers.py and assigned.py."""
 
 import numpy as np
 
@@ -66,4 +66,21 @@ case("philox", "philox", 1, out_ptr=out(4, 64, dtype=np.uint32, fill=7), seed=12
 case("seeded", "seeded", 3, seed_ptr=integers(150, 3, low=0, high=2**31 - 1), out_ptr=out(3, 32), N=32)
 case("dropout", "dropout", 4, x_ptr=floats(151, 200), out_ptr=out(200), n=200, p=0.3, seed=5, BLOCK=64, tolerance=2e-7)
 
-CASES = [*INTEGERS, *RANDOM]
+case, ASSIGNED = cases_of("assigned")
+SMALL = np.array([100, 101, -3, 0], np.int8)
+for dtype in (np.int8, np.uint8):
+    x = SMALL.astype(dtype)
+    case(f"sums-{np.dtype(dtype).name}", "sums", 1, x_ptr=x, out_ptr=out(6, 4, dtype=np.int32), N=4)
+case("divisions", "divisions", 1, out_ptr=out(4, dtype=np.int32), N=7)
+case("wrapping", "wrapping", 1, out_ptr=out(2, dtype=np.int32))
+case("halves", "halves", 1, x_ptr=floats(180, 8, dtype=np.float16), out_ptr=out(3, 8), N=8)
+for n in (16, 64):
+    case(f"static-{n}", "static", 1, x_ptr=integers(181, n), out_ptr=out(n, dtype=np.int32), N=n)
+# The interpreter leaves a helper's number a number; here are the compiler's types: int32, but int8 beside constexprs.
+WIDE = SMALL.astype(np.int32)
+returned = [WIDE * 3, WIDE * 50 + np.trunc(WIDE * 2.5).astype(np.int32), WIDE * 50, WIDE * 50]
+returned += [(SMALL * np.int8(50)).astype(np.int32), (SMALL + np.int8(100)).astype(np.int32), WIDE + 100]
+case("returned", "returned", 1, x_ptr=SMALL, out_ptr=out(7, 4, dtype=np.int32), N=4,
+     reference={"out_ptr": np.stack(returned).astype(np.int32)})  # fmt: skip
+
+CASES = [*INTEGERS, *RANDOM, *ASSIGNED]

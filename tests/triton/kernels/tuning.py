@@ -58,6 +58,17 @@ def configuration_first_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.
         tl.store(out_ptr + lanes, tl.load(x_ptr + lanes, mask=lanes < n) * 3, mask=lanes < n)
 
 
+@triton.autotune([triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+@triton.heuristics({"ROWS": lambda args: 32 // args["BLOCK"]})
+@triton.heuristics({"TWICE": lambda args: 2 * args["ROWS"]})
+@triton.jit
+def heuristics_in_grid_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, ROWS: tl.constexpr, TWICE: tl.constexpr, TIMES=3):
+    """Launched by a grid that reads what the heuristics found for the configuration."""
+    for row in range(ROWS):
+        lanes = (tl.program_id(0) * ROWS + row) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + lanes, tl.load(x_ptr + lanes, mask=lanes < n) * TIMES + TWICE, mask=lanes < n)
+
+
 @triton.autotune(configs=CONFIGS, key=["n"], reset_to_zero=["total_ptr"])
 @triton.jit
 def reset_kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
