@@ -112,6 +112,7 @@ STRATA = [
     "triton.launch",
     "triton._tuning",
     "triton.__init__",
+    "_check.streams",
     "_check.running",
     "_check.sparsity",
     "_check.jacobian",

@@ -469,6 +469,21 @@ def test_opcheck_finds_a_body_that_knows_whether_it_is_traced():
     assert set(fnjax.opcheck(op(body), (X,), raise_exception=False).failures) == {"test_aot_dispatch_dynamic"}
 
 
+def test_opcheck_finds_a_gradient_of_which_the_sum_is_zero():
+    """A softmax whose backward is another one under jit fails, though the gradient of its sum is always zero."""
+
+    def body(x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x)
+
+    def backward(ctx, g):
+        p = ctx.p
+        return (1 + isinstance(g, jax.core.Tracer)) * p * (g - (g * p).sum())
+
+    softmax = op(body)
+    softmax.register_autograd(backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "p", output))
+    assert set(fnjax.opcheck(softmax, (X,), raise_exception=False).failures) == {"test_aot_dispatch_dynamic"}
+
+
 def test_schema_reading():
     """A schema that is given says what one that is inferred says."""
 

@@ -13,6 +13,7 @@ from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
+from fnjax._check.streams import make_stream
 from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import walk_equations
 
@@ -70,7 +71,7 @@ def check_undefined_grads(problem: Problem) -> None:
     if n < 2:  # without any use JAX does not call backward
         return
     cases = [[j for j in range(n) if j != i] for i in range(n)] + [[i] for i in range(n)]
-    rng = np.random.default_rng(0)
+    rng = make_stream("cotangents of used outputs", 0)
     for used in cases if n > 2 else cases[:n]:
         parts = [p for j in used for p in problem.outputs[j].parts]
         random = [
@@ -116,7 +117,7 @@ def _pull_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) 
 
 def check_undefined_tangents(problem: Problem, seed: int) -> None:
     """A zero tangent is the same as none."""
-    rng = np.random.default_rng(seed)
+    rng = make_stream("tangents beside undefined ones", seed)
     primals = list(map(jnp.asarray, problem.parts))
     if len(problem.inputs) < 2:
         return
@@ -149,7 +150,7 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
 
 def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
     """`jax.vmap` over a derivative gives what a loop gives."""
-    rng = np.random.default_rng(seed)
+    rng = make_stream("batched directions", seed)
     run: Callable[[Sequence[Any]], list[Any]] = problem.push if forward else problem.pull
     moved, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
     shapes = problem.in_shapes if forward else problem.out_shapes

@@ -30,6 +30,7 @@ import numpy as np
 
 from fnjax._check.jacobian import Array, Arrays
 from fnjax._check.problem import Problem, draw_directions, measure_resolution
+from fnjax._check.streams import make_stream
 
 DRAWS = 2
 
@@ -85,7 +86,7 @@ def check_backward(problem: Problem, eps: float, rtol: float, atol: float, seed:
 def _find_doubt(
     problem: Problem, eps: float, rtol: float, atol: float, seed: int, counts: Sequence[bool] | None
 ) -> Doubt | None:
-    rng = np.random.default_rng(seed)
+    rng = make_stream("tangents", seed)
     for draw in range(DRAWS):
         v = draw_directions(rng, problem.in_shapes)
         u, pulled = problem.pull_random(seed, draw)
@@ -105,7 +106,7 @@ def _find_doubt(
 
 def check_forward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
     """Compare A v with N v; None where there is nothing to doubt."""
-    rng = np.random.default_rng(seed)
+    rng = make_stream("tangents", seed)
     for draw in range(DRAWS):
         v = draw_directions(rng, problem.in_shapes)
         derivative, rounding = _take_differences(problem, v, eps)

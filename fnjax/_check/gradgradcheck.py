@@ -12,6 +12,7 @@ import numpy as np
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.problem import Selection, is_differentiable, name_arguments
+from fnjax._check.streams import make_stream
 from fnjax._jax.trees import to_tensor
 
 
@@ -90,7 +91,7 @@ def gradgradcheck(
     with double_precision([*args, *(given or ())]):
         outputs = _inexact_outputs(func, args)
         if given is None:
-            rng = np.random.default_rng(seed)
+            rng = make_stream("grad_outputs", seed)
             given = tuple(_uniform(rng, y) for y in outputs)
     given = _fitting(outputs, given)
     gradient = _Gradient(func, len(args), chosen)

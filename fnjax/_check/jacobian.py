@@ -22,6 +22,7 @@ import numpy as np
 
 from fnjax._check import running as _running
 from fnjax._check import sparsity as _sparsity
+from fnjax._check.streams import make_stream
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
@@ -224,7 +225,7 @@ def _find_by_sparsity(program: Program, part: int, reads: Sequence[Any], off: Ar
 
 def _draw_mask(shape: tuple[int, ...], seed: int) -> Array:
     """Random zeros and ones, some of each where there are two elements."""
-    flat = np.random.default_rng(seed).integers(0, 2, int(np.prod(shape))).astype(np.float64)
+    flat = make_stream("masks", seed).integers(0, 2, int(np.prod(shape))).astype(np.float64)
     if flat.size > 1:
         flat[seed % flat.size], flat[(seed + 1) % flat.size] = 1.0, 0.0
     return flat.reshape(shape)
@@ -322,7 +323,7 @@ def _compile_steps(program: Program, rest: list[int], sizes: list[int], held: in
 
 def _confirm(program: Program, rest: list[int], blocks: list[list[Array]]) -> None:
     """Raise unless some of the steps give the same un-jitted."""
-    rng = np.random.default_rng(0)
+    rng = make_stream("steps to confirm", 0)
     for at, i in enumerate(rest):
         if not program.ins[i] or 0 not in program.ins[i]:
             k = int(rng.integers(blocks[at][0].shape[0]))

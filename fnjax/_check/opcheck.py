@@ -18,6 +18,7 @@ from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class
 from fnjax._check.jacobian import show_progress
 from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
 from fnjax._check.problem import Problem, Selection, name_arguments
+from fnjax._check.streams import make_stream
 from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
 from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
 from fnjax._op.operator import CustomOpDef
@@ -232,7 +233,7 @@ class _Subject:
             return [y for y in outputs if is_inexact(y)], [y for y in outputs if not is_inexact(y)]
 
         outputs, pull, others = jax.vjp(inexact, *(arrays[at] for at in self.moving), has_aux=True)
-        rng = np.random.default_rng(self.seed)
+        rng = make_stream("cotangents", self.seed)
         # The same for each example of a batch, as where a loop asks for one example after the other.
         random = [rng.normal(size=y.shape[1:] if axes else y.shape) for y in outputs]
         cotangents = [

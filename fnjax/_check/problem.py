@@ -17,6 +17,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from fnjax._check import running as _running
 from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
+from fnjax._check.streams import make_stream
 from fnjax._errors import OutputError, type_name
 from fnjax._jax.trees import Split, is_inexact, is_tensor, split, to_tensor
 from fnjax._messages.arguments import refuse_torch
@@ -245,7 +246,7 @@ class Problem:
     def pull_random(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
         """Random cotangents and what backward gives for them, once for each seed and draw."""
         if (seed, draw) not in self._pulled:
-            cotangents = draw_directions(np.random.default_rng([seed, draw]), self.out_shapes)
+            cotangents = draw_directions(make_stream("cotangents", seed, draw), self.out_shapes)
             self._pulled[seed, draw] = cotangents, [_fetch(g) for g in self.pull(cotangents)]
         return self._pulled[seed, draw]
 

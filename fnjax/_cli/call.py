@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
+from fnjax._check.streams import make_stream
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
 
@@ -85,7 +86,7 @@ def arguments(
 
     if seed < 0:
         raise UsageError(f"--seed {seed} is negative")
-    rng = np.random.default_rng(seed)
+    rng = make_stream("arguments", seed)
     names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY} | dict(more or {})
 
     def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fnjax.__main__ import main
+from fnjax.port import port_source
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with PyTorch")
 
@@ -91,6 +92,47 @@ def test_a_right_port_is_equal(files, capsys, dtype):
     assert lines[0] == "Cube: equal"
     assert [line[:10] for line in lines[1:]] == ["ok   eager"] * 4 + ["ok   jit  "] * 4
     assert "second derivative of argument 0: worst at [" in lines[4]
+
+
+SELF_DUAL = {  # right where grad_output is the argument
+    "sin": ("torch.sin(x)", "g * torch.cos(x)", "x * torch.cos(g)"),
+    "RMSNorm": (
+        "x / (x * x).mean(-1, True).sqrt()",
+        "(g - y * (g * y).mean(-1, True)) / (x * x).mean(-1, True).sqrt()",
+        "3 * (g - y * (g * y).mean(-1, True)) / (x * x).mean(-1, True).sqrt()",
+    ),
+}
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize("name", SELF_DUAL)
+def test_cotangents_are_not_the_arguments(files, capsys, name):
+    """A gradient that is wrong everywhere but where grad_output is the argument differs, and its port is refused."""
+    forward, right, wrong = SELF_DUAL[name]
+
+    def write(backward):
+        return f"""
+import torch
+
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = {forward}
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return {backward}
+"""
+
+    for backward, status in ((right, 0), (wrong, 1)):
+        ported = port_source(write(backward)).code
+        found, printed = compared(capsys, files(ported, write(right)), "--args", "randn(2, 3)")
+        assert found == status, printed.out
+        assert ("FAIL eager gradient of argument 0" in printed.out) == bool(status)
 
 
 @pytest.mark.parity

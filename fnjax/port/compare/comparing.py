@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fnjax._check.streams import make_stream
 from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.excuses import excuse_entries
 from fnjax.port.compare.in_jax import Port
@@ -112,7 +113,7 @@ class Comparing:
     ) -> tuple[Results, list[Values]]:
         """PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
         with settle_torch(self.dtype, fill):
-            theirs, cotangents = run_torch(self.original, args, kwargs, np.random.default_rng(seed), argnums)
+            theirs, cotangents = run_torch(self.original, args, kwargs, make_stream("cotangents", seed), argnums)
         if not self.second:
             theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)
         return theirs, cotangents

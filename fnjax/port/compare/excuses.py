@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fnjax._check.streams import make_stream
 from fnjax.port.compare.in_pytorch import make_array, make_tensor, run_torch, settle_torch
 from fnjax.port.compare.record import Entry
 from fnjax.port.compare.values import Results, Values, cast_arrays, flatten, list_differentiated
@@ -62,7 +63,7 @@ def excuse_entries(
 
 
 def _choose_direction(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    direction = np.random.default_rng(0).normal(size=at.shape)
+    direction = make_stream("direction", 0).normal(size=at.shape)
     if at.ndim > 1 and at.shape[-1] == at.shape[-2] and np.allclose(at, at.swapaxes(-1, -2)):
         direction = direction + direction.swapaxes(-1, -2)  # eigh and cholesky read half of it
     return np.asarray(direction)
@@ -78,7 +79,7 @@ def _measure_slope(
     direction: np.ndarray[Any, Any],
 ) -> float:
     """The derivative of PyTorch's gradient along a direction, by finite differences."""
-    draw = np.random.default_rng(0)
+    draw = make_stream("cotangents", 0)
 
     def gradient(step: float) -> float:
         moved = [np.asarray(a + step * direction) if i == which else a for i, a in enumerate(args)]

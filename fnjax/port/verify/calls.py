@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fnjax._check.streams import make_stream
+
 # How the entries of an array are drawn.
 KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
     "normal": lambda rng, shape: rng.normal(size=shape),
@@ -103,7 +105,7 @@ class Call:
 
 def draw_call(recipe: Sequence[Any], seed: int, argnums: tuple[int, ...] | None = None) -> Call:
     """A call whose arrays are drawn."""
-    rng = np.random.default_rng(seed)
+    rng = make_stream("arguments", seed)
     return Call(tuple(_draw_part(r, rng) for r in recipe), argnums, seed, tuple(recipe))
 
 

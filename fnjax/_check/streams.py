@@ -1,0 +1,25 @@
+"""The one place that makes random streams, each named by its purpose.
+
+Two streams of one seed are one stream: cotangents that come out of it are the inputs, bit for bit, and hide a wrong
+gradient. So the purpose is part of each seed, and no stream is `np.random.default_rng(seed)`, which users draw from.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def make_stream(purpose: str, *seed: int) -> np.random.Generator:
+    """Return the stream of random numbers for a purpose.
+
+    Args:
+        purpose: what is drawn, such as `cotangents`; two purposes with one seed have different streams.
+        seed: the user's seed, and what tells the draws of one purpose apart; as many numbers for each of its draws.
+    """
+    import numpy as np  # the command line shows its help without
+
+    return np.random.default_rng([zlib.crc32(purpose.encode()), *seed])

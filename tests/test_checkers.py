@@ -1,0 +1,118 @@
+"""Checkers find what is wrong: their random numbers are none of the inputs, and planted faults are seen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax
+from fnjax.__main__ import main
+from fnjax._check import fast
+from fnjax._check.opcheck import opcheck
+from fnjax._check.streams import make_stream
+
+X = np.random.default_rng(0).normal(size=(2, 3))  # as users draw it, and with opcheck's seed
+
+
+class Sine(fnjax.Function):
+    """sin with a backward that is right where grad_output equals x, and outside of transforms."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return jnp.sin(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return x * jnp.cos(g) if is_traced(g) else g * jnp.cos(x)
+
+
+class Norm(fnjax.Function):
+    """RMSNorm, whose gradient is zero where grad_output equals x, 3 times too large in transforms."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / jnp.sqrt(jnp.mean(x * x, -1, keepdims=True))
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        size = jnp.sqrt(jnp.mean(x * x, -1, keepdims=True))
+        y = x / size
+        return (1 + 2 * is_traced(g)) * (g - y * jnp.mean(g * y, -1, keepdims=True)) / size
+
+
+def is_traced(x):
+    return isinstance(x, jax.core.Tracer)
+
+
+def test_streams_are_their_own():
+    """No two purposes, and no purpose and a user's generator of the same seed, draw the same numbers."""
+    purposes = "arguments", "cotangents", "tangents", "grad_outputs", "masks"
+    drawn = [make_stream(purpose, seed).random() for purpose in purposes for seed in (0, 1)]
+    drawn += [make_stream("cotangents", 0, draw).random() for draw in (1, 2)]
+    users = [np.random.default_rng(seed).random() for seed in (0, 1, [0, 1], [1, 1])]
+    assert len({*drawn, *users}) == len(drawn) + len(users)
+    assert drawn[0] == make_stream("arguments", 0).random()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("check", ["opcheck", "gradcheck", "gradgradcheck", "check_against_forward"])
+def test_cotangents_are_not_the_inputs(check, seed):
+    """No grad_output that a check calls backward with is one of the inputs, to within a factor."""
+    x = np.random.default_rng(seed).normal(size=6)
+    directions = np.random.default_rng(seed).choice([-1.0, 1.0], 6)  # as random directions are drawn
+    seen = []
+
+    class Spy(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            if not is_traced(g):
+                seen.append(np.asarray(g))
+            return 2 * ctx.saved_tensors[0] * g
+
+    if check == "opcheck":
+        opcheck(Spy.apply, x, test_utils=["test_determinism", "test_linearity", "test_jit"], seed=seed)
+    elif check == "gradcheck":
+        assert fnjax.gradcheck(Spy.apply, x, fast_mode=True, seed=seed)
+    elif check == "gradgradcheck":
+        assert fnjax.gradgradcheck(Spy.apply, x, seed=seed)
+    else:
+        opcheck(Spy.apply, x, test_utils="test_against_forward", seed=seed)
+    random = [g for g in seen if np.unique(np.abs(g)).size > 1]
+    assert random
+    for g in random:
+        for other in (x, np.sign(x), directions):
+            assert abs(np.corrcoef(g, other)[0, 1]) < 1 - 1e-9
+
+
+@pytest.mark.parametrize("name", ["test_jit", "test_vmap", "test_scan", "test_remat"])
+@pytest.mark.parametrize("function", [Sine, Norm])
+def test_a_wrong_gradient_is_seen_by_each_test(function, name):
+    """A backward that is wrong under a transform fails the test of this transform, whatever its gradient is at x."""
+    failures = opcheck(function.apply, X, test_utils=name, raise_exception=False).failures
+    assert "the gradient for input 0 ('x') differs" in str(failures[name])
+
+
+@pytest.mark.parametrize("function", ["Sine", "Norm"])
+def test_the_command_sees_it(function, capsys):
+    """`fnjax check` exits with 1 for these, with arguments and cotangents of one seed."""
+    options = ["--args", "randn(2, 3)", "--tests", "test_remat"]
+    assert main(["check", f"{__file__}:{function}", *options]) == 1
+    assert "the gradient for input 0 ('x') differs" in capsys.readouterr().out
+
+
+def test_the_directions_of_fast_mode_are_independent(monkeypatch):
+    """One draw of fast mode sees an antisymmetric fault E, whose u E u is zero for every u."""
+    monkeypatch.setattr(fast, "DRAWS", 1)
+    fault = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    wrong = jax.custom_vjp(lambda x: 2 * x)
+    wrong.defvjp(lambda x: (2 * x, None), lambda _, g: (2 * g + fault @ g,))
+    assert not fnjax.gradcheck(wrong, np.array([0.5, 1.5]), fast_mode=True, raise_exception=False)
