@@ -256,6 +256,8 @@ def test_an_affine_backward_has_no_transpose(rule):
 @pytest.mark.parametrize("rule", LINEAR.values(), ids=LINEAR)
 def test_a_linear_backward_is_transposed(rule):
     """What only adds zeros is linear: forward over reverse is reverse over reverse."""
+    if rule is LINEAR["checkpoint"] and jax.config.jax_remat3:
+        pytest.skip("with JAX_REMAT3=1 jax.linear_transpose has no rule for jax.checkpoint")
     f, x = with_backward(rule), jnp.array([0.7, -0.2, 0.1])
     np.testing.assert_allclose(jax.hessian(f)(x), jax.jacrev(jax.grad(f))(x), rtol=1e-12)
 

@@ -29,11 +29,15 @@ from fnjax._jax.jax_internals import (
     belongs_above,
     belongs_to,
     current_trace,
+    is_in_kernel,
     is_transformed,
     is_unnamed,
+    keeps_kernel,
     linearizes,
     lower_in_place,
+    make_lifetime,
     open_jaxpr,
+    opened_by,
     under_primal_trace,
     vmap,
 )
@@ -102,7 +106,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
             stop = start + len(captured)
             jaxpr = jax.make_jaxpr(lambda *xs: run(*xs[:start], *xs[stop:]))(*closed, *captured, *operands)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=jaxpr)
+        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=make_lifetime())
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finish is not None:
@@ -155,6 +159,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
     return body.jaxpr.out_avals, body.jaxpr.effects
 
 
+@keeps_kernel
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays]:
@@ -166,7 +171,8 @@ def _jvp(
         # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
         run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
     # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
-    residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+    if not is_in_kernel():  # Pallas compiles no names
+        residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
     dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return run.outputs, dots
@@ -213,6 +219,7 @@ def _jvp_of_intermediates(
     ]
 
 
+@keeps_kernel
 def _batch(
     axis: Any,
     operands: Sequence[Any],
@@ -237,7 +244,7 @@ def _batch(
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
     rule = batched(rule, axis, dims[n:])
-    results = call_p.bind(*operands, rule=rule, body=body, lifetime=body.jaxpr)
+    results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime)
     return results, [0] * len(results)
 
 
@@ -293,6 +300,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
 
 
 call_p.def_impl(_impl)
+opened_by(call_p, _impl, lambda body, **_: body is not None and body.jaxpr.is_high)
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp
 ad.primitive_transposes[call_p] = _transpose

@@ -15,7 +15,7 @@ from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.batched import batched_derivative
-from fnjax._jax.jax_internals import is_unnamed, make_lifetime
+from fnjax._jax.jax_internals import is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import pull_summed
 from fnjax._jax.programs import BACKWARD
@@ -57,6 +57,7 @@ def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Seq
     return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
 
 
+@keeps_kernel
 def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
     """Forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.kept)
@@ -108,8 +109,10 @@ def _hold(residuals: Arrays) -> Arrays:
 
     Without it XLA keeps these values instead, and nothing is saved by recomputing (docs/guides/saving-and-memory.md).
     Masks and whole numbers have a barrier of their own: behind one with arrays that are differentiated JAX 0.10 gives
-    them tangents, for which jnp.all has no rule.
+    them tangents, for which jnp.all has no rule. Pallas has no barrier, and what it compiles XLA does not see.
     """
+    if is_in_kernel():
+        return residuals
     held = list(residuals)
     for moving in (True, False):
         at = [i for i, x in enumerate(residuals) if is_tracer(x) and jnp.issubdtype(x.dtype, jnp.inexact) is moving]
@@ -159,6 +162,7 @@ def _batch(
 
 
 linear_p.def_impl(_evaluate)
+opened_by(linear_p, _evaluate)
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp

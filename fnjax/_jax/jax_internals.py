@@ -6,14 +6,15 @@ Nothing here knows of rules, ctx or classes.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import DebugInfo, find_top_trace, set_current_trace, take_current_trace
+from jax.extend.core import DebugInfo, Primitive, find_top_trace, set_current_trace, take_current_trace
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
 
@@ -36,17 +37,64 @@ def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tupl
 
 
 def make_lifetime() -> Any:
-    """A parameter without content for an equation whose other parameters belong to the user.
+    """Return an empty jaxpr, as a parameter of an equation whose other parameters belong to the user.
 
     JAX caches what it learnt of an equation under its parameters, and lets go of them only when a jaxpr among them
     dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
+    Inside a Pallas kernel it is marked as high, see `is_in_kernel`.
     """
-    return _empty_jaxpr().replace()
+    return _empty_jaxpr().replace(is_high=is_in_kernel())
 
 
 @functools.cache
 def _empty_jaxpr() -> Any:
-    return jax.make_jaxpr(lambda: ())()
+    return open_jaxpr(jax.make_jaxpr(lambda: ())())
+
+
+def opened_by(
+    primitive: Primitive, evaluate: Callable[..., Any], also: Callable[..., bool] = lambda **_: False
+) -> None:
+    """Let JAX replace an equation in a kernel, or if `also` holds for its parameters, by what `evaluate` computes."""
+
+    def is_high(*_: Any, lifetime: Any = None, **params: Any) -> bool:
+        return (lifetime is not None and lifetime.is_high) or also(**params)
+
+    primitive.is_high = is_high  # type: ignore[method-assign]  # that is how JAX's own primitives do it
+    primitive.to_lojax = evaluate  # type: ignore[method-assign]
+
+
+def is_in_kernel() -> bool:
+    """Return whether the kernel of a `pallas_call` is being traced.
+
+    Pallas compiles only the primitives that it knows. Before that, JAX replaces each equation that says of itself that
+    it is high by what the `to_lojax` of its primitive computes. Elsewhere being high has a price: JAX 0.10 has no fast
+    dispatch for a `jax.jit` with such an equation.
+    """
+    pallas = sys.modules.get("jax.experimental.pallas")
+    if pallas is None:
+        return False
+    try:
+        pallas.num_programs(sys.maxsize)
+    except ValueError:  # there is a grid, and it has no such axis
+        return True
+    except (AssertionError, AttributeError, IndexError):
+        return bool(_IN_KERNEL.value)
+    return True
+
+
+# Set where JAX transforms or opens an equation of a kernel after the kernel was traced.
+_IN_KERNEL = jax.make_user_context(False)
+
+
+def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a rule of a primitive run as part of a kernel where its equation is in one."""
+
+    @functools.wraps(rule)
+    def marked(*args: Any, lifetime: Any = None, **params: Any) -> Any:
+        with _IN_KERNEL(True) if lifetime is not None and lifetime.is_high else nullcontext():
+            return rule(*args, lifetime=lifetime, **params)
+
+    return marked
 
 
 def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:

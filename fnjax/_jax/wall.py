@@ -8,7 +8,7 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from fnjax._jax.jax_internals import make_lifetime
+from fnjax._jax.jax_internals import make_lifetime, opened_by
 from fnjax._jax.programs import WALL
 from fnjax._jax.rule import Arrays
 
@@ -30,7 +30,12 @@ def _raise(*_: Any, make_error: Callable[[], Exception], **__: Any) -> Any:
     raise make_error()
 
 
-wall_p.def_impl(lambda *args, n_values, **_: list(args[:n_values]))
+def _impl(*args: Any, n_values: int, **_: Any) -> Arrays:
+    return list(args[:n_values])
+
+
+wall_p.def_impl(_impl)
+opened_by(wall_p, _impl)
 wall_p.def_abstract_eval(lambda *avals, n_values, **_: avals[:n_values])
 ad.primitive_jvps[wall_p] = _raise
 ad.primitive_transposes[wall_p] = _raise
