@@ -1,5 +1,6 @@
 """What is kept between forward and backward, and who may change it."""
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -50,7 +51,7 @@ def test_hooks_see_what_is_saved(wrap):
         return widen(kept["narrow"])
 
     with fnjax.saved_tensors_hooks(pack, unpack):
-        _, pullback = jax.vjp(wrap(lambda x: SavedInput.apply(x)), x)  # noqa: PLW0108 - a function that jit has not met
+        _, pullback = jax.vjp(wrap(SavedInput.apply), x)
         assert "pack" in seen
     np.testing.assert_allclose(pullback(jnp.ones(4))[0], want, rtol=1e-6)
     assert "unpack" in seen
@@ -64,6 +65,52 @@ def test_hooks_change_what_is_kept():
         kept = residuals(SavedOutput.apply, x)
     assert [leaf.dtype for leaf in kept] == [jnp.float32]
     assert [leaf.dtype for leaf in residuals(SavedOutput.apply, x)] == [jnp.float64]
+
+
+COMPILED = {
+    "outside": lambda f: jax.jit(jax.grad(f)),
+    "inside": lambda f: jax.grad(jax.jit(f)),
+    "vmap": lambda f: jax.jit(lambda x: jax.vmap(jax.grad(f))(x[None])[0]),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(jax.jit(f))),
+    "scan": lambda f: jax.jit(jax.grad(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, length=1)[0])),
+}
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+def test_compiled_functions_ask_for_the_hooks(kind):
+    """What is compiled has the hooks of each call, in every order; hooks that are made anew are not other hooks."""
+    traced, news = [], []
+
+    def square(x):
+        traced.append(x)
+        return SavedInput.apply(x)
+
+    def times(k):
+        return fnjax.saved_tensors_hooks(lambda x: k * x, lambda kept: kept)
+
+    gradient = COMPILED[kind](square)
+    expected = {k: jax.grad(SavedInput.apply)(0.5 * (k or 1.0)) for k in (None, 2.0, 3.0)}
+    for k in (None, 2.0, None, 3.0, 2.0):
+        before = len(traced)
+        with contextlib.nullcontext() if k is None else times(k):
+            np.testing.assert_allclose(gradient(jnp.float64(0.5)), expected[k], rtol=1e-12)
+        news.append(len(traced) > before)
+    assert news == [True, True, False, True, False]
+
+
+def test_hooks_with_other_captures_are_others():
+    """What a hook closes over tells it apart: a number by its value, a list as itself, another function likewise."""
+    seen = [[], []]
+    gradient = jax.jit(jax.grad(SavedInput.apply))
+
+    def noting(record):
+        note = lambda: record.append("packed")
+        return fnjax.saved_tensors_hooks(lambda x: note() or x, lambda kept: kept)
+
+    for record in (seen[0], seen[1], seen[1]):
+        with noting(record):
+            gradient(jnp.float64(0.5))
+    assert list(map(len, seen)) == [1, 1]
 
 
 def test_hooks_leave_attributes_alone():
@@ -126,7 +173,7 @@ def test_an_unpack_hook_returns_an_array(wrap):
         fnjax.saved_tensors_hooks(lambda x: x, lambda kept: None),
         pytest.raises(TypeError, match="unpack_hook expected to be a Tensor but got result of type NoneType"),
     ):
-        jax.grad(wrap(lambda x: SavedInput.apply(x)))(1.0)  # noqa: PLW0108 - a function that jit has not met
+        jax.grad(wrap(SavedInput.apply))(1.0)
 
 
 class Slope(fnjax.Function):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fnjax
+from fnjax._jax.identity import identify
 
 WIDTH = 8
 MESH = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
@@ -385,6 +386,32 @@ def test_programs_that_read_alike(name):
         for got, want in zip((grad_inputs, second(backward_weight, pending)), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(np.asarray(want)[got == 0]))
+
+
+DISTINCT = [
+    lambda a, b: jnp.sin(a) - jnp.cos(b) * a,
+    lambda a, b: jnp.sin(a) - jnp.cos(b) * b,
+    lambda a, b: jnp.sin(b) - jnp.cos(a) * a,
+    lambda a, b: jnp.sin(a) - jnp.sin(b) * a,
+    lambda a, b: (jnp.sin(a) - jnp.cos(b) * a) * 0.0,
+    lambda a, b: (jnp.sin(a) - jnp.cos(b) * a) * -0.0,
+    lambda a, b: a**2 + b,
+    lambda a, b: a**3 + b,
+    lambda a, b: (a, b),
+    lambda a, b: (b, a),
+    lambda a, b: jax.lax.while_loop(lambda c: c < b, lambda c: c + a, a),
+    lambda a, b: jax.lax.while_loop(lambda c: c < a, lambda c: c + a, a),
+    lambda a, b: jax.lax.cond(a > b, jnp.sin, jnp.cos, a),
+    lambda a, b: jax.lax.cond(a > b, jnp.cos, jnp.sin, a),
+    lambda a, b: jax.lax.cond(a > b, lambda a: a, lambda a: a * float("nan"), a),
+]
+
+
+def test_programs_are_told_apart():
+    """Of each program the key is that of its next trace, and no other program's."""
+    first, again = ([identify(jax.make_jaxpr(lambda *x, f=f: f(*x))(1.0, 2.0)) for f in DISTINCT] for _ in range(2))
+    assert [[one == other for other in again] for one in first] == np.eye(len(DISTINCT), dtype=bool).tolist()
+    assert list(map(hash, first)) == list(map(hash, again))
 
 
 AGAIN = {"callback": on_host(2), "table": of_table(np.arange(8.0)), "Function": lambda g: Times.apply(g, 2)}

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar, Token
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
+
+from fnjax._jax.identity import identify
 from fnjax._messages.arguments import no_hook
 
 
-class Hooks(NamedTuple):
-    """A pair of hooks."""
+class Hooks:
+    """A pair of hooks, equal to a pair of the same code that closes over the same: JAX's caches ask.
 
-    pack: Callable[[Any], Any]
-    unpack: Callable[[Any], Any]
+    Attributes:
+        pack: array → what is kept.
+        unpack: what is kept → array.
+    """
+
+    __slots__ = ("_hash", "_key", "pack", "unpack")
+
+    def __init__(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self.pack, self.unpack = pack, unpack
+        self._key = identify((pack, unpack))
+        self._hash = hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hooks) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
-_current: ContextVar[Hooks | None] = ContextVar("_current", default=None)
+_CURRENT = jax.make_user_context(None)  # a part of the keys of JAX's caches
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
@@ -27,8 +44,8 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
     also after the block, and returns the array that backward sees. Of nested blocks the innermost counts; each thread
     has its own.
 
-    Unlike PyTorch, the hooks are in force while JAX traces: a function that `jax.jit` has traced keeps the hooks (or
-    none) that it was traced with, inside the block and outside.
+    The hooks are part of the keys of JAX's caches: what `jax.jit` has compiled without them, or with others, it traces
+    and compiles anew in the block. Functions with the same code that close over the same are the same hooks.
 
     Args:
         pack_hook: array → anything; JAX operations on the array.
@@ -59,16 +76,18 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
         for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
             if not callable(hook):
                 raise no_hook(name, hook)
-        self._hooks = Hooks(pack_hook, unpack_hook)
-        self._tokens: list[Token[Hooks | None]] = []
+        self._hooks = pack_hook, unpack_hook
+        self._blocks: list[Any] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(_current.set(self._hooks))
+        self._blocks.append(_CURRENT(Hooks(*self._hooks)))
+        self._blocks[-1].__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        _current.reset(self._tokens.pop())
+    def __exit__(self, *error: object) -> None:
+        self._blocks.pop().__exit__(*error)
 
 
 def current_hooks() -> Hooks | None:
     """The hooks in force."""
-    return _current.get()
+    hooks: Hooks | None = _CURRENT.value
+    return hooks

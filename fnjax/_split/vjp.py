@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -16,11 +17,11 @@ from jax.extend.core import jaxpr_as_fun
 from fnjax._errors import describe
 from fnjax._jax.cut import Halves
 from fnjax._jax.fission import halve
+from fnjax._jax.identity import identify
 from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, named_leaves, split
 from fnjax._messages import split as messages
-from fnjax._split.equality import is_same_program
 
 
 def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
@@ -121,17 +122,15 @@ class _Program:
     moving: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, _Program):
-            return self is other
-        return self._facts() == other._facts() and all(
-            is_same_program(one, another) for one, another in ((self.first, other.first), (self.second, other.second))
-        )
+        return self is other or (isinstance(other, _Program) and self._key == other._key)
 
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def _facts(self) -> tuple[Any, ...]:
-        return self.name, self.structure, list(self.types), self.moving, [x.treedef for x in self.form]
+    @functools.cached_property
+    def _key(self) -> Any:
+        form = tuple(x.treedef for x in self.form)
+        return identify((self.first, self.second)), self.structure, self.types, self.moving, form
 
 
 class _Arrays:
