@@ -38,6 +38,7 @@ STRATA = [
     "_messages.outputs",
     "_messages.definitions",
     "_messages.operators",
+    "_messages.refs",
     "_messages.troubles",
     "_messages.notes",
     "_messages.split",

@@ -9,7 +9,7 @@ from fnjax._call.ctx import NeedsInputGrad
 from fnjax._call.definition import Definition
 from fnjax._call.signature import Parameters
 from fnjax._jax.rule import Arrays
-from fnjax._jax.trees import Split, has_leaf, is_inexact, is_tensor, is_tracer, named_leaves, split, to_tensor
+from fnjax._jax.trees import Split, has_leaf, is_inexact, is_ref, is_tensor, is_tracer, named_leaves, split, to_tensor
 from fnjax._messages.arguments import refuse_torch
 
 Kind = Literal["tensor", "tree", "container", "static"]
@@ -50,7 +50,7 @@ class Arguments:
         for i, arg in enumerate(args):
             start, rest = len(operands), None
             # In this order: with pytree an array by itself is a tensor still, and without it a container is looked
-            # into for tracers alone, as its concrete arrays are static to forward.
+            # into for tracers and Refs alone, as its concrete arrays are static to forward.
             if is_tensor(arg):
                 kind: Kind = "tensor"
                 operands.append(to_tensor(arg))
@@ -58,9 +58,9 @@ class Arguments:
                 kind = "tree"
                 arrays, rest = split(arg, is_tensor)
                 operands += map(to_tensor, arrays)
-            elif has_leaf(arg, is_tracer):
+            elif has_leaf(arg, _is_operand):
                 kind = "container"
-                arrays, rest = split(arg, is_tracer)
+                arrays, rest = split(arg, _is_operand)
                 operands += arrays
             else:
                 kind = "static"
@@ -110,6 +110,11 @@ class Arguments:
         if argument.split is None:
             return values[argument.start]
         return argument.split.fill(values[argument.start :], *otherwise)
+
+
+def _is_operand(leaf: Any) -> bool:
+    """Return whether a leaf of a container that is not traversed is what JAX must know of."""
+    return is_tracer(leaf) or is_ref(leaf)
 
 
 def take_arguments(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:

@@ -16,7 +16,7 @@ from fnjax._call.residuals import Saved
 from fnjax._errors import location, warn
 from fnjax._jax.mesh import in_backward
 from fnjax._jax.rule import Arrays, Needs
-from fnjax._jax.trees import Split, flatten, is_tensor, to_tensor
+from fnjax._jax.trees import Split, flatten, is_ref, is_tensor, to_tensor
 from fnjax._messages.arguments import refuse_torch
 from fnjax._messages.outputs import (
     complex_gradient,
@@ -27,6 +27,7 @@ from fnjax._messages.outputs import (
     no_gradients,
     wrong_number_of_gradients,
 )
+from fnjax._messages.refs import ref_gradient
 
 
 class Record(NamedTuple):
@@ -125,10 +126,12 @@ def _take_tree(record: Record, grad: Any, form: Split, start: int, index: int, r
 
 def _take_gradient(record: Record, grad: Any, operand: int, index: int, leaf: str) -> Any:
     """Bring one gradient to the shape and dtype of its argument, as PyTorch's engine does."""
+    definition, aval = record.definition, record.operands[operand]
+    if grad is not None and is_ref(aval):
+        raise ref_gradient(definition.backward, definition.name, record.arguments.name(index), index, grad)
     if grad is None or not record.needs[operand]:
         return None
-    definition, aval = record.definition, record.operands[operand]
-    if not is_tensor(grad):
+    if not is_tensor(grad) or is_ref(grad):
         name = f"{record.arguments.name(index)}{leaf}"
         refuse_torch(grad, f"the gradient for {name} of {definition.name}")
         raise gradient_type(definition.backward, definition.name, name, aval.shape, grad)

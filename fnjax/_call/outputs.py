@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from fnjax._call.definition import Definition
 from fnjax._jax.rule import Arrays
-from fnjax._jax.trees import ARRAY, Split, is_array, is_tensor, split
+from fnjax._jax.trees import ARRAY, Split, is_array, is_ref, is_tensor, split
 from fnjax._messages.arguments import refuse_torch
 from fnjax._messages.outputs import container_output, number_output
+from fnjax._messages.refs import ref_output
 
 
 class Outputs(NamedTuple):
@@ -48,6 +49,8 @@ def take_outputs(definition: Definition, returned: Any) -> tuple[Arrays, Outputs
         where = f"output {i} of {definition.name}.forward"
         refuse_torch(member, where)
         taken, rest = split(member, is_tensor)
+        if any(map(is_ref, taken)):
+            raise ref_output(definition.forward, where)
         if taken and not is_tensor(member) and not definition.options.pytree:
             raise container_output(definition.forward, where, member, len(taken))
         arrays += taken

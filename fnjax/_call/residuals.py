@@ -15,8 +15,9 @@ from fnjax._errors import type_name
 from fnjax._jax.jax_internals import same_trace
 from fnjax._jax.packed import pack_to_stay
 from fnjax._jax.rule import Arrays, Kept
-from fnjax._jax.trees import has_leaf, in_order, is_array, is_tensor, is_tracer, split
+from fnjax._jax.trees import has_leaf, in_order, is_array, is_ref, is_tensor, is_tracer, split
 from fnjax._messages.arguments import hidden_array, unpacked_no_array
+from fnjax._messages.refs import ref_saved
 
 _NOTHING: Mapping[Any, Any] = {}
 Restore = Callable[[Sequence[Any]], Any]  # residuals → a value that ctx held
@@ -60,7 +61,10 @@ class Saved(NamedTuple):
 class _Residuals:
     """Collects the arrays that backward can reach, each once, told apart by identity."""
 
-    def __init__(self, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]) -> None:
+    def __init__(
+        self, ctx: str, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]
+    ) -> None:
+        self._ctx = ctx
         # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
         self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs) if differentiable[i]}
         for i, x in enumerate(operands):
@@ -81,15 +85,23 @@ class _Residuals:
             self.kept.append(source)
         return self._index[key]
 
+    def _is_residual(self, leaf: Any) -> bool:
+        """Return whether JAX carries a leaf to backward: arrays, and the Refs among the operands."""
+        if is_ref(leaf) and id(leaf) not in self._sources:
+            if is_tracer(leaf):
+                raise ref_saved(self._ctx)
+            return False  # a Ref from outside is itself wherever it is used
+        return is_array(leaf) or is_ref(leaf)
+
     def stow(self, value: Any) -> Restore:
         """Take the arrays out of a value; without any it is kept as the very object."""
         if is_array(value):
             index = self.add(value)
             return lambda residuals: residuals[index]
         tree = in_order(value)  # of a dict JAX would sort the keys
-        if not has_leaf(tree, is_array):
+        if not has_leaf(tree, self._is_residual):
             return lambda _: value
-        arrays, form = split(tree, is_array)
+        arrays, form = split(tree, self._is_residual)
         places = [self.add(x) for x in arrays]
         return lambda residuals: form.fill(residuals[i] for i in places)
 
@@ -116,7 +128,7 @@ def save(
     Returns:
         The ctx without them; where each residual comes from; and those that are neither operands nor outputs.
     """
-    residuals = _Residuals(operands, outputs, differentiable)
+    residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
         _refuse_hidden(v, k, ctx, operands)
     tensors = [_stow_tensor(x, residuals, hooks) for x in ctx.to_save]
@@ -133,7 +145,7 @@ def save(
 
 
 def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Restore:
-    if tensor is None or hooks is None:
+    if tensor is None or hooks is None or is_ref(tensor):
         return residuals.stow(tensor)
 
     def unpack(packed: Any) -> Any:
@@ -152,7 +164,7 @@ def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Res
 
 def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Sequence[Any]) -> None:
     """Raise for an object that hides an array of this run from JAX: backward would find it dead."""
-    if is_array(value):
+    if is_array(value) or is_ref(value):
         return
 
     def is_of_this_run(value: Any) -> bool:

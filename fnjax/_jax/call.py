@@ -29,6 +29,8 @@ from fnjax._jax.jax_internals import (
     belongs_above,
     belongs_to,
     current_trace,
+    effects_of,
+    has_no_gradient,
     is_in_kernel,
     is_transformed,
     is_unnamed,
@@ -46,7 +48,7 @@ from fnjax._jax.mesh import any_varies, hides_varying
 from fnjax._jax.programs import FORWARD
 from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread
 from fnjax._jax.trace import trace_run
-from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
+from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor
 from fnjax._jax.wall import wall
 
 call_p = Primitive(FORWARD)
@@ -133,6 +135,8 @@ def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
 
 def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
     """Run a rule whose derivative is due: on concrete arrays, or as an equation; return its residuals as well."""
+    if any(map(is_ref, chosen(operands, needs))):
+        raise rule.error("perturbed ref")
     if is_transformed():
         run = _stage(rule, needs, operands)
     else:
@@ -156,14 +160,19 @@ def _impl(*operands: Any, rule: Rule, body: Body | None, **_: Any) -> Arrays:
 def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
     if body is None:
         raise _NeedsBodyError
-    return body.jaxpr.out_avals, body.jaxpr.effects
+    return body.jaxpr.out_avals, effects_of(open_jaxpr(body.jaxpr))
+
+
+def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
+    """Return whether JAX must see the body before it lowers: it has a rule for Refs in operations of its own alone."""
+    return body is not None and bool(body.jaxpr.is_high or body.jaxpr.effects or any(map(is_ref, operands)))
 
 
 @keeps_kernel
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays]:
-    needs = tuple(type(t) is not ad.Zero for t in tangents)
+    needs = tuple(type(t) is not ad.Zero and not has_no_gradient(x) for x, t in zip(primals, tangents, strict=True))
     n = 0 if body is None else body.n_captured
     if any(needs[:n]):
         raise rule.error("closure")
@@ -172,7 +181,7 @@ def _jvp(
         run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
     # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
     if not is_in_kernel():  # Pallas compiles no names
-        residuals = [checkpoint_name(x, rule.residual_name) if is_tracer(x) else x for x in residuals]
+        residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
     dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return run.outputs, dots
@@ -300,7 +309,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
 
 
 call_p.def_impl(_impl)
-opened_by(call_p, _impl, lambda body, **_: body is not None and body.jaxpr.is_high)
+opened_by(call_p, _impl, _is_opened)
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp
 ad.primitive_transposes[call_p] = _transpose

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
@@ -20,7 +19,7 @@ from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import pull_summed
 from fnjax._jax.programs import BACKWARD
 from fnjax._jax.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
-from fnjax._jax.trees import is_tracer, to_tensor
+from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
@@ -115,7 +114,7 @@ def _hold(residuals: Arrays) -> Arrays:
         return residuals
     held = list(residuals)
     for moving in (True, False):
-        at = [i for i, x in enumerate(residuals) if is_tracer(x) and jnp.issubdtype(x.dtype, jnp.inexact) is moving]
+        at = [i for i, x in enumerate(residuals) if is_tracer(x) and not is_ref(x) and is_inexact(x) is moving]
         for i, x in zip(at, jax.lax.optimization_barrier([residuals[i] for i in at]) if at else (), strict=True):
             held[i] = x
     return held
@@ -162,7 +161,7 @@ def _batch(
 
 
 linear_p.def_impl(_evaluate)
-opened_by(linear_p, _evaluate)
+opened_by(linear_p, _evaluate, lambda *args, **_: any(map(is_ref, args)))
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp

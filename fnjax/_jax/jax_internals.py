@@ -52,12 +52,12 @@ def _empty_jaxpr() -> Any:
 
 
 def opened_by(
-    primitive: Primitive, evaluate: Callable[..., Any], also: Callable[..., bool] = lambda **_: False
+    primitive: Primitive, evaluate: Callable[..., Any], also: Callable[..., bool] = lambda *_, **__: False
 ) -> None:
-    """Let JAX replace an equation in a kernel, or if `also` holds for its parameters, by what `evaluate` computes."""
+    """Let JAX replace an equation by what `evaluate` computes: in a kernel, and where `also` holds of the equation."""
 
-    def is_high(*_: Any, lifetime: Any = None, **params: Any) -> bool:
-        return (lifetime is not None and lifetime.is_high) or also(**params)
+    def is_high(*operands: Any, lifetime: Any = None, **params: Any) -> bool:
+        return (lifetime is not None and lifetime.is_high) or also(*operands, **params)
 
     primitive.is_high = is_high  # type: ignore[method-assign]  # that is how JAX's own primitives do it
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
@@ -116,6 +116,17 @@ def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence
 
 # XLA for the CPU made a stack of 16-bit floats in a loop one of 32 bits.
 PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
+
+
+def effects_of(jaxpr: Any) -> set[Any]:
+    """Return the effects of a program as an abstract evaluation gives them: its inputs by their position."""
+    at = {v: i for i, v in enumerate(jaxpr.invars)}
+    return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
+
+
+def has_no_gradient(value: Any) -> bool:
+    """Return whether a value is a Ref of the kind that JAX does not differentiate, though it makes it a tangent."""
+    return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"
 
 
 # --- traces

@@ -19,8 +19,8 @@ Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tupl
 # What can go wrong below the line: a captured array is being differentiated; the transpose is due of a rule that is not
 # linear; an intermediate that JAX cannot differentiate; a run that returned other outputs than the one before; an
 # intermediate was saved where the user's own batching rule gives outputs only; inside shard_map a gradient is made of
-# what is to be summed over the devices and of what is not; or a callback does not say that its result varies over the
-# devices.
+# what is to be summed over the devices and of what is not; a callback does not say that its result varies over the
+# devices; or a Ref is being differentiated.
 Trouble = Literal[
     "closure",
     "not linear",
@@ -29,6 +29,7 @@ Trouble = Literal[
     "vmap intermediate",
     "shares and totals",
     "varying callback",
+    "perturbed ref",
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ref import AbstractRef, Ref
 from jax.tree_util import PyTreeDef, keystr, tree_leaves_with_path
 
 _TENSORS = (np.ndarray, np.generic)
@@ -27,15 +28,20 @@ def is_array(value: object) -> bool:
     return type(value) is concrete_type() or isinstance(value, jax.Array)
 
 
+def is_ref(value: Any) -> bool:
+    """Return whether a value is a Ref of `jax.new_ref`, traced or not, or the type of one."""
+    return type(value.aval if isinstance(value, jax.core.Tracer) else value) in (Ref, AbstractRef)
+
+
 def is_tensor(value: object) -> bool:
-    """Whether a value counts as a tensor: JAX and NumPy arrays and scalars, objects with `__jax_array__`."""
+    """Return whether a value is an operand: a JAX or NumPy array or scalar, a Ref, an object with `__jax_array__`."""
     # The type is asked: a config's own __getattr__ may answer anything.
-    return is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__")
+    return is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__") or is_ref(value)
 
 
 def to_tensor(value: Any) -> jax.Array:
-    """The JAX array of a tensor, as it is under `jax.jit` (float64 becomes float32 unless x64 is on)."""
-    return value if is_array(value) else jnp.asarray(value)
+    """Return the array of a tensor, as under `jax.jit` (float64 becomes float32 unless x64 is on); a Ref as it is."""
+    return value if is_array(value) or is_ref(value) else jnp.asarray(value)
 
 
 def is_tracer(value: object) -> bool:
@@ -44,8 +50,8 @@ def is_tracer(value: object) -> bool:
 
 
 def is_inexact(value: Any) -> bool:
-    """Whether an array (or its type) can have a derivative: floating point or complex."""
-    return _is_inexact_dtype(value.dtype)
+    """Return whether an array (or its type) can have a derivative: floating point or complex, and not a Ref."""
+    return _is_inexact_dtype(value.dtype) and not is_ref(value)
 
 
 @functools.cache  # asked four times in each traced call, and 3 µs each time

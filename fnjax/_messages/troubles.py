@@ -16,6 +16,7 @@ from fnjax._errors import (
     error,
 )
 from fnjax._jax.rule import Trouble
+from fnjax._messages.refs import ref_perturbed
 
 Method = Callable[..., Any] | None
 
@@ -121,4 +122,5 @@ TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "varying callback": ("forward", varying_callback),
     "vmap intermediate": ("vmap", vmap_intermediate),
     "outputs": ("forward", outputs_change),
+    "perturbed ref": ("forward", ref_perturbed),
 }

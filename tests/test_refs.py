@@ -1,0 +1,338 @@
+"""Refs (jax.new_ref) in forward and backward: as jax.custom_vjp has them, in every transform, and errors where not."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import stop_gradient
+
+import fnjax
+
+X = jnp.float32(3)
+XS = jnp.arange(3.0)
+
+
+class Recorded(fnjax.Function):
+    """The square; what it saw, the gradients that came and the last one that went are written to three Refs."""
+
+    @staticmethod
+    def forward(ctx, x, seen, came, went):
+        ctx.save_for_backward(x, came)
+        ctx.went = went
+        seen[...] += stop_gradient(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, came = ctx.saved_tensors
+        came[...] += grad_output
+        ctx.went[...] = stop_gradient(2 * x * grad_output)
+        return 2 * x * grad_output, None, None, None
+
+
+@jax.custom_vjp
+def recorded(x, seen, came, went):
+    seen[...] += stop_gradient(x)
+    return x * x
+
+
+def recorded_bwd(residuals, ct):
+    x, came, went = residuals
+    came[...] += ct
+    went[...] = stop_gradient(2 * x * ct)
+    return 2 * x * ct, None, None, None
+
+
+recorded.defvjp(lambda x, seen, came, went: (recorded(x, seen, came, went), (x, came, went)), recorded_bwd)
+
+
+class Local(fnjax.Function):
+    """Twice x, added up in a Ref that forward makes for itself, as backward does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        total = jax.new_ref(jnp.zeros_like(x))
+        total[...] += stop_gradient(x)
+        total[...] += stop_gradient(x)
+        return total[...]
+
+    backward = forward
+
+
+def times(f, refs, n=3):
+    """A scan in which f is called n times."""
+    return lambda x: jax.lax.scan(lambda c, _: (f(c, *refs), None), x, None, length=n)[0]
+
+
+def unused(f, x, *refs):
+    """The results are dropped, what is written is not."""
+    jax.grad(f)(x, *refs)
+    return x
+
+
+def pulled_twice(f, x, *refs):
+    _, pull = jax.vjp(lambda x: f(x, *refs), x)
+    return pull(x), pull(10 * x)
+
+
+def branched(f, x, *refs):
+    return jax.lax.cond(x > 0, lambda x: f(x, *refs), lambda x: x, x)
+
+
+# Each takes the function, x and the Refs; under vmap each Ref has an entry for each example.
+TRANSFORMS = {
+    "value": lambda f, x, *refs: f(x, *refs),
+    "jit": lambda f, x, *refs: jax.jit(f)(x, *refs),
+    "grad": lambda f, x, *refs: jax.grad(f)(x, *refs),
+    "jit grad": lambda f, x, *refs: jax.jit(jax.grad(f))(x, *refs),
+    "grad jit": lambda f, x, *refs: jax.grad(jax.jit(f))(x, *refs),
+    "jit vjp twice": lambda f, x, *refs: jax.jit(functools.partial(pulled_twice, f))(x, *refs),
+    "grad grad": lambda f, x, *refs: jax.jit(jax.grad(lambda x: jax.grad(f)(x, *refs)))(x),
+    "scan": lambda f, x, *refs: times(f, refs)(x),
+    "grad scan": lambda f, x, *refs: jax.grad(times(f, refs))(x),
+    "jit grad scan": lambda f, x, *refs: jax.jit(jax.grad(lambda x, *refs: times(f, refs)(x)))(x, *refs),
+    "jit scan grad": lambda f, x, *refs: jax.jit(lambda x, *refs: times(jax.grad(f), refs)(x))(x, *refs),
+    "jit while": lambda f, x, *refs: jax.jit(
+        lambda x, *refs: jax.lax.while_loop(lambda x: x < 100, lambda x: f(x, *refs), x)
+    )(x, *refs),
+    "jit cond": lambda f, x, *refs: jax.jit(functools.partial(branched, f))(x, *refs),
+    "jit grad cond": lambda f, x, *refs: jax.jit(jax.grad(functools.partial(branched, f)))(x, *refs),
+    "jit unused": lambda f, x, *refs: jax.jit(functools.partial(unused, f))(x, *refs),
+}
+BATCHED = {
+    "vmap": lambda f, x, *refs: jax.vmap(f)(x, *refs),
+    "vmap grad": lambda f, x, *refs: jax.vmap(jax.grad(f))(x, *refs),
+    "grad vmap": lambda f, x, *refs: jax.grad(lambda x: jax.vmap(f)(x, *refs).sum())(x),
+    "jit grad vmap": lambda f, x, *refs: jax.jit(jax.grad(lambda x, *refs: jax.vmap(f)(x, *refs).sum()))(x, *refs),
+    "jit vmap grad jit": lambda f, x, *refs: jax.jit(jax.vmap(jax.grad(jax.jit(f))))(x, *refs),
+}
+
+
+def outcome(run, f, x):
+    """What comes out and what is in the Refs then."""
+    refs = [jax.new_ref(jnp.zeros_like(x)) for _ in range(3)]
+    return jax.tree.map(np.asarray, (run(f, x, *refs), [ref[...] for ref in refs]))
+
+
+@pytest.mark.parametrize("name", [*TRANSFORMS, *BATCHED])
+def test_a_ref_is_read_and_written_as_in_custom_vjp(name):
+    """Values, gradients and the content of the Refs are those of the same rules as a jax.custom_vjp."""
+    if name == "jit grad cond" and jax.__version_info__ < (0, 12):
+        pytest.skip("JAX 0.10 has no zero for a Ref that only one branch saves, with jax.custom_vjp neither")
+    run, x = (TRANSFORMS[name], X) if name in TRANSFORMS else (BATCHED[name], XS)
+    got, want = outcome(run, Recorded.apply, x), outcome(run, recorded, x)
+    assert any(ref.any() for ref in want[1])
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_remat_writes_once():
+    """jax.checkpoint runs a forward that writes once and keeps what it gives, where custom_vjp's writes twice."""
+    run = lambda f, x, *refs: jax.jit(jax.grad(lambda x, *refs: jnp.sin(jax.checkpoint(f)(x, *refs))))(x, *refs)
+    grad, refs = outcome(run, Recorded.apply, X)
+    want = 6 * np.cos(9, dtype=np.float32)
+    np.testing.assert_allclose(grad, want, rtol=1e-6)
+    np.testing.assert_allclose(refs, [3, np.cos(9), want], rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.grad, lambda f: jax.jit(jax.grad(f)), lambda f: jax.grad(jax.jit(f))])
+def test_a_ref_that_forward_makes(wrap):
+    """A local Ref works in jit, scan, cond, while, remat and vmap, differentiated or not: all is 2 to the n."""
+    f = Local.apply
+    loop = lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]
+    branch = lambda x: jax.lax.cond(x > 0, f, lambda x: x, x)
+    results = [wrap(g)(jnp.float32(1)) for g in (f, loop, branch, jax.checkpoint(f))]
+    assert results == [2, 4, 2, 2]
+    assert jax.jit(lambda x: jax.lax.while_loop(lambda x: x < 100, f, x))(jnp.float32(1)) == 128
+    assert jax.vmap(wrap(f))(jnp.ones(2)).tolist() == [2, 2]
+
+
+def function(forward, backward=lambda ctx, g: (g, None), **members):
+    return type(
+        "Fn", (fnjax.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)} | members
+    )
+
+
+def keep(ctx, x, ref):
+    ctx.ref = ref
+    return x * 2
+
+
+def keep_own(ctx, x, ref):
+    ctx.ref = jax.new_ref(x)
+    return x * 2
+
+
+MADE_INSIDE = lambda F: lambda x, ref: F(x, jax.new_ref(x))
+
+# What is done wrong: the class, what is called, the type of the error, and its anchor.
+WRONG = {
+    "output": (function(lambda ctx, x, ref: ref), lambda F: F, TypeError, "ref-output"),
+    "one of the outputs": (function(lambda ctx, x, ref: (x, ref)), jax.jit, TypeError, "ref-output"),
+    "gradient": (function(keep, lambda ctx, g: (g, g)), jax.grad, RuntimeError, "ref-gradient"),
+    "gradient, jit": (
+        function(keep, lambda ctx, g: (g, g)),
+        lambda F: jax.jit(jax.grad(F)),
+        RuntimeError,
+        "ref-gradient",
+    ),
+    "as gradient": (function(keep, lambda ctx, g: (ctx.ref, None)), jax.grad, RuntimeError, "gradient-type"),
+    "own Ref kept": (function(keep_own), lambda F: jax.jit(jax.grad(F)), RuntimeError, "ref-saved"),
+    "differentiated": (function(keep), lambda F: jax.grad(MADE_INSIDE(F)), TypeError, "ref-perturbed"),
+    "differentiated, jit": (function(keep), lambda F: jax.grad(jax.jit(MADE_INSIDE(F))), TypeError, "ref-perturbed"),
+    "differentiated, jvp": (
+        function(keep, jvp=staticmethod(lambda ctx, t, _: 2 * t)),
+        lambda F: lambda x, ref: jax.jvp(lambda x: MADE_INSIDE(F)(x, ref), (x,), (x,)),
+        TypeError,
+        "ref-perturbed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_uses(name):
+    """What cannot be done with a Ref is an error that names the Function, the remedy and where to read on."""
+    Fn, wrap, kind, anchor = WRONG[name]
+    with pytest.raises(kind) as info:
+        wrap(Fn.apply)(X, jax.new_ref(X))
+    assert isinstance(info.value, fnjax.FnjaxError)
+    assert "Fn" in str(info.value)
+    assert "\n  fix: " in str(info.value)
+    assert str(info.value).endswith(f"docs/errors.md#{anchor}")
+
+
+@pytest.mark.parametrize("wrap", [jax.grad, lambda f: jax.jit(jax.grad(f)), jax.jit])
+def test_a_ref_of_the_kind_without_gradient(wrap):
+    """Made inside of what is differentiated, such a Ref is written as one from outside, in loops too."""
+
+    def f(x):
+        refs = [jax.new_ref(jnp.zeros_like(x), kind="no_grad_no_remat") for _ in range(3)]
+        y = times(Recorded.apply, refs, n=2)(x)
+        return y + stop_gradient(refs[0][...])
+
+    want = 3.0**4 + 3 + 9 if wrap is jax.jit else 4 * 3.0**3
+    assert wrap(f)(X) == want
+
+
+OUTSIDE = jax.new_ref(np.zeros((), np.float32))
+
+
+class Outside(fnjax.Function):
+    """The double, which writes to a Ref that it finds outside: 1 in forward, 10 in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        OUTSIDE[...] += 1
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        OUTSIDE[...] += 10
+        return 2 * grad_output
+
+
+@pytest.mark.parametrize(
+    ("wrap", "written"),
+    [
+        (lambda f: f, 1),
+        (jax.jit, 1),
+        (jax.grad, 11),
+        (lambda f: jax.jit(jax.grad(f)), 11),
+        (lambda f: jax.grad(jax.jit(f)), 11),
+        (lambda f: jax.jit(jax.vmap(f, axis_size=2, in_axes=None)), 1),
+        (lambda f: jax.jit(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0]), 3),
+        (lambda f: jax.jit(jax.grad(jax.checkpoint(f))), 11),
+    ],
+    ids=["eager", "jit", "grad", "jit grad", "grad jit", "jit vmap", "jit scan", "jit grad remat"],
+)
+def test_a_ref_from_outside(wrap, written):
+    """A Ref that forward and backward find in globals is written as often as they run."""
+    OUTSIDE[...] = jnp.zeros(())
+    wrap(Outside.apply)(X)
+    assert OUTSIDE[...] == written
+
+
+class Norm(fnjax.Function):
+    """A class with all methods: a pytree with Refs in it, a jvp, a vmap, and a once_differentiable backward."""
+
+    pytree = True
+
+    @staticmethod
+    def forward(x, state):
+        state["count"][...] += 1
+        return x * state["scale"]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, state = inputs
+        assert not any(jax.tree.leaves(ctx.needs_input_grad[1]["count"]))
+        ctx.mark_dirty(state["count"])
+        ctx.save_for_backward(x, state["scale"], state["count"])
+
+    @staticmethod
+    @fnjax.once_differentiable
+    def backward(ctx, grad_output):
+        x, scale, count = ctx.saved_tensors
+        count[...] += 10
+        return grad_output * scale, {"count": None, "scale": (grad_output * x).sum()}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_ref_in_a_pytree(wrap):
+    """A Ref in a traversed container has None for its gradient, beside arrays that have one."""
+    count = jax.new_ref(jnp.zeros(()))
+    f = lambda x, scale, count: Norm.apply(x, {"count": count, "scale": scale}).sum()
+    grads = wrap(jax.grad(f, (0, 1)))(XS, X, count)
+    assert [g.tolist() for g in grads] == [[3, 3, 3], 3]
+    assert count[...] == 11
+    with pytest.raises(fnjax.OnceDifferentiableError):
+        jax.grad(lambda x: jax.grad(f)(x, x.sum(), count).sum())(XS)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_ref_in_a_list(wrap):
+    """In a container that is not traversed a Ref reaches forward as it is and is saved like an argument."""
+
+    def forward(ctx, x, refs):
+        refs[0][...] += 1
+        ctx.refs = refs
+        return x * 2
+
+    def backward(ctx, grad_output):
+        ctx.refs[1][...] = grad_output
+        return grad_output * 2, None
+
+    refs = [jax.new_ref(jnp.zeros(())) for _ in range(2)]
+    assert wrap(jax.grad(function(forward, backward).apply))(X, refs) == 2
+    assert [ref[...] for ref in refs] == [1, 1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_jvp_and_vmap_methods_write_to_refs(wrap):
+    """What jvp and vmap write stays written, also in a compiled program."""
+
+    def jvp(ctx, tangent, _):
+        ctx.ref[...] += 10
+        return 2 * tangent
+
+    def batch(info, in_dims, x, ref):
+        ref[...] += 100
+        return x * 2, 0
+
+    F = function(keep, jvp=staticmethod(jvp), vmap=staticmethod(batch)).apply
+    ref = jax.new_ref(jnp.zeros(()))
+    assert wrap(lambda x, ref: jax.jvp(lambda x: F(x, ref), (x,), (x,)))(X, ref) == (6, 6)
+    assert ref[...] == 10
+    assert wrap(jax.vmap(F, (0, None)))(XS, ref).tolist() == [0, 2, 4]
+    assert ref[...] == 110
+
+
+def test_hooks_leave_refs_alone():
+    """saved_tensors_hooks pack arrays; a Ref that is saved stays the Ref."""
+    refs = [jax.new_ref(jnp.zeros(())) for _ in range(3)]
+    packed = []
+    with fnjax.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        assert jax.jit(jax.grad(Recorded.apply))(X, *refs) == 6
+    assert len(packed) == 1
+    assert [ref[...] for ref in refs] == [3, 1, 6]
