@@ -253,6 +253,39 @@ def test_a_ref_from_outside(wrap, written):
     assert OUTSIDE[...] == written
 
 
+def closed_over(x, ref):
+    """Call a Function that finds the Ref of an enclosing jit in its closure: the square; 1 and 10 are added to it."""
+
+    def forward(ctx, x):
+        ref[...] += 1
+        ctx.save_for_backward(x)
+        return x * x
+
+    def backward(ctx, grad_output):
+        ref[...] += 10
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+    return function(forward, backward).apply(x)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "result", "written"),
+    [
+        (jax.jit, 9, 1),
+        (lambda f: jax.jit(jax.grad(f)), 6, 11),
+        (lambda f: jax.grad(jax.jit(f)), 6, 11),
+        (lambda f: jax.jit(jax.grad(lambda x, ref: times(f, [ref], n=2)(x))), 108, 22),
+        (lambda f: jax.jit(jax.grad(lambda x, ref: jax.checkpoint(f)(x, ref))), 6, 11),
+    ],
+    ids=["jit", "jit grad", "grad jit", "jit grad scan", "jit grad remat"],
+)
+def test_a_ref_from_an_enclosing_jit(wrap, result, written):
+    """A traced Ref in the closure of forward and backward is one Ref in both, and written as often as they run."""
+    ref = jax.new_ref(jnp.zeros(()))
+    assert wrap(closed_over)(X, ref) == result
+    assert ref[...] == written
+
+
 class Norm(fnjax.Function):
     """A class with all methods: a pytree with Refs in it, a jvp, a vmap, and a once_differentiable backward."""
 

@@ -46,7 +46,7 @@ from fnjax._jax.jax_internals import (
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import any_varies, hides_varying
 from fnjax._jax.programs import FORWARD
-from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread
+from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread, unique
 from fnjax._jax.trace import trace_run
 from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor
 from fnjax._jax.wall import wall
@@ -103,10 +103,14 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
         # JAX may come back to the rule when the tracers that it uses from outside are dead.
         if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
             rule, captured = close(rule, operands)
-        if captured:  # operands that the body ignores
-            start, run = len(closed), jaxpr_as_fun(jaxpr)
-            stop = start + len(captured)
-            jaxpr = jax.make_jaxpr(lambda *xs: run(*xs[:start], *xs[stop:]))(*closed, *captured, *operands)
+        if captured:  # operands that the body may ignore; a Ref must not come twice
+            distinct, at = unique([*captured, *closed])
+            run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
+            places = [n_closed + i if i < n else i - n for i in at[n:]]
+            closed = distinct[n:]
+            jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(
+                *closed, *captured, *operands
+            )
         body = Body(jaxpr, len(closed), n_outputs)
         results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=make_lifetime())
     except jax.errors.UnexpectedTracerError as e:

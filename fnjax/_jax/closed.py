@@ -9,7 +9,7 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import ad
 
-from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble
+from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
 from fnjax._jax.trace import trace, trace_run
 from fnjax._jax.trees import is_inexact
 
@@ -33,18 +33,19 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
     tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
     pull, by_pull = _close_map(f"{rule.name}.backward", derivative.pull, residuals, cotangents)
     push, by_push = _close_map(f"{rule.name}.jvp", derivative.push, residuals, tangents)
-    captured = [*by_forward, *by_pull, *by_push]
+    captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not come twice
     n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
+    n_by_maps = len(at) - n_forward
     # Built now: `rule` would keep the captured tracers alive.
     errors = {what: rule.error(what) for what in get_args(Trouble)}
     # The residuals of a run: what pull captured, what push captured, then those of the rule itself.
     shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
-    kept = (*(Kept("operand", i) for i in range(n_forward, n)), *shifted)
+    kept = (*(Kept("operand", i) for i in at[n_forward:]), *shifted)
 
     def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert pull is not None
         # Captured arrays have no gradient: where one is differentiated, `run` below has refused.
-        return [None] * n + pull([*residuals[:n_pull], *residuals[n - n_forward :]], cotangents)
+        return [None] * n + pull([*residuals[:n_pull], *residuals[n_by_maps:]], cotangents)
 
     def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
         assert push is not None
@@ -55,7 +56,7 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
     def run(needs: Needs, *operands: Any) -> Run:
         if any(needs[:n]):
             raise errors["closure"]
-        results = jaxpr_as_fun(forward)(*operands[:n_forward], *operands[n:])
+        results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return Run(results[:n_outputs], results[n_outputs:], closed)
 
     return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured

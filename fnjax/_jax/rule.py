@@ -112,6 +112,13 @@ def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     return [next(given) if w else None for w in where]
 
 
+def unique(values: Sequence[Any]) -> tuple[Arrays, list[int]]:
+    """Return the distinct objects among some values, and for each value its place among these."""
+    distinct = {id(x): x for x in values}
+    places = {key: i for i, key in enumerate(distinct)}
+    return list(distinct.values()), [places[id(x)] for x in values]
+
+
 def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """The values in the places where `where` is set."""
     return [value for value, w in zip(values, where, strict=True) if w]
