@@ -115,7 +115,6 @@ STRATA = [
     "triton.__init__",
     "_check.streams",
     "_check.running",
-    "_check.sparsity",
     "_check.jacobian",
     "_check.problem",
     "_check.report",

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
@@ -18,6 +17,10 @@ from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import walk_equations
 
 LARGE = -512.0
+PASSED_THROUGH = (  # by a gradient after the cast to its dtype
+    *("broadcast_in_dim", "concatenate", "pad", "reshape", "rev", "slice", "split", "squeeze", "transpose"),
+    *("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"),
+)
 UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
 
 
@@ -224,7 +227,7 @@ def _find_casts(program: Any, output: int) -> set[Any]:
         if eqn is None:
             continue
         name = eqn.primitive.name
-        if name in _sparsity.MOVEMENTS or name in ("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"):
+        if name in PASSED_THROUGH:
             todo += eqn.invars
         elif name == "convert_element_type":
             source = eqn.invars[0].aval.dtype

@@ -12,11 +12,9 @@ from fnjax._check import derivative_properties as _properties
 from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
-from fnjax._check.jacobian import Matrix
+from fnjax._check.jacobian import Blocks
 from fnjax._check.problem import Problem, agree
 from fnjax._check.report import GradcheckError, Place, failure, mismatch
-
-Blocks = list[list[Matrix]]
 
 
 def gradcheck(

@@ -15,7 +15,6 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from fnjax._check import running as _running
-from fnjax._check import sparsity as _sparsity
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._check.streams import make_stream
 from fnjax._errors import OutputError, type_name
@@ -285,8 +284,8 @@ class Problem:
             closed = None
         if closed is None:
             return [True] * len(self.outputs)
-        dependence = _sparsity.find_reads(closed)
-        connected = [any(dependence[p] for p in y.parts) for y in self.outputs]
+        depends = _running.find_dependent(closed)
+        connected = [any(depends[p] for p in y.parts) for y in self.outputs]
         return [c or (any(connected) and getattr(self._func, "every_output_counts", False)) for c in connected]
 
 

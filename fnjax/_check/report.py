@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnjax._check.jacobian import Array, Matrix, Mismatch
+from fnjax._check.jacobian import Array, Blocks, Mismatch
 from fnjax._check.problem import Leaf, measure_resolution
 from fnjax._errors import FnjaxError, message
 
@@ -43,12 +43,12 @@ class Place(NamedTuple):
     forward: bool
     imaginary: bool
 
-    def block(self, blocks: Sequence[Sequence[Matrix]]) -> Matrix:
+    def block(self, blocks: Blocks) -> Array:
         """The entries of this block, complex where the array that is not taken apart is."""
         apart, whole = (self.input, self.output) if self.forward else (self.output, self.input)
         part = apart.parts[int(self.imaginary)]
         parts = [blocks[part][p] if self.forward else blocks[p][part] for p in whole.parts]
-        return parts[0].plus_i(parts[1]) if len(parts) == 2 else parts[0]
+        return parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
 
     def __str__(self) -> str:
         mode = "computed with forward mode " if self.forward else ""
@@ -62,7 +62,7 @@ class Place(NamedTuple):
         )
 
 
-Found = tuple[Place, Matrix, Matrix, Mismatch]
+Found = tuple[Place, Array, Array, Mismatch]
 
 
 def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
@@ -70,6 +70,7 @@ def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt
     place, numerical, analytical, worst = found[0]
     x, y = place.input, place.output
     rows, columns = (_window(n, at) for n, at in zip(numerical.shape, (worst.row, worst.column), strict=True))
+    shown = np.ix_(rows, columns)
     window = (
         ""
         if (len(rows), len(columns)) == numerical.shape
@@ -82,8 +83,8 @@ def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt
     total = numerical.shape[0] * numerical.shape[1]
     lines = [
         str(place),
-        f"numerical:{_show(numerical.window(rows, columns))}",
-        f"analytical:{_show(analytical.window(rows, columns))}{window}",
+        f"numerical:{_show(numerical[shown])}",
+        f"analytical:{_show(analytical[shown])}{window}",
         f"One row for each element of {x.name} of shape {x.shape}, one column for each of {y.name} of shape {y.shape}.",
         (
             f"The worst entry is the derivative of {y.name} at {index_y} with respect to {x.name} at {index_x}: "
@@ -131,10 +132,10 @@ def _precision(place: Place, eps: float, rtol: float) -> str:
     return ""
 
 
-def _diagnosis(place: Place, numerical: Matrix, analytical: Matrix) -> str:
+def _diagnosis(place: Place, numerical: Array, analytical: Array) -> str:
     """What the entries of a block tell; nothing where more than one fault would explain them."""
-    keys = np.union1d(_nonzero(numerical), _nonzero(analytical))
-    n, a = numerical.at(keys), analytical.at(keys)
+    some = (numerical != 0) | (analytical != 0)
+    n, a = numerical[some], analytical[some]
     x, y, mode = place.input.name, place.output.name, "the jvp" if place.forward else "backward"
     if not np.isfinite(n).all():
         return f"the function is not finite there, or a step away in {x}: give inputs where {y} is"
@@ -162,8 +163,3 @@ def _diagnosis(place: Place, numerical: Matrix, analytical: Matrix) -> str:
         sign = " (a sign, or a conjugate?)" if conjugate else " (a sign?)"
         return f"all entries are {ratio:.4g} times what is due" + (sign if abs(ratio + 1) < 1e-3 else "")
     return ""
-
-
-def _nonzero(matrix: Matrix) -> Array:
-    """Where a matrix may differ from zero."""
-    return np.flatnonzero(matrix.values) if matrix.keys is None else matrix.keys

@@ -68,3 +68,13 @@ def measure_cost(closed: Any) -> tuple[int, int]:
     """The number of operations of a program, and of the bytes of all that they give."""
     outs = [v.aval for eqn in walk_equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
     return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)
+
+
+def find_dependent(closed: Any) -> list[bool]:
+    """For each output of a program whether anything that it is computed from is an input."""
+    jaxpr = open_jaxpr(closed)
+    known = set(jaxpr.invars)
+    for eqn in jaxpr.eqns:
+        if any(not isinstance(atom, jex.Literal) and atom in known for atom in eqn.invars):
+            known.update(eqn.outvars)
+    return [not isinstance(atom, jex.Literal) and atom in known for atom in jaxpr.outvars]
