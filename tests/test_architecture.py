@@ -26,6 +26,7 @@ STRATA = [
     "_jax.fission",
     "_jax.packed",
     "_jax.batched",
+    "_jax.explicit_axes",
     "_jax.closed",
     "_jax.wall",
     "_jax.one_way",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -9,6 +10,7 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import ad
 
+from fnjax._jax.explicit_axes import call_sharded
 from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
 from fnjax._jax.trace import trace, trace_run
 from fnjax._jax.trees import is_inexact
@@ -31,8 +33,10 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
     residuals = [sources[kept.source][kept.at] for kept in derivative.kept]
     cotangents = [aval if d else None for aval, d in zip(results, derivative.differentiable, strict=False)]
     tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
-    pull, by_pull = _close_map(f"{rule.name}.backward", derivative.pull, residuals, cotangents)
-    push, by_push = _close_map(f"{rule.name}.jvp", derivative.push, residuals, tangents)
+    grads = [x.to_ct_aval() if n else x for x, n in zip(sources["operand"], needs, strict=True)]
+    dots = [x.to_tangent_aval() for x in sources["output"]]
+    pull, by_pull = _close_map(rule, "backward", derivative.pull, residuals, cotangents, grads)
+    push, by_push = _close_map(rule, "jvp", derivative.push, residuals, tangents, dots)
     captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not come twice
     n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
     n_by_maps = len(at) - n_forward
@@ -79,13 +83,19 @@ class _Remains:
 
 
 def _close_map(
-    name: str, fun: LinearMap | None, residuals: Sequence[Any], given: Sequence[Any]
+    rule: Rule,
+    method: str,
+    fun: LinearMap | None,
+    residuals: Sequence[Any],
+    given: Sequence[Any],
+    types: Sequence[Any],
 ) -> tuple[LinearMap | None, Arrays]:
     """Trace `pull` or `push`; what it captures comes first among its residuals then."""
     if fun is None:
         return None, []
+    sharded = functools.partial(call_sharded, rule, fun, types=types)
     try:
-        traced = trace(name, fun, list(residuals), list(given))
+        traced = trace(f"{rule.name}.{method}", sharded, list(residuals), list(given))
     except Exception as e:  # noqa: BLE001 - whatever the user's method raises, it is due when somebody differentiates
         error = e.with_traceback(None)
 

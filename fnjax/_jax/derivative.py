@@ -14,6 +14,7 @@ from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.batched import batched_derivative
+from fnjax._jax.explicit_axes import call_sharded
 from fnjax._jax.jax_internals import is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import pull_summed
@@ -62,11 +63,12 @@ def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[
     n_residuals = len(derivative.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
     if derivative.push is not None:  # what the user wrote comes before what can be derived
-        results = _restrict(derivative.push, residuals, needs, derivative.differentiable)(*tangents)
+        results = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
-    pull = _restrict(derivative.pull, residuals, derivative.differentiable, needs)
-    types = [jax.typeof(t) for t in tangents]
-    return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), avals, tangents, rule)
+    types = [jax.typeof(t).to_ct_aval() for t in tangents]
+    pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
+    cotangents = [a.to_ct_aval() for a in avals]
+    return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), cotangents, tangents, rule)
 
 
 def _transpose(
@@ -81,26 +83,35 @@ def _transpose(
     """Reverse mode: the user's backward, or the transpose of jvp."""
     n_residuals = len(derivative.kept)
     residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
-    grads: Sequence[Any] = [None] * len(types)
+    grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX wants zeros; the user's backward is not asked, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if derivative.pull is not None:
             given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
-            pull = _restrict(derivative.pull, residuals, derivative.differentiable, needs)
+            pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
             grads = pull_summed(pull, given, avals, types, rule)
         else:
-            push = _restrict(derivative.push, residuals, needs, derivative.differentiable)
-            grads = transpose(push, types, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
-    zeros = [ad.Zero(t.to_ct_aval()) for t in types]
-    return [None] * n_residuals + [z if g is None else g for g, z in zip(grads, zeros, strict=True)]
+            push = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)
+            tangents = [t.to_ct_aval() for t in types]  # their cotangents are of the gradients' types
+            grads = transpose(push, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
 
 
 def _restrict(
-    fun: LinearMap | None, residuals: Arrays, given: Sequence[bool], wanted: Sequence[bool]
+    rule: Rule,
+    fun: LinearMap | None,
+    residuals: Arrays,
+    given: Sequence[bool],
+    wanted: Sequence[bool],
+    types: Sequence[Any],
 ) -> Callable[..., Arrays]:
     """`pull` or `push` as a function of its given vectors alone; it returns those that are wanted, None among them."""
-    assert fun is not None
-    return lambda *vectors: chosen(fun(residuals, spread(vectors, given)), wanted)
+
+    def restricted(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+        assert fun is not None
+        return chosen(fun(residuals, spread(vectors, given)), wanted)
+
+    return lambda *vectors: call_sharded(rule, restricted, residuals, vectors, types)
 
 
 def _hold(residuals: Arrays) -> Arrays:

@@ -218,3 +218,13 @@ def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[
 def varying(aval: Any) -> frozenset[Any]:
     """The mesh axes on which a value of this type varies inside shard_map."""
     return aval.mat.varying if hasattr(aval, "mat") else frozenset()
+
+
+def is_sharding_error(error: Exception) -> bool:
+    """Whether JAX cannot tell how the result of an operation is sharded over Explicit axes."""
+    return type(error).__name__ == "ShardingTypeError"  # it has no public name
+
+
+def is_mesh_error(error: ValueError) -> bool:
+    """Whether an operation met an array whose axes are of another type than those of the mesh in force."""
+    return "context mesh" in str(error).lower()

@@ -12,7 +12,7 @@ from jax.extend.core import Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._errors import FnjaxError
-from fnjax._jax.jax_internals import open_jaxpr
+from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr
 from fnjax._jax.programs import CALLS, read_body
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
@@ -34,6 +34,7 @@ _OPENED = CALLS | {primitives.remat_p}
 _OF_ZERO = {
     *("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy", "neg", "transpose"),
     *("pvary", "pcast"),  # a zero inside shard_map that is told to vary
+    "reshard",
 }
 
 
@@ -52,6 +53,8 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
     except FnjaxError:
         raise
     except Exception as e:  # whatever JAX says of an operation without a transpose
+        if is_sharding_error(e):
+            raise
         raise rule.error("not linear") from e
 
 

@@ -90,6 +90,20 @@ def varying_callback(method: Method, name: str) -> FnjaxError:
     )
 
 
+def explicit_axes(method: Method, name: str) -> FnjaxError:
+    """On a mesh with Explicit axes, an array from outside where JAX cannot tell the shardings."""
+    return error(
+        ClosureError,
+        f"{name}.backward (or its jvp) contracts or reshapes over a sharded axis, where JAX cannot tell how the result "
+        "is sharded, and it uses an array (or a mesh) from outside whose axes are Explicit",
+        "explicit-axes",
+        method=method,
+        expected="on a mesh with Explicit axes, arrays on it among the arguments of apply or on ctx",
+        fix=f"pass the array to {name}.apply as an argument, or name the sharding of the result, as in "
+        "jnp.dot(x.T, g, out_sharding=jax.P())",
+    )
+
+
 def vmap_intermediate(method: Method, name: str) -> FnjaxError:
     """A saved intermediate beside a vmap method."""
     return error(
@@ -120,6 +134,7 @@ TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "intermediate": ("forward", intermediate),
     "shares and totals": ("backward", shares_and_totals),
     "varying callback": ("forward", varying_callback),
+    "explicit axes": ("backward", explicit_axes),
     "vmap intermediate": ("vmap", vmap_intermediate),
     "outputs": ("forward", outputs_change),
     "perturbed ref": ("forward", ref_perturbed),

@@ -1,0 +1,76 @@
+"""Meshes with Explicit axes: methods written for one device, and results with the shardings that JAX expects.
+
+There the sharding of an array is part of its type. A backward that contracts over a sharded axis (`x.T @ g`) does not
+say how its result is to be sharded, which JAX refuses; and JAX wants each gradient with the sharding of its argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from fnjax._jax.jax_internals import is_mesh_error, is_sharding_error, is_staged
+from fnjax._jax.rule import Arrays, LinearMap, Rule
+from fnjax._jax.trace import trace
+
+
+def call_sharded(
+    rule: Rule, fun: LinearMap, residuals: Sequence[Any], vectors: Sequence[Any], types: Sequence[Any]
+) -> Arrays:
+    """Call `fun(residuals, vectors)`, and give each result the sharding of its type.
+
+    The function runs as it is where JAX can tell the shardings of its operations: it may name some itself
+    (`out_sharding`). Where JAX cannot, the function runs with Auto axes, and XLA chooses them.
+
+    Args:
+        rule: whose function it is.
+        fun: a backward or a jvp.
+        residuals: its first argument.
+        vectors: its second, None among them.
+        types: those of the results; that of a result that is None may be anything.
+    """
+    mesh = _find_explicit_mesh([*types, *map(jax.typeof, [v for v in vectors if v is not None])])
+    if mesh is None:
+        return fun(residuals, vectors)
+    args, staged = (list(residuals), list(vectors)), is_staged()
+    # Tried on types first: what the function does to the outside (a Ref that it writes to) must not happen twice.
+    try:
+        traced = trace(rule.name, fun, *args)
+    except Exception as e:
+        # Outside jit it may also be that the function needs concrete values, which it gets below.
+        if staged and not is_sharding_error(e):
+            raise
+        results = _call_auto(mesh, rule, fun, args)
+    else:
+        results = traced(traced.captured, *args) if staged else fun(*args)
+    return [x if x is None else _reshard(x, t.sharding, mesh) for x, t in zip(results, types, strict=True)]
+
+
+def _find_explicit_mesh(types: Sequence[Any]) -> Any:
+    """The mesh of the context or, outside `jax.set_mesh`, of these types, if it has Explicit axes."""
+    shardings = [getattr(t, "sharding", None) for t in types]  # a Ref's type may have none
+    for mesh in (jax.sharding.get_abstract_mesh(), *(s.mesh for s in shardings if isinstance(s, NamedSharding))):
+        if AxisType.Explicit in mesh.axis_types:
+            return mesh
+    return None
+
+
+def _call_auto(mesh: Any, rule: Rule, fun: LinearMap, args: tuple[Arrays, Arrays]) -> Arrays:
+    """Call `fun` as `jax.sharding.auto_axes` does, which does not let it return None."""
+    explicit = [a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind is AxisType.Explicit]
+    try:
+        with jax.sharding.use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(explicit, AxisType.Auto))):
+            return fun(*jax.tree.map(lambda x: jax.reshard(x, PartitionSpec()), args))
+    except ValueError as e:
+        if is_mesh_error(e):  # an array from outside is still of the Explicit mesh
+            raise rule.error("explicit axes") from e
+        raise
+
+
+def _reshard(x: Any, sharding: Any, mesh: Any) -> Any:
+    if sharding.mesh.empty:  # of an argument that is on no mesh
+        sharding = NamedSharding(mesh, PartitionSpec())
+    return x if jax.typeof(x).sharding == sharding else jax.reshard(x, sharding)
