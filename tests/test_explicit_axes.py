@@ -210,6 +210,13 @@ def test_transforms(wrapper):
     check(gradients(wrap(Product.apply)), gradients(wrap(jnp.matmul)), BATCH)
 
 
+@pytest.mark.parametrize("Fn", [Product, ForwardMode], ids=lambda c: c.__name__)
+def test_vmap_of_jvp(Fn):
+    """Tangents of a batch are sharded as the batch is."""
+    quantity = lambda f: jax.vmap(jvp(f), (0, None))
+    check(quantity(Fn.apply), quantity(jnp.matmul), BATCH, args=(RNG.normal(size=(4, 8, 4)), W))
+
+
 @pytest.mark.parametrize("Fn", [Product, WithVmap, ForwardMode], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("spec", [P("d"), P(None, "d")], ids=["the examples", "inside each"])
 def test_vmap(Fn, spec):

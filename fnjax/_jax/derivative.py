@@ -158,14 +158,16 @@ def _batch(
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
         return results, [None] * len(results)
     n_residuals = len(derivative.kept)
-    vectors = [batching.bdim_at_front(args[at], dims[at], axis.size) for at in range(n_residuals, len(args))]
+    mesh_axis = axis.explicit_mesh_axis  # over which the batch is sharded
+    given = zip(args[n_residuals:], dims[n_residuals:], strict=True)
+    vectors = [batching.bdim_at_front(x, dim, axis.size, mesh_axis) for x, dim in given]
     operands = [0 if need else None for need in needs]
     tangents = linear_p.bind(
         *args[:n_residuals],
         *vectors,
         derivative=batched_derivative(derivative, axis, dims[:n_residuals], operands),
         needs=needs,
-        avals=tuple(unmapped_aval(axis.size, 0, aval) for aval in avals),
+        avals=tuple(unmapped_aval(axis.size, 0, aval, mesh_axis) for aval in avals),
         **params,
     )
     return tangents, [0] * len(tangents)
