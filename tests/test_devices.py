@@ -222,6 +222,77 @@ def test_shares_and_totals_are_not_added():
     np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: sum(map(jnp.sum, f(x, W)))))(X), np.full(8, 2.0))
 
 
+def own_rows(x):
+    return jax.lax.dynamic_slice_in_dim(x, 2 * jax.lax.axis_index("i"), 2)
+
+
+# Sums over devices, which devices share, and their gradients as on one device.
+SUMMED = {
+    "psum of a product": (
+        lambda x, w: jax.lax.psum(jnp.sin(x) * w, "i"),
+        lambda x, w, g: (g * w * jnp.cos(x), g * jnp.sin(x)),
+    ),
+    "product of a psum": (lambda x, w: w * jax.lax.psum(x, "i"), lambda x, w, g: (g * w, g * jax.lax.psum(x, "i"))),
+    "gather": (
+        lambda x, w: jax.lax.all_gather(x * w, "i", tiled=True, to="invarying"),
+        lambda x, w, g: (own_rows(g) * w, own_rows(g) * x),
+    ),
+}
+
+
+def two_ways(forward, backward):
+    """A Function with these formulas, and a jax.custom_vjp with its gradient for x said to vary."""
+
+    class Summed(fnjax.Function):
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return backward(*ctx.saved_tensors, grad_output)
+
+    Summed.forward = staticmethod(forward)
+    by_jax = jax.custom_vjp(forward)
+
+    def rule(kept, g):
+        x, w = backward(*kept, g)
+        return x if jax.typeof(x).mat.varying else jax.lax.pcast(x, "i", to="varying"), w
+
+    by_jax.defvjp(lambda x, w: (forward(x, w), (x, w)), rule)
+    return Summed.apply, by_jax
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_a_shared_output_counts_once(name):
+    """Of an output that does not vary the gradients are those of plain JAX, for arguments that vary and for others."""
+    forward, backward = SUMMED[name]
+    apply, _ = two_ways(forward, backward)
+    x, w, specs = jnp.arange(1.0, 9.0), jnp.array([2.0, 3.0]), (P("i"), P())
+
+    def numbers(f):
+        loss = lambda x, w: jnp.sin(f(x, w)).sum()
+        outside = lambda x, w: jnp.sin(sharded(f, specs, P())(x, w)).sum()
+        return (
+            sharded(jax.grad(loss, (0, 1)), specs, specs)(x, w),
+            jax.grad(outside, (0, 1))(x, w),
+            jax.hessian(outside)(x, w),
+            jax.jvp(jax.grad(outside), (x, w), (x + 1, w - 1))[1],
+        )
+
+    got, expected = jax.jit(lambda: (numbers(apply), numbers(forward)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12), got, expected)
+
+
+def test_a_shared_output_that_backward_sums_again():
+    """A backward that sums the gradient of such an output counts it axis-size times, as in jax.custom_vjp."""
+    again = lambda x, w, g: (jax.lax.psum(g, "i") * w, jax.lax.psum(g * x, "i"))
+    apply, by_jax = two_ways(lambda x, w: jax.lax.psum(x * w, "i"), again)
+    run = lambda f: jax.jit(jax.grad(lambda x: sharded(f, (P("i"), P()), P())(x, jnp.full(2, 2.0)).sum()))(X)
+    np.testing.assert_array_equal(run(by_jax), np.full(8, 4 * 2.0))
+    np.testing.assert_array_equal(run(apply), run(by_jax))
+
+
 def test_shardings_stay_under_jit():
     """Jit with NamedSharding keeps the batch sharded through a Function and its gradient: nothing is gathered."""
     sharding = NamedSharding(mesh(), P("i"))
