@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
 
 _CALLBACK = "this asks for numbers: under jit the body of the operator runs as a callback, with the shapes registered"
+LAUNCHING = "write kernel[grid](...) where it runs, with the name of the kernel"
 _FIT = TemplateFiller({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
+
+
+
+class KernelStop(Stop):
+    """Raised where a kernel goes where no launch of it would be seen."""
+
+    def __init__(self, node: cst.CSTNode, message: str) -> None:
+        super().__init__(node, "unknown", message)
 
 
 class Evaluation(Variables):
@@ -184,6 +193,8 @@ class Evaluation(Variables):
             found = read_literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.port_parts(node), known if found is not MISSING else UNKNOWN)
+        if node not in self.program.kernel_uses and (term.value.kernel or self.program.is_kernel(self.find_name(node))):
+            raise KernelStop(node, f"{unparse(node)} is a Triton kernel, or holds one, which is not launched: {LAUNCHING}")
         if LOST in term.value.mask:
             self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:

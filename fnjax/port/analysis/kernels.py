@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
-from fnjax.port.source.naming import MAKING
+from fnjax.port.source.naming import MAKING, pair_targets
 from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes
 from fnjax.triton._source import Source
+
+WRAPPING = frozenset({"torch.library.wrap_triton", "torch._library.triton.wrap_triton"})
 
 
 class Kernel(Source):
@@ -51,6 +55,44 @@ def collect_kernels(program: Program) -> None:
         if found is not None and found.function is not None and name not in program.kernels:
             program.kernels[name] = Kernel(program, found.function)
             program.kernel_nodes.update(n for n in (found.function, definitions[-1].value) if n is not None)
+    for cls in program.classes.values():
+        for name, function in cls.methods.items():
+            if any(_makes_kernel(program, d.decorator) for d in function.decorators):
+                program.kernels[f"{cls.name}.{name}"] = Kernel(program, function)
+                program.kernel_nodes.add(function)
+    if program.kernels:
+        program.kernel_uses = set(_iter_kernel_uses(program))
+
+
+def _iter_kernel_uses(program: Program) -> Iterator[cst.CSTNode]:
+    """The expressions that may be kernels: what is launched, given to a variable or a function, or compared by `is`."""
+    tree = program.source.tree
+    functions = {n.name.value for n in list_nodes(tree, cst.FunctionDef) if n not in program.kernel_nodes}
+    lines = (s for n in list_nodes(tree, cst.ClassDef) for s in n.body.body)
+    fields = {s for line in lines if isinstance(line, cst.SimpleStatementLine) for s in line.body}
+    for node in list_nodes(tree):
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Subscript):
+            yield from _iter_alternatives(program, node.func.value)
+        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in functions:
+            for arg in node.args:
+                yield from _iter_alternatives(program, arg.value)
+        elif isinstance(node, cst.Assign) and node not in fields:
+            for target, value in (p for t in node.targets for p in pair_targets(t.target, node.value)):
+                if isinstance(target, cst.Name) and target.value not in program.rebound:
+                    yield from _iter_alternatives(program, value)
+        elif isinstance(node, cst.Comparison) and all(isinstance(c.operator, (cst.Is, cst.IsNot)) for c in node.comparisons):
+            yield from (node.left, *(c.comparator for c in node.comparisons))
+
+
+def _iter_alternatives(program: Program, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """An expression, and those among which it chooses, or which it wraps."""
+    yield node
+    if isinstance(node, cst.IfExp):
+        yield from _iter_alternatives(program, node.body)
+        yield from _iter_alternatives(program, node.orelse)
+    elif isinstance(node, cst.Call) and program.resolve_name(node.func) in WRAPPING:
+        for arg in node.args:
+            yield from _iter_alternatives(program, arg.value)
 
 
 def _makes_kernel(program: Program, node: cst.BaseExpression) -> bool:

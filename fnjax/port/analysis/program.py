@@ -47,6 +47,7 @@ class Program:
         self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
+        self.kernel_uses: set[cst.CSTNode] = set()  # where an expression may be a kernel: launches, and variables
         self.asking: dict[cst.CSTNode, bool] = {}  # whether a function asks the GPU what it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
@@ -250,8 +251,13 @@ class Program:
             self._resolving.discard(name)
         else:
             return UNKNOWN
+        value = replace(value, kernel=value.kernel or name in self.kernels)
         self.values[name] = value, self.heard[begun:]
         return value
+
+    def is_kernel(self, name: str) -> bool:
+        """Whether a qualified name is a Triton kernel of the file."""
+        return name.removeprefix("file:") in self.kernels and name.startswith("file:")
 
     @property
     def unit(self) -> cst.CSTNode:

@@ -71,6 +71,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
             if param is star or param is routine.node.params.star_kwarg:
                 one = replace(UNKNOWN, place=Place(frozenset({f"arg:{name}"}), certain=False))
                 value = Value("static", element=one) if not value.element else value
+            value = replace(value, kernel=said is not None and said.kernel)
         if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
             value = Value("static", name=GROUP)
         if routine.role == "setup_context" and i >= routine.first:

@@ -9,12 +9,13 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluation import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.analysis.terms import Sink, Stop, Unit, parse_line
 from fnjax.port.analysis.walk import Walk
 from fnjax.port.engine.imported import drop_left_over, iter_run_on_import, only_compiles
-from fnjax.port.known.facts import UNKNOWN, Place, State, Value
+from fnjax.port.known.facts import Place, State, Value
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import iter_changed_objects
@@ -32,8 +33,8 @@ def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
     walk = Walk(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
         return walk.port(node).value
-    except Stop:
-        return UNKNOWN
+    except Stop as e:
+        return Value(kernel=isinstance(e, KernelStop))
 
 
 def translate_units(

@@ -132,6 +132,7 @@ class Value:
         left_out: an argument that may be None, as far as is known.
         wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
         recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
+        kernel: this may be a Triton kernel of the file.
     """
 
     kind: str = "unknown"
@@ -157,6 +158,7 @@ class Value:
     left_out: bool = False
     wide: bool = False
     recorded: frozenset[tuple[str, int]] = frozenset()
+    kernel: bool = False
 
     @property
     def traced(self) -> bool:
@@ -275,6 +277,7 @@ def join_values(a: Value, b: Value) -> Value:
         left_out=a.left_out or b.left_out,
         wide=a.wide or b.wide,
         recorded=a.recorded | b.recorded,
+        kernel=a.kernel or b.kernel,
     )
 
 

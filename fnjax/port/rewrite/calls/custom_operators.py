@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.kernels import WRAPPING
 from fnjax.port.analysis.operators import FOREIGN, read_registration
 from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
 from fnjax.port.analysis.terms import Stop, Term, parse
@@ -63,7 +64,7 @@ def port_operator_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if made_node is None and node in walk.program.for_all:  # `lib.impl("f", f, "CPU")`
         args = [a.with_changes(value=_widen_dispatch_key(a.value)) for a in node.args]
         made_node = cst.Call(node.func, _port_values(walk, args))
-    return Term(made_node, Value("object")) if made_node is not None else None
+    return Term(made_node, Value("object", kernel=name in WRAPPING)) if made_node is not None else None
 
 
 def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:

@@ -16,17 +16,18 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluation import LAUNCHING
+from fnjax.port.analysis.kernels import WRAPPING
 from fnjax.port.analysis.registry import ENTRY, call_of, expression
 from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, make_assignment, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Step, Value
 from fnjax.port.rewrite.calls.arguments import open_options, open_star
 from fnjax.port.rewrite.calls.own_functions import give_back
+from fnjax.port.rewrite.memory.writing import check_not_owned
 from fnjax.port.source.described import is_descriptor
 from fnjax.port.source.naming import DESCRIBING, is_provided
 from fnjax.port.torch import bracket, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
-
-_WRAPPING = frozenset({"torch.library.wrap_triton", "torch._library.triton.wrap_triton"})
 
 
 @call_of(ENTRY)
@@ -37,7 +38,7 @@ def port_launch(walk: Walk, node: cst.Call, name: str) -> Term | None:
     function = _unwrap_kernel(walk, node.func.value)
     kernel = _find_kernel(walk, function)
     if kernel is None:
-        if walk.find_name(function).startswith("file:") or not walk.program.kernels:
+        if walk.find_name(function).removeprefix("file:") in walk.program.classes or not walk.program.kernels:
             return None
         message = f"{unparse(function)} is launched, and is no kernel of the file by that name: launch it by its name"
         raise Stop(node, "unknown", message)
@@ -59,6 +60,8 @@ def port_launch(walk: Walk, node: cst.Call, name: str) -> Term | None:
     given = {n: taken[n] for n in stored if n in taken and walk.port(taken[n].value).value.literal is not None}
     if not given:
         return Term(made, UNKNOWN)
+    for arg in given.values():
+        check_not_owned(node, walk.port(arg.value))
     _report_shared_memory(walk, node, kernel.name, [a.value for a in taken.values()], given)
     walk.taking_back, known = _list_given_back(walk, given), len(walk.before)
     try:
@@ -69,9 +72,17 @@ def port_launch(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return term
 
 
+@call_of("file:", only="kernels")
+def port_kernel_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+    """`kernel(x)`, which Triton allows in kernels only."""
+    if walk.program.is_kernel(name):
+        raise Stop(node, "unknown", f"{unparse(node.func)} is a Triton kernel, which is called here: {LAUNCHING}")
+    return None
+
+
 def _unwrap_kernel(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     """`k` of `torch.library.wrap_triton(k)`."""
-    if isinstance(node, cst.Call) and walk.find_name(node.func) in _WRAPPING and len(node.args) == 1:
+    if isinstance(node, cst.Call) and walk.find_name(node.func) in WRAPPING and len(node.args) == 1:
         return node.args[0].value
     return node
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
-from fnjax.port.analysis.walk import Term, Walk
+from fnjax.port.analysis.walk import Stop, Term, Walk
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, Place, Value
 from fnjax.port.rewrite.calls.foreign_names import report_unknown_library
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
@@ -94,13 +94,11 @@ def _follow_effect(walk: Walk, node: cst.Call) -> None:
             into = into.value
         told = arg.keyword is not None and arg.keyword.value == "out"
         if isinstance(into, cst.Name) and walk.is_live(into.value) and (told or _is_blank(walk, into.value)):
-            walk.report(
-                node,
-                "alias",
-                f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to, and JAX arrays cannot be written "
-                "to; let it return the new array",
+            message = (
+                f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to, and JAX arrays cannot be written to; "
+                "let it return the new array"
             )
-            return
+            raise Stop(node, "alias", message)
     root, dot, _ = unparse(node.func).partition(".")
     outlives = bool(dot) and root.isidentifier() and root not in walk.state.variables  # a list at the top level
     if (outlives or walk.routine.role != "helper") and any(walk.port(a.value).value.is_tensor for a in node.args):

@@ -143,6 +143,8 @@ def _rank_member(node: cst.CSTNode) -> int:
 
 def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
+    if node in program.kernel_nodes:
+        return [node]
     if isinstance(node, cst.FunctionDef):
         names = dict.fromkeys(
             f"{cls.name}.{node.name.value}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)
