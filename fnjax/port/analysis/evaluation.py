@@ -31,7 +31,6 @@ _FIT = TemplateFiller({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 
 
-
 class KernelStop(Stop):
     """Raised where a kernel goes where no launch of it would be seen."""
 
@@ -194,7 +193,9 @@ class Evaluation(Variables):
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             term = Term(self.port_parts(node), known if found is not MISSING else UNKNOWN)
         if node not in self.program.kernel_uses and (term.value.kernel or self.program.is_kernel(self.find_name(node))):
-            raise KernelStop(node, f"{unparse(node)} is a Triton kernel, or holds one, which is not launched: {LAUNCHING}")
+            raise KernelStop(
+                node, f"{unparse(node)} is a Triton kernel, or holds one, which is not launched: {LAUNCHING}"
+            )
         if LOST in term.value.mask:
             self.need_entries(term.value)
         if isinstance(node, _OPERATORS) and term.value.is_tensor:

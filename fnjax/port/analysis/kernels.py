@@ -80,7 +80,9 @@ def _iter_kernel_uses(program: Program) -> Iterator[cst.CSTNode]:
             for target, value in (p for t in node.targets for p in pair_targets(t.target, node.value)):
                 if isinstance(target, cst.Name) and target.value not in program.rebound:
                     yield from _iter_alternatives(program, value)
-        elif isinstance(node, cst.Comparison) and all(isinstance(c.operator, (cst.Is, cst.IsNot)) for c in node.comparisons):
+        elif isinstance(node, cst.Comparison) and all(
+            isinstance(c.operator, (cst.Is, cst.IsNot)) for c in node.comparisons
+        ):
             yield from (node.left, *(c.comparator for c in node.comparisons))
 
 

@@ -260,6 +260,11 @@ class Program:
         return name.removeprefix("file:") in self.kernels and name.startswith("file:")
 
     @property
+    def importable(self) -> frozenset[str]:
+        """The libraries beside Python's own of which a port may import what the source does."""
+        return frozenset({"numpy", "scipy", *self.used})
+
+    @property
     def unit(self) -> cst.CSTNode:
         """The statement of the top level that is being walked."""
         return self.walking[-1] if self.walking else self.source.tree

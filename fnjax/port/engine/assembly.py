@@ -17,7 +17,6 @@ from fnjax.port.result import Ported
 from fnjax.port.source.naming import iter_imported
 from fnjax.port.torch import support
 
-_LIBRARIES = {"numpy", "scipy"}  # what the source imports of them stays where the output reads it
 _MODULES = {"fnjax.triton", "fnjax.triton.language"}
 _OURS = {
     "fnjax": "import fnjax",
@@ -117,7 +116,7 @@ def _write_imports(
     future: list[str] = []
     standard = {f"import {n}" for n in modules - _OURS.keys()}
     third: set[str] = set()
-    libraries = _LIBRARIES | program.used
+    libraries = program.importable
     for statement in tree.body:
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
             if not isinstance(small, (cst.Import, cst.ImportFrom)):

@@ -1,21 +1,27 @@
-"""What the port runs when it is imported: statements of the top level, and decorators.
+"""What the port runs when it is imported: statements of the top level, decorators, defaults, the bodies of classes.
 
-What was left for the hand is None there, and so is what is made of it; a file must be importable for the sake of the
+What needs manual porting is None there, and so is what is made of it: a port must be importable for the sake of the
 classes that are ported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.terms import Unit, parse_line
 from fnjax.port.result import Finding
+from fnjax.port.source.naming import collect_read_names, iter_bindings
 from fnjax.port.torch import unparse
-from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_children, list_nodes
+
+_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
+_MAKING = frozenset({"__new__", "__init__", "__post_init__"})
+_PARTIAL = frozenset({"partial", ".partial"})
 
 
 def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
@@ -38,63 +44,227 @@ def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
     return True
 
 
-def drop_left_over(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
-    """What the top level makes of something that was left for the hand is left, too: importing the port runs it."""
-    left = {n: u.sink.findings for u in units.values() if _is_left_for_hand(u) for n in program.list_bound(u.origin)}
-    waiting = bool(left)
-    while waiting:
-        waiting = False
-        for unit in units.values():
-            bound = program.list_bound(unit.origin)
-            if isinstance(unit.origin, cst.FunctionDef):
-                found = _drop_decorators(unit, set(left))
-            elif isinstance(unit.origin, cst.ClassDef) or not bound:
-                continue
-            else:
-                read = {n for s in unit.made for n in _iter_names_read_on_import(s)} & unit.list_names_read()
-                found = sorted(read & set(left) - bound)
-            if not found:
-                continue
-            message = f"{found[0]} is left for the hand, and this reads it while the file is imported"
-            finding = Finding(*program.source.locate(unit.origin), "unknown", message)
-            unit.sink.findings += [*left[found[0]], finding]
-            if not isinstance(unit.origin, cst.FunctionDef):
-                unit.made = [parse_line(f"{n} = None") for n in sorted(bound)]
-                left |= dict.fromkeys(bound, unit.sink.findings)
-                waiting = True
+def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
+    """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
 
-def _drop_decorators(unit: Unit, left: set[str]) -> list[str]:
-    """Take a function's decorators away that read what was left; which names these are."""
-    found: set[str] = set()
-    for i, made in enumerate(unit.made):
-        if isinstance(made, cst.FunctionDef):
-            kept = [d for d in made.decorators if not find_names(d.decorator) & left]
-            found |= {n for d in made.decorators for n in find_names(d.decorator) & left}
-            unit.made[i] = made.with_changes(decorators=kept) if len(kept) < len(made.decorators) else made
-    return sorted(found)
+Defined = tuple[Unit, cst.FunctionDef | cst.Lambda]
 
 
-def _iter_names_read_on_import(node: cst.CSTNode) -> Iterator[str]:
-    """The names outside the bodies of functions."""
-    if isinstance(node, cst.Name):
-        yield node.value
-    elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
-        for child in list_children(node):
-            yield from _iter_names_read_on_import(child)
+class ImportRun:
+    """The import of a port, statement by statement: what reads something that is missing by then is dropped."""
 
+    def __init__(self, program: Program, units: dict[cst.CSTNode, Unit]) -> None:
+        self.program, self.units = program, units
+        self.missing: dict[str, list[Finding]] = {}  # names that are None, or incomplete, for want of a translation
+        self.functions: dict[str, list[Defined]] = {}  # what runs for a callee, see `_iter_callees`
 
-def _is_left_for_hand(unit: Unit) -> bool:
-    """Whether the top level has None where this statement could not be translated."""
-    if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.made:
+    def drop_unportable(self) -> None:
+        """Leave out of all units what an import could not run."""
+        source = self.program.source
+        kernels = [u for u in self.units.values() if is_kernel(self.program, u.origin)]
+        imported = {n: d.imported for u in kernels for n in u.list_names_read() if (d := source.find_definition(n))}
+        known = sys.stdlib_module_names | self.program.importable | {"fnjax", "jax"}
+        self.missing = {n: [] for n, full in imported.items() if full and full.split(".")[0] not in known}
+        if not self.missing and not any(u.sink.left or _lost_decorators(u) for u in self.units.values()):
+            return
+        provided: dict[cst.CSTNode, set[str]] = {}
+        for name, providers in source.providers.items():
+            for provider in providers if not source.definitions[name][-1].imported else ():
+                provided.setdefault(provider, set()).add(name)
+        order = {s: i for i, s in enumerate(source.tree.body)}
+        for unit in sorted(self.units.values(), key=lambda u: order.get(u.origin, -1)):
+            before = len(unit.sink.findings)
+            unit.made = self._run_block(unit.made, unit)
+            own = unit.origin if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else None
+            if len(unit.sink.findings) > before or (unit.sink.left if own is None else _lost_decorators(unit)):
+                given = provided.get(unit.origin, set()) - ({own.name.value} if own is not None else set())
+                self.missing |= dict.fromkeys(given, unit.sink.findings)
+
+    def _run_block(self, statements: Iterable[Any], unit: Unit) -> list[Any]:
+        return [s for statement in statements for s in self._run_statement(statement, unit)]
+
+    def _run_statement(self, node: Any, unit: Unit) -> list[Any]:
+        """Return a statement without what reads something missing, or what takes its place."""
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            run = self._run_function if isinstance(node, cst.FunctionDef) else self._run_class
+            return [run(node, unit)]
+        if self._find_missing(_list_heads(node), unit):
+            bound = {n for n, _ in iter_bindings(node)}
+            self.missing |= dict.fromkeys(bound, unit.sink.findings)
+            return [parse_line(f"{n} = None") for n in sorted(bound)]
+        if isinstance(node, _COMPOUND):
+            return [self._run_blocks(node, unit)]
+        for name, definition in iter_bindings(node):
+            self.missing.pop(name, None)
+            self.functions[name] = self._list_functions(definition.value, unit)
+        if unit.sink.left:
+            self.missing |= dict.fromkeys(_list_nones(node) - _list_nones(unit.origin), unit.sink.findings)
+        return [node]
+
+    def _list_functions(self, node: cst.BaseExpression | None, unit: Unit) -> list[Defined]:
+        """List the functions that an expression may be: a lambda, another name of one, a partial of one."""
+        if isinstance(node, cst.Lambda):
+            return [(unit, node)]
+        if isinstance(node, cst.Call) and _name_callee(node.func) in _PARTIAL and node.args:
+            node = node.args[0].value
+        return self.functions.get(_name_callee(node), []) if node is not None else []
+
+    def _run_blocks(self, node: Any, unit: Unit) -> Any:
+        """Run the blocks of an `if`, a loop and the like; behind them is missing what is missing behind one of them."""
+        start, found, changes = dict(self.missing), dict(self.missing), {}
+        for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+            part = getattr(node, name, None)
+            if isinstance(part, cst.BaseSuite):
+                changes[name] = self._run_lines(part, unit)
+            elif isinstance(part, cst.CSTNode):
+                changes[name] = self._run_blocks(part, unit)
+            elif part:
+                changes[name] = [self._run_blocks(p, unit) for p in part]
+            found |= self.missing
+            self.missing = dict(start if isinstance(node, cst.If) else found)
+        self.missing = found
+        return node.with_changes(**changes)
+
+    def _run_lines(self, block: cst.BaseSuite, unit: Unit) -> cst.BaseSuite:
+        if isinstance(block, cst.SimpleStatementSuite):
+            block = cst.IndentedBlock([cst.SimpleStatementLine(block.body)])
+        return block.with_changes(body=self._run_block(block.body, unit) or [parse_line("pass")])
+
+    def _run_class(self, node: cst.ClassDef, unit: Unit) -> cst.ClassDef:
+        name, around = node.name.value, dict(self.missing)
+        decorators = [d for d in node.decorators if not self._find_missing([d.decorator], unit)]
+        bases = [b for b in node.bases if not self._find_missing([b.value], unit)]
+        if bases and len(bases) < len(node.bases):
+            bases[-1] = bases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        inherited = [f for b in node.bases for f in self.functions.get(_name_callee(b.value), ())]
+        body = self._run_lines(node.body, unit)
+        if any(self.program.resolve_name(b.value).startswith("enum.") for b in bases):  # each of its fields is a number
+            body = body.with_changes(body=[s for s in body.body if not _list_nones(s) & self.missing.keys()])
+        own = [n for n in body.body if isinstance(n, cst.FunctionDef)]
+        self.functions[name] = [(unit, n) for n in own if n.name.value in _MAKING] or inherited
+        for function in own:
+            asked = any(unparse(d.decorator).endswith("property") for d in function.decorators)
+            key = f"{'@' if asked else '.'}{function.name.value}"
+            self.functions[key] = [*self.functions.get(key, ()), (unit, function)]
+        self.missing = {n: f for n, f in around.items() if n != name}
+        return node.with_changes(decorators=decorators, bases=bases, body=body)
+
+    def _run_function(self, node: cst.FunctionDef, unit: Unit) -> cst.FunctionDef:
+        """Return a function without the decorators, defaults and annotations that read something missing."""
+        kept = [d for d in node.decorators if not self._find_missing([d.decorator], unit)]
+        none = {p for p in list_nodes(node.params, cst.Param) if p.default and self._find_missing([p.default], unit)}
+        noted = [n for n in list_nodes(node, cst.Annotation) if self._find_missing([n.annotation], unit)]
+        made = node.with_changes(decorators=kept, params=node.params.visit(_ParameterCleaner(none, noted)))
+        made = made.with_changes(returns=None) if node.returns in noted else made
+        self.missing.pop(node.name.value, None)
+        self.functions[node.name.value] = [(unit, made)]
+        return made
+
+    def _find_missing(self, nodes: Iterable[cst.CSTNode], unit: Unit) -> bool:
+        """Report whether evaluating these nodes reads something missing, or calls a function that does or raises."""
+        for node in nodes:
+            run = [*_iter_run_on_import(node)]
+            names = self.missing.keys() & {n.value for n in run if isinstance(n, cst.Name)}
+            for name in sorted(names & _collect_reads(node) if names else ()):
+                self._report(unit, self.missing[name], f"{name} needs manual porting, and this reads it")
+                return True
+            for name in sorted({*_iter_callees(run), _name_callee(node)}):
+                if found := self._find_raising(name, set()):
+                    self._report(unit, [], f"{found} needs manual porting, and this calls it")
+                    return True
         return False
-    return unit.sink.left
+
+    def _report(self, unit: Unit, findings: Sequence[Finding], message: str) -> None:
+        where = self.program.source.locate(unit.origin)
+        own = Finding(*where, "unknown", f"{message} while the file is imported")
+        unit.sink.findings += [f for f in [*findings, own] if f not in unit.sink.findings]
+
+    def _find_raising(self, callee: str, seen: set[str]) -> str:
+        """Return the function that raises if this callee runs now: itself, or one that it calls; else nothing."""
+        for unit, function in self.functions.get(callee, ()) if callee not in seen else ():
+            seen.add(callee)
+            inside = list_nodes(function.body)
+            raised = (unparse(n) for n in inside if isinstance(n, cst.Raise))
+            raises = unit.sink.left and any(r.startswith("raise NotImplementedError(") for r in raised)
+            if raises or self.missing.keys() & _collect_reads(function):
+                return callee.strip(".@")
+            for name in sorted({*_iter_callees(inside)}):
+                if found := self._find_raising(name, seen):
+                    return found
+        return ""
 
 
-def iter_run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+class _ParameterCleaner(cst.CSTTransformer):
+    """Parameters that lose their default for None, or their annotation."""
+
+    def __init__(self, none: Collection[cst.Param], noted: Collection[cst.Annotation]) -> None:
+        super().__init__()
+        self.none, self.noted = none, noted
+
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+        """Change one of them."""
+        if original_node in self.none:
+            updated_node = updated_node.with_changes(default=cst.Name("None"))
+        return updated_node.with_changes(annotation=None) if original_node.annotation in self.noted else updated_node
+
+
+def _list_heads(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """List what a statement of several blocks evaluates before them, tests of `elif` among it; else the statement."""
+    if not isinstance(node, _COMPOUND):
+        return [node]
+    found = [n for name in ("test", "iter", "subject") if (n := getattr(node, name, None)) is not None]
+    found += [i.item for i in getattr(node, "items", ())]
+    orelse = getattr(node, "orelse", None)
+    return found + (_list_heads(orelse) if isinstance(orelse, cst.If) else [])
+
+
+def _list_nones(node: cst.CSTNode) -> set[str]:
+    """List the names to which a statement gives None."""
+    given = (n for n in list_nodes(node, cst.Assign) if unparse(n.value) == "None")
+    return {unparse(t.target) for n in given for t in n.targets}
+
+
+def _collect_reads(node: Any) -> set[str]:
+    """Collect the names of the top level that a statement, or an expression, reads."""
+    line = cst.SimpleStatementLine([cst.Expr(node)]) if isinstance(node, cst.BaseExpression) else node
+    return collect_read_names([line]) | {unparse(n.target) for n in list_nodes(node, cst.AugAssign)}
+
+
+def _iter_callees(nodes: Iterable[cst.CSTNode]) -> Iterator[str]:
+    """What evaluating these nodes runs: `f` for a function or class, `.f` for a method, `@f` for a property."""
+    for node in nodes:
+        if isinstance(node, cst.Call):
+            callee = _name_callee(node.func)
+            yield from (callee, ".__call__")
+            yield from () if callee in _PARTIAL else (_name_callee(a.value) for a in node.args)
+        elif isinstance(node, cst.Subscript):
+            yield ".__getitem__"
+        elif isinstance(node, cst.Attribute):
+            yield f"@{node.attr.value}"
+
+
+def _name_callee(node: cst.CSTNode) -> str:
+    """Name a callee as `_iter_callees` does."""
+    return f".{node.attr.value}" if isinstance(node, cst.Attribute) else unparse(node)
+
+
+def _lost_decorators(unit: Unit) -> bool:
+    """Whether a function or class has fewer decorators in the port for want of a translation."""
+    if not isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.origin.decorators:
+        return False
+    made = [n for n in unit.made if isinstance(n, type(unit.origin))]
+    fewer = any(len(n.decorators) < len(unit.origin.decorators) for n in made)
+    return fewer and any(f.severity == "error" for f in unit.sink.findings)
+
+
+def _iter_run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
     if isinstance(node, cst.Call):
         yield from list_nodes(node)
     elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):
+        yield node
         for child in list_children(node):
-            yield from iter_run_on_import(child)
+            yield from _iter_run_on_import(child)

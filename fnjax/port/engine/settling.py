@@ -9,7 +9,8 @@ import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.analysis.terms import Unit
-from fnjax.port.engine.units import find_unit, finish_units, is_import, translate_units, walk_unit
+from fnjax.port.engine.imported import ImportRun
+from fnjax.port.engine.units import find_unit, is_import, translate_units, walk_unit
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import Source
@@ -90,7 +91,7 @@ def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CS
             if called is not None and asked and called.node not in known:
                 known[called.node] = walk_unit(program, called.node, partial(_walk_alone, program, called))
         program.values.clear()
-    finish_units(program, units)
+    ImportRun(program, units).drop_unportable()
     if stale:
         _report_unsettled(program, units, set().union(*stale.values()))
     return units

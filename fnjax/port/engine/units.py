@@ -12,15 +12,14 @@ import libcst as cst
 from fnjax.port.analysis.evaluation import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.analysis.terms import Sink, Stop, Unit, parse_line
+from fnjax.port.analysis.terms import Sink, Stop, Unit
 from fnjax.port.analysis.walk import Walk
-from fnjax.port.engine.imported import drop_left_over, iter_run_on_import, only_compiles
+from fnjax.port.engine.imported import is_kernel, only_compiles
 from fnjax.port.known.facts import Place, State, Value
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import iter_changed_objects
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import list_nodes
 
 
 def _make_module_routine(statement: cst.CSTNode) -> Routine:
@@ -72,13 +71,6 @@ def translate_units(
     return units
 
 
-def finish_units(program: Program, units: dict[cst.CSTNode, Unit]) -> None:
-    """What makes something of what was left for the hand is left, too, when all is known."""
-    for unit in units.values():
-        _replace_raises(program, unit, units)
-    drop_left_over(program, units)
-
-
 def find_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
     """A statement of the top level, walked now if it is not known."""
     if statement not in known:
@@ -124,26 +116,6 @@ def _add_wrapper(
         units[wrapper] = unit
 
 
-def _replace_raises(program: Program, unit: Unit, units: dict[cst.CSTNode, Unit]) -> None:
-    """What the top level makes by a function that is left for the hand is None there: importing the port runs it."""
-    waiting, seen = [] if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else [unit], {unit.origin}
-    while waiting:
-        part = waiting.pop()
-        inside = iter_run_on_import if part is unit else list_nodes
-        calls = {unparse(n.func) for s in part.made for n in inside(s) if isinstance(n, cst.Call)}
-        for provider in (p for name in sorted(calls) for p in program.source.providers.get(name, ()) if p not in seen):
-            seen.add(provider)
-            if not isinstance(provider, cst.FunctionDef) or provider not in units:
-                continue
-            part = units[provider]
-            waiting.append(part)
-            if part.sink.left:
-                message = f"{provider.name.value} is left for the hand, and this calls it while the file is imported"
-                unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
-                unit.made = [parse_line(f"{n} = None") for n in sorted(program.list_bound(unit.origin))]
-                return
-
-
 def _report_left_over(program: Program, unit: Unit) -> None:
     """A name of torch's that no rule has translated is a finding: the output does not import it."""
     torch = {
@@ -166,12 +138,6 @@ def is_import(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
 
 
-def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
-    """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
-
-
 def _make_unit(program: Program, statement: cst.CSTNode) -> Unit:
     if is_kernel(program, statement):
         return Unit(statement, [statement], Sink(), set())
@@ -184,7 +150,7 @@ def _make_unit(program: Program, statement: cst.CSTNode) -> Unit:
     walk = _make_top_walk(program, statement)
     result: list[Any] = walk.port_statement(statement)  # type: ignore[arg-type] # a statement of the top level
     if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
-        result = []  # at the top level nothing may raise
+        result, walk.sink.left = [], True  # at the top level nothing may raise
     return Unit(statement, result, walk.sink, walk.called)
 
 

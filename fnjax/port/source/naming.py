@@ -429,7 +429,7 @@ def is_provided(name: str) -> bool:
 
 
 def is_import_that_succeeds(node: cst.CSTNode) -> bool:
-    """Whether this is a `try` that imports what every PyTorch of today, or fnjax.triton, has, and does little else."""
+    """Whether this is a `try` that imports or reads what PyTorch and fnjax.triton have today, and does little else."""
     if not isinstance(node, cst.Try) or node.finalbody is not None or not isinstance(node.body, cst.IndentedBlock):
         return False
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
@@ -437,9 +437,11 @@ def is_import_that_succeeds(node: cst.CSTNode) -> bool:
     whole = [f for x in imports if isinstance(x, cst.Import) for _, f in iter_imported(x)]
     modules = all(f.split(".")[0] == "torch" or is_provided(f) for f in whole)
     full = [find_canonical_name(f) for x in imports if isinstance(x, cst.ImportFrom) for _, f in iter_imported(x)]
+    read = [unparse(x.value) for x in small if isinstance(x, cst.Assign) and isinstance(x.value, cst.Attribute)]
+    full += [find_canonical_name(f) for f in read if f.startswith("torch.")]
     plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
     known = all(isinstance(find_operation(f), Operation) or f.startswith(_KEPT) or is_provided(f) for f in full)
-    return bool(imports) and plain and modules and known
+    return bool(whole or full) and plain and modules and known
 
 
 def _iter_small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:

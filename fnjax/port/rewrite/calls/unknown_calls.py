@@ -94,11 +94,8 @@ def _follow_effect(walk: Walk, node: cst.Call) -> None:
             into = into.value
         told = arg.keyword is not None and arg.keyword.value == "out"
         if isinstance(into, cst.Name) and walk.is_live(into.value) and (told or _is_blank(walk, into.value)):
-            message = (
-                f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to, and JAX arrays cannot be written to; "
-                "let it return the new array"
-            )
-            raise Stop(node, "alias", message)
+            given = f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to"
+            raise Stop(node, "alias", f"{given}, and JAX arrays cannot be written to; let it return the new array")
     root, dot, _ = unparse(node.func).partition(".")
     outlives = bool(dot) and root.isidentifier() and root not in walk.state.variables  # a list at the top level
     if (outlives or walk.routine.role != "helper") and any(walk.port(a.value).value.is_tensor for a in node.args):
