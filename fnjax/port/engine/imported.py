@@ -74,7 +74,7 @@ class ImportRun:
         for name, providers in source.providers.items():
             for provider in providers if not source.definitions[name][-1].imported else ():
                 provided.setdefault(provider, set()).add(name)
-        order = {s: i for i, s in enumerate(source.tree.body)}
+        order: dict[cst.CSTNode, int] = {s: i for i, s in enumerate(source.tree.body)}
         for unit in sorted(self.units.values(), key=lambda u: order.get(u.origin, -1)):
             before = len(unit.sink.findings)
             unit.made = self._run_block(unit.made, unit)
@@ -88,9 +88,10 @@ class ImportRun:
 
     def _run_statement(self, node: Any, unit: Unit) -> list[Any]:
         """Return a statement without what reads something missing, or what takes its place."""
-        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            run = self._run_function if isinstance(node, cst.FunctionDef) else self._run_class
-            return [run(node, unit)]
+        if isinstance(node, cst.FunctionDef):
+            return [self._run_function(node, unit)]
+        if isinstance(node, cst.ClassDef):
+            return [self._run_class(node, unit)]
         if self._find_missing(_list_heads(node), unit):
             bound = {n for n, _ in iter_bindings(node)}
             self.missing |= dict.fromkeys(bound, unit.sink.findings)
@@ -114,7 +115,8 @@ class ImportRun:
 
     def _run_blocks(self, node: Any, unit: Unit) -> Any:
         """Run the blocks of an `if`, a loop and the like; behind them is missing what is missing behind one of them."""
-        start, found, changes = dict(self.missing), dict(self.missing), {}
+        start, found = dict(self.missing), dict(self.missing)
+        changes: dict[str, Any] = {}
         for name in ("body", "handlers", "cases", "orelse", "finalbody"):
             part = getattr(node, name, None)
             if isinstance(part, cst.BaseSuite):
