@@ -301,13 +301,15 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     """
     linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
 
+    wanted = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
+
     def fun(*vectors: Any) -> Arrays:
         given = iter(vectors)
         filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
-        return list(jaxpr_as_fun(body.jaxpr)(*filled))
+        return chosen(jaxpr_as_fun(body.jaxpr)(*filled), wanted)
 
     types = [x.aval for x in chosen(operands, linear)]
-    grads = transpose(fun, types, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    grads = transpose(fun, types, chosen(cotangents, wanted), rule)
     others = [x for x, u in zip(operands, linear, strict=True) if not u]
     return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
 

@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching, mlir
 from fnjax._jax.batched import batched_derivative
 from fnjax._jax.explicit_axes import call_sharded
 from fnjax._jax.jax_internals import is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
-from fnjax._jax.linearity import transpose
+from fnjax._jax.linearity import call_method, transpose
 from fnjax._jax.mesh import pull_summed
 from fnjax._jax.programs import BACKWARD
 from fnjax._jax.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
@@ -109,7 +109,7 @@ def _restrict(
 
     def restricted(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
         assert fun is not None
-        return chosen(fun(residuals, spread(vectors, given)), wanted)
+        return chosen(call_method(fun, residuals, spread(vectors, given)), wanted)
 
     return lambda *vectors: call_sharded(rule, restricted, residuals, vectors, types)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -13,97 +15,142 @@ from jax.interpreters import ad
 
 from fnjax._errors import FnjaxError
 from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr
-from fnjax._jax.programs import CALLS, read_body
+from fnjax._jax.programs import BACKWARD, WALL, computes_its_body, read_body
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
-from fnjax._jax.trees import is_tracer
+from fnjax._jax.trees import is_inexact, is_tracer
 
-# For operations that put arrays together: their operands that are data.
-_JOINING = {
-    "add": slice(None),
-    "sub": slice(None),
-    "add_any": slice(None),
-    "select_n": slice(1, None),
-    "concatenate": slice(None),
-    "pad": slice(None),
-    "dynamic_update_slice": slice(2),
-    "scatter": slice(0, 3, 2),
-    "scatter-add": slice(0, 3, 2),
+# `jax.linear_transpose` refuses products of what depends on the linear inputs, and drops constants that are added to
+# it: it takes g + 1, which is affine, for linear. So each value is marked as a sum, known to be zero, of two summands.
+_ZERO = 0
+_CONSTANT = 1  # a summand that does not depend on the linear inputs
+_LINEAR = 2  # one that does
+_AFFINE = _CONSTANT | _LINEAR
+Marks = list[int]
+
+# Operations that make zeros of zeros.
+_OF_ZEROS = {
+    *("add", "sub", "add_any", "select_n", "concatenate", "stack", "pad", "dynamic_update_slice", "complex", "neg"),
+    *("scatter", "scatter-add", "scatter-sub", "scatter_add", "gather", "slice", "dynamic_slice", "split", "unstack"),
+    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "tile", "copy", "copy_p", "reduce_sum", "cumsum"),
+    *("convert_element_type", "reduce_precision", "real", "imag", "conj", "pvary", "pcast", "psum", "psum_invariant"),
+    *("all_gather", "ppermute", "sharding_constraint", "reshard"),
 }
-_OPENED = CALLS | {primitives.remat_p}
-_OF_ZERO = {
-    *("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy", "neg", "transpose"),
-    *("pvary", "pcast"),  # a zero inside shard_map that is told to vary
-    "reshard",
+# Operations that make zeros of a zero, whatever the other operand is.
+_PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
+# Operations that are linear in one operand, or in some, for whatever the others are.
+_LINEAR_IN_SOME = _PRODUCTS | {
+    *("div", "triangular_solve", "tridiagonal_solve", "ragged_dot_general", "scatter-mul", "scatter_mul"),
+    *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call", BACKWARD),
 }
+# Operations whose results are their first operands, each for itself.
+_EACH = {"optimization_barrier", WALL, "fnjax_one_way"}
 
 
 def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
     """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
-    try:  # zeros rather than types: these know on which mesh axes they vary
-        zeros = list(map(ad.zeros_like_aval, avals))
-        jaxpr, captured, result = trace(rule.name, fun, *zeros)
-        n = len(captured)
-        known = [_is_known_zero(x) for x in captured]
-        if _adds_constant(open_jaxpr(jaxpr), [False] * n + [True] * len(zeros), known + [False] * len(zeros)):
-            raise rule.error("not linear")
-        present = [child.num_leaves > 0 for child in result.children()]
-        given = [v for v, p in zip(vectors, present, strict=True) if p]
+    zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: these know on which mesh axes they vary
+    jaxpr, captured, result = trace(rule.name, fun, *zeros)
+
+    def is_linear(mark_constant: Callable[[Any], int]) -> bool:
+        given = [*map(mark_constant, captured), *([_LINEAR] * len(zeros))]
+        return not any(mark & _CONSTANT for mark in _mark(jaxpr, given, mark_constant))
+
+    # Constants are looked at only where it matters: a large one would have to come from its device.
+    if not is_linear(lambda _: _CONSTANT) and not is_linear(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT):
+        raise rule.error("not linear")
+    present = [child.num_leaves > 0 for child in result.children()]
+    given = [v for v, p in zip(vectors, present, strict=True) if p]
+    try:
         return list(jax.linear_transpose(lambda *xs: jaxpr_as_fun(jaxpr)(*captured, *xs), *zeros)(given))
-    except FnjaxError:
-        raise
     except Exception as e:  # whatever JAX says of an operation without a transpose
-        if is_sharding_error(e):
+        if isinstance(e, FnjaxError) or is_of_a_method(e) or is_sharding_error(e):
             raise
         raise rule.error("not linear") from e
 
 
+def call_method(fun: Callable[..., Any], *args: Any) -> Any:
+    """Call what runs a method of the user's; what that raises is told from what JAX says of a missing transpose."""
+    try:
+        return fun(*args)
+    except Exception as e:
+        vars(e)[_MARK] = True
+        raise
+
+
+_MARK = "_raised_by_a_method"
+
+
+def is_of_a_method(e: Exception) -> bool:
+    """Whether an exception came out of a method of the user's."""
+    return _MARK in vars(e)
+
+
 def _is_known_zero(array: Any) -> bool:
+    """Whether a constant is zero; asked in NumPy, as JAX may be tracing."""
     if is_tracer(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a PRNG key has no zero
         return False
-    return not np.any(array)
+    return getattr(array, "is_fully_addressable", True) and not np.asarray(array).any()
 
 
-def _adds_constant(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> bool:
-    """Whether something else than zero is added to what depends on the linear inputs: g + 1 is affine, not linear.
+def _mark(program: Any, given: Sequence[int], mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of a program by the marks of its inputs; `mark_constant` marks an array that it holds."""
+    jaxpr = open_jaxpr(program)
+    marks = dict(zip(jaxpr.invars, given, strict=True))
+    marks |= zip(jaxpr.constvars, map(mark_constant, getattr(program, "consts", ())), strict=True)
 
-    `jax.linear_transpose` takes such a function for linear. This sees the usual ways to write one; it does not look
-    into loops.
-
-    Args:
-        jaxpr: the operations.
-        depends: which inputs are the linear ones.
-        zeros: which inputs are known to be zero.
-    """
-    return _walk(jaxpr, depends, zeros)[0]
-
-
-def _walk(jaxpr: Any, depends: Sequence[bool], zeros: Sequence[bool]) -> tuple[bool, list[bool], list[bool]]:
-    # Two marks for each variable: whether it depends on the linear inputs, and whether it is known to be zero.
-    dependent = {v for v, d in zip(jaxpr.invars, depends, strict=True) if d}
-    zero = {v for v, z in zip(jaxpr.invars, zeros, strict=True) if z}
-
-    def depends_on(x: Any) -> bool:
-        return not isinstance(x, Literal) and x in dependent
-
-    def is_zero(x: Any) -> bool:
-        return not np.any(x.val) if isinstance(x, Literal) else x in zero
+    def mark(x: Any) -> int:
+        return (_CONSTANT if np.asarray(x.val).any() else _ZERO) if isinstance(x, Literal) else marks[x]
 
     for eqn in jaxpr.eqns:
-        # Only operations that put arrays together can add a constant: JAX has a transpose for these whatever they get.
-        name, given = eqn.primitive.name, list(map(depends_on, eqn.invars))
-        data = eqn.invars[_JOINING.get(name, slice(0))]
-        if any(map(depends_on, data)) and not all(depends_on(x) or is_zero(x) for x in data):
-            return True, [], []
-        body = read_body(eqn) if eqn.primitive in _OPENED else None
-        if body is not None:
-            affine, outs, nothing = _walk(open_jaxpr(body), given, list(map(is_zero, eqn.invars)))
-            if affine:
-                return True, [], []
-        else:
-            outs = [any(given)] * len(eqn.outvars)
-            found = (name in _OF_ZERO and is_zero(eqn.invars[0])) or (name == "mul" and any(map(is_zero, eqn.invars)))
-            nothing = [found] * len(eqn.outvars)
-        dependent |= {v for v, d in zip(eqn.outvars, outs, strict=True) if d}
-        zero |= {v for v, z in zip(eqn.outvars, nothing, strict=True) if z}
-    return False, list(map(depends_on, jaxpr.outvars)), list(map(is_zero, jaxpr.outvars))
+        found = _mark_results(eqn, [*map(mark, eqn.invars)], mark_constant)
+        # An integer, or a comparison, that depends on the linear inputs is not linear in them.
+        marks |= {
+            v: _AFFINE if m & _LINEAR and not _may_be_linear(v.aval) else m
+            for v, m in zip(eqn.outvars, found, strict=True)
+        }
+    return [*map(mark, jaxpr.outvars)]
+
+
+def _may_be_linear(aval: Any) -> bool:
+    return hasattr(aval, "dtype") and is_inexact(aval)
+
+
+def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of an equation by the marks of its operands, into loops and branches."""
+    name, n = eqn.primitive.name, len(eqn.outvars)
+    if name in _EACH:
+        return given[:n]
+    if eqn.primitive is primitives.scan_p:
+        return _mark_scan(eqn, given, mark_constant)
+    if eqn.primitive is primitives.cond_p:
+        branches = [_mark(branch, given[1:], mark_constant) for branch in eqn.params["branches"]]
+        chosen_by = _AFFINE if given[0] & _LINEAR else _ZERO
+        return [chosen_by | _join(marks) for marks in zip(*branches, strict=True)]
+    if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
+        return _mark(read_body(eqn), given, mark_constant)
+    data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or _may_be_linear(x.aval)]
+    moving = [m for m in data if m & _LINEAR]
+    if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
+        return [_ZERO] * n
+    # What no table names adds its operands up: so a constant among them counts.
+    return [_join(moving if name in _LINEAR_IN_SOME else data) if moving else _CONSTANT] * n
+
+
+def _join(marks: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, marks, _ZERO)
+
+
+def _mark_scan(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    body = eqn.params["jaxpr"]
+    inside = open_jaxpr(body)
+    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
+    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, inside.outvars, strict=True))
+    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, inside.invars, strict=True))
+    start = len(given) - n_scanned - n_carried
+    while True:  # to the fixpoint, as what one iteration leaves is what the next one gets: marks only grow
+        results = _mark(body, given, mark_constant)
+        carried = [a | b for a, b in zip(given[start:], results[:n_carried], strict=False)]
+        if carried == given[start : start + n_carried]:
+            return [*carried, *results[n_carried:]]
+        given = [*given[:start], *carried, *given[start + n_carried :]]
