@@ -99,7 +99,7 @@ def _take_gradients(record: Record, returned: Any) -> Arrays:
             _take_tree(record, grad, argument.split, argument.start, i, result)
         elif grad is not None:
             raise gradient_for_static(definition.backward, definition.name, arguments.name(i), i, grad)
-    if all(g is None for g in grads):
+    if all(g is None for g in grads) and not any(map(is_ref, record.operands)):  # to which they may have gone
         _warn_of_nothing(record)
     return result
 

@@ -41,6 +41,7 @@ from fnjax._jax.jax_internals import (
     open_jaxpr,
     opened_by,
     under_primal_trace,
+    uses_refs,
     vmap,
 )
 from fnjax._jax.linearity import transpose
@@ -214,7 +215,12 @@ def _jvp_of_intermediates(
     smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
 
     def made(wanted: bool) -> Callable[..., Arrays]:
-        part, _ = dce_jaxpr(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth], instantiate=True)
+        program = open_jaxpr(jaxpr)
+        if has_refs := uses_refs(program):  # the run has written to them already
+            program = program.replace(eqns=[eqn.replace(effects=set()) for eqn in program.eqns])
+        part, _ = dce_jaxpr(program, [False] * n_outputs + [s == wanted for s in smooth], instantiate=True)
+        if has_refs and any(is_ref(x.aval) for eqn in part.eqns for x in eqn.invars):  # may hold something else by now
+            raise rule.error("intermediate")
         return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
 
     integers = iter([] if all(smooth) else made(False)(*primals))

@@ -124,6 +124,11 @@ def effects_of(jaxpr: Any) -> set[Any]:
     return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
 
 
+def uses_refs(jaxpr: Any) -> bool:
+    """Return whether a program reads or writes Refs that it is given."""
+    return any(hasattr(e, "input") for e in jaxpr.effects)
+
+
 def has_no_gradient(value: Any) -> bool:
     """Return whether a value is a Ref of the kind that JAX does not differentiate, though it makes it a tangent."""
     return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"

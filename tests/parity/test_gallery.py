@@ -123,6 +123,17 @@ def test_kill_head(mode, dtype):
             np.testing.assert_allclose(p, theirs[name].detach().numpy(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_main_grad(mode, normal, dtype):
+    """The sums in the Refs are those in PyTorch's attributes of the weights."""
+    here, there = forms("main_grad")
+    weights, x, y = [normal(3, 3) for _ in range(2)], normal(4, 2, 3), normal(4, 2, 3)
+    ours = MODES[mode](here.accumulate)(weights, x, y)
+    theirs = there.accumulate([torch.tensor(w, requires_grad=True) for w in weights], torch.tensor(x), torch.tensor(y))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
 @pytest.mark.filterwarnings("ignore:'saved_variables' is deprecated:DeprecationWarning")
 def test_something(normal):
     """|u v| through `saved_variables`, to second derivatives."""
