@@ -247,6 +247,41 @@ def permute(x: jax.Array, src: Any, axis: Any) -> jax.Array:
     return found[src]
 
 
+def receive(
+    like: jax.Array,
+    src: Any,
+    sends: Sequence[tuple[jax.Array, Any]],
+    axis: Any,
+    before: Sequence[tuple[jax.Array, Any]] = (),
+) -> jax.Array:
+    """Return what each device receives where all send several arrays: that which the device at `src` sends to it.
+
+    Sends between two devices are received in their order, as in PyTorch. Where `src` sends it nothing, a device gets
+    NaN, or the dtype's lowest number; PyTorch waits for ever.
+
+    Args:
+        like: an array of the shape and dtype of the result; sends of other shapes are not meant.
+        src: the place of the sender, which each device says for itself.
+        sends: the arrays that this device sends, and the place that each goes to.
+        axis: the name of a mesh axis.
+        before: arrays and places as `like` and `src` of what this device received before.
+
+    Raises:
+        AxisError: none of the arrays has the shape of `like`.
+    """
+    found = axis_of(axis)
+    meant = [(x, to) for x, to in sends if jnp.shape(x) == jnp.shape(like)]
+    if not meant:
+        shapes = f"{[jnp.shape(x) for x, _ in sends]}"
+        raise _error(f"recv over {found!r}", f"a send of shape {jnp.shape(like)}", shapes, "send what is received")
+    arrays, to = (jnp.stack([jnp.asarray(s[i]) for s in meant]) for i in (0, 1))
+    reaches = lax.all_gather(to, found)[src] == lax.axis_index(found)
+    taken = sum((jnp.asarray(s == src, int) for y, s in before if jnp.shape(y) == jnp.shape(like)), jnp.zeros((), int))
+    hits = reaches & (jnp.cumsum(reaches) == taken + 1)
+    at = jnp.where(jnp.any(hits), jnp.argmax(hits), len(meant))
+    return jnp.take(permute(arrays, src, found), at, axis=0, mode="fill").astype(like.dtype)
+
+
 def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
     """One of `count` equal parts of an array along a dimension, by an index that may differ between devices.
 
@@ -363,6 +398,7 @@ __all__ = [
     "join",
     "part",
     "permute",
+    "receive",
     "reduce_scatter",
     "scatter_as",
     "shared",

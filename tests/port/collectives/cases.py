@@ -35,6 +35,8 @@ CALLS = {
     "OwnPart": ((2, 3), "rank", 4),
     "SumExp": ((2, 3), GROUP),
     "RingScores": ((4, 3, 4), (4, 3, 4), 2, 2, 3, GROUP),
+    "Neighbours": ((3, 4), GROUP),
+    "PassTwo": ((3, 4), (3, 4), GROUP),
 }
 
 

@@ -521,3 +521,63 @@ class SumExp(torch.autograd.Function):
         g = g.clone()
         dist.all_reduce(g, group=ctx.group)
         return (g / s).unsqueeze(-1) * e, None
+
+
+def _swap(to_left, to_right, group):
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    left, right = (rank - 1) % n, (rank + 1) % n
+    from_left, from_right = torch.empty_like(to_right), torch.empty_like(to_left)
+    ops = [
+        dist.P2POp(dist.isend, to_left, left, group),
+        dist.P2POp(dist.isend, to_right, right, group),
+        dist.P2POp(dist.irecv, from_left, left, group),
+        dist.P2POp(dist.irecv, from_right, right, group),
+    ]
+    for req in dist.batch_isend_irecv(ops):
+        req.wait()
+    return from_left, from_right
+
+
+class Neighbours(torch.autograd.Function):
+    """A row of either neighbour of a ring, in one batch of sends and receives."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        above, below = _swap(x[:1].contiguous(), x[-1:].contiguous(), group)
+        return torch.cat([above, x, below])
+
+    @staticmethod
+    def backward(ctx, grad):
+        of_left, of_right = _swap(grad[:1].contiguous(), grad[-1:].contiguous(), ctx.group)
+        grad = grad[1:-1].clone()
+        grad[-1:] += of_right
+        grad[:1] += of_left
+        return grad, None
+
+
+class PassTwo(torch.autograd.Function):
+    """Two arrays to the next of the ring, which gets them in their order; what was received is sent on."""
+
+    @staticmethod
+    def forward(ctx, x, y, group):
+        ctx.group = group
+        rank, n = dist.get_rank(group), dist.get_world_size(group)
+        to, of = (rank + 1) % n, (rank + n - 1) % n
+        a, b, c = torch.empty_like(x), torch.empty_like(y), torch.empty_like(x)
+        sent = [dist.isend(x, to, group), dist.isend(y, to, group)]
+        dist.recv(a, of, group)
+        dist.recv(b, of, group)
+        sent.append(dist.isend(a, to, group))
+        dist.recv(c, of, group)
+        for work in sent:
+            work.wait()
+        return a + 2 * b + 3 * c
+
+    @staticmethod
+    def backward(ctx, grad):
+        n = dist.get_world_size(ctx.group)
+        parts = [torch.empty_like(grad) for _ in range(n)]
+        dist.all_gather(parts, grad.contiguous(), group=ctx.group)
+        one, two = (parts[(dist.get_rank(ctx.group) + k) % n] for k in (1, 2))
+        return one + 3 * two, 2 * one, None

@@ -2,8 +2,8 @@
 
 What: what is received is what the sender's own call of the pair has sent.
 Before: `dist.send(x, right)` and `dist.recv(y, left)`, also in a list of P2POp
-After: `y = collectives.permute(x, left, axis)`
-Safety: a pair is a send and a recv in lines of one block, in a function without other sends.
+After: `y = collectives.permute(x, left, axis)`; of several sends the port finds the one that goes to this device
+Safety: as many sends as receives in lines of one block, in a function without others; variables stay as they are.
 Limits: any other is a finding.
 """
 
@@ -18,9 +18,11 @@ from fnjax.port.rewrite.devices.collectives import EXCHANGES
 from fnjax.port.rewrite.devices.filled import find_memory, write_argument, write_result
 from fnjax.port.rewrite.devices.groups import HANDED_ON, name_distributed, write_axis
 from fnjax.port.torch import unparse
+from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
 _RECEIVING = frozenset({"recv", "irecv"})
+_Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpression | None]
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
@@ -40,8 +42,6 @@ def _port_point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
     own = _read_exchange(walk, node)
     if own is None:
         raise Stop(node, "absent", f"{last} of what the porter does not know")
-    if not own[0]:
-        return handle
     block = next(
         (b for b in list_nodes(walk.routine.node) if isinstance(b, cst.IndentedBlock) and _stands_directly_in(b, node)),
         None,
@@ -55,20 +55,57 @@ def _port_point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
     if len(received) != len(sent) or len(inside) != len(around) or walk.here.loops:
         message = "send and recv that are no pair in lines one behind the other: write collectives.permute by hand"
         raise Stop(node, "absent", message)
-    index = next(i for i, x in enumerate(received) if x[0] is node)
+    buffers = frozenset().union(*(find_names(e[1]) for _, e in received))
+    _check_unchanged(walk, node, around, buffers)
+    if not own[0]:
+        return handle
     _, buffer, source, group = own
-    other = sent[index][1]
-    what = find_memory(other[1])
-    if not isinstance(what, (cst.Name, cst.Attribute)) or walk.port(what).value.kind == "static":
-        raise Stop(node, "absent", f"what is sent, {unparse(other[1])}, is to have a name before recv")
-    new = (
-        f"collectives.permute({write_argument(walk, what)}, {write_argument(walk, source)}, {write_axis(walk, group)})"
-    )
+    # What is received before it is sent cannot be sent on, so those sends are not meant.
+    before = [c for c, _ in around[: [c for c, _ in around].index(node)]]
+    meant = [e for c, e in sent if c in before or not find_names(e[1]) & buffers]
+    sends = []
+    for _, tensor, peer, _ in meant:
+        what = find_memory(tensor)
+        if not isinstance(what, (cst.Name, cst.Attribute)) or walk.port(what).value.kind == "static":
+            raise Stop(node, "absent", f"what is sent, {unparse(tensor)}, is to have a name before recv")
+        sends.append((write_argument(walk, what), write_argument(walk, peer)))
+    place, axis = write_argument(walk, source), write_axis(walk, group)
+    if len(sends) == 1:
+        new = f"collectives.permute({sends[0][0]}, {place}, {axis})"
+    else:
+        earlier = [_write_receive(walk, e) for c, e in received if c in before]
+        taken = [_write_pairs(earlier)] if earlier else []
+        like, _ = _write_receive(walk, own)
+        new = f"collectives.receive({', '.join([like, place, _write_pairs(sends), axis, *taken])})"
     write_result(walk, node, buffer, new)
     return handle
 
 
-_Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpression | None]
+def _write_receive(walk: Walk, own: _Exchange) -> tuple[str, str]:
+    return write_argument(walk, find_memory(own[1])), write_argument(walk, own[2])
+
+
+def _write_pairs(pairs: list[tuple[str, str]]) -> str:
+    return "[{}]".format(", ".join(f"({x}, {place})" for x, place in pairs))
+
+
+def _check_unchanged(
+    walk: Walk, node: cst.Call, around: list[tuple[cst.Call, _Exchange]], buffers: frozenset[str]
+) -> None:
+    """Refuse variables that are written between the sends and receives of a block: all is read where they begin.
+
+    Of what was received only that which is sent on is read later, where it is sent.
+    """
+    here = [c for c, _ in around].index(node)
+    for at, (call, (receives, tensor, peer, _)) in enumerate(around):
+        reads = walk.list_reads(peer) if receives else walk.list_reads(tensor) | walk.list_reads(peer)
+        begins = at if not receives and find_names(tensor) & buffers else 0
+        if here == begins:
+            walk.standing["exchange", call] = reads
+        elif here > begins and walk.standing["exchange", call] != reads:
+            changed = sorted({name for name, _ in reads ^ walk.standing["exchange", call]})
+            message = f"{' and '.join(changed)} changes between send and recv: give what is sent a name of its own"
+            raise Stop(node, "absent", message)
 
 
 def _read_exchange(walk: Walk, node: cst.Call) -> _Exchange | None:
