@@ -114,6 +114,18 @@ def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence
     return results
 
 
+def can_call_host(ctx: mlir.LoweringRuleContext) -> bool:
+    """Return whether what is lowered can call Python: it runs in this process, on one platform, and is not exported."""
+    module = ctx.module_context
+    if module.lowering_parameters.for_export:
+        return False
+    try:
+        module.get_backend()
+    except (NotImplementedError, ValueError):  # for several platforms, or for another machine
+        return False
+    return True
+
+
 # XLA for the CPU made a stack of 16-bit floats in a loop one of 32 bits.
 PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
 

@@ -1,4 +1,4 @@
-"""Launches outside of jax.jit: each is one compiled program, kept while what its kernel read outside stays the same."""
+"""Launches outside of jax.jit: each is one compiled program, kept for launches that cannot be told apart from it."""
 
 import collections
 import threading
@@ -7,10 +7,10 @@ from typing import Any
 import jax
 
 from fnjax._jax.jax_internals import is_staged
-from fnjax.triton._state import Reads, reading
+from fnjax.triton._outside import Unkept, dependencies, frozen
 
 KEPT = 256  # programs; the one that was not used for longest goes first
-_PROGRAMS: collections.OrderedDict[Any, tuple[Reads, Any]] = collections.OrderedDict()
+_PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDict()  # launches and their programs
 _LOCK = threading.Lock()
 
 
@@ -22,23 +22,33 @@ def translated(launch, operands):
     """
     if is_staged():
         return launch.translated(*operands)
-    key = launch, tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands)
+    try:
+        key = (
+            launch.source,
+            launch.grid,
+            tuple((name, kind, frozen(value)) for name, (kind, value) in launch.parameters.items()),
+            launch.options,
+            tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands),
+            dependencies(launch.source),
+        )
+    except Unkept:
+        key = None
     with _LOCK:
-        reads, program = _PROGRAMS.pop(key, (None, None))
-    if program is None or not reads.hold():
-        reads, program = _new(launch)
+        first, program = _PROGRAMS.pop(key, (None, None))
+    if program is None:
+        first, program = _new(launch)
     try:
         results = program(*operands)
-        if reads.waits and not _is_traced(results):
+        if first.waits and not _is_traced(results):
             jax.block_until_ready(results)
     except jax.errors.JaxRuntimeError:
-        if not reads.waits or _is_traced(operands):
+        if not first.waits or _is_traced(operands):
             raise
         return launch.translated(*operands)  # operation by operation the refusal is Python's own
-    if any(isinstance(value, list | dict | set) for _, value in launch.parameters.values()):
-        return results  # it may be another one at the next launch
+    if key is None:
+        return results
     with _LOCK:
-        _PROGRAMS[key] = reads, program
+        _PROGRAMS[key] = first, program
         while len(_PROGRAMS) > KEPT:
             _PROGRAMS.popitem(last=False)
     return results
@@ -49,10 +59,4 @@ def _is_traced(arrays):
 
 
 def _new(launch):
-    reads = Reads()
-
-    def run(*operands):
-        with reading(reads):
-            return launch.translated(*operands)
-
-    return reads, jax.jit(run)
+    return launch, jax.jit(launch.translated)

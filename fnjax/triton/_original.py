@@ -133,7 +133,7 @@ def kernel_of(source):
     inside = {name: cell.cell_contents for name, cell in cells}
     names = {node.id for node in ast.walk(source.node) if isinstance(node, ast.Name)}  # those of annotations too
     found = {name: outside[name] for name in sorted(names & outside.keys())} | inside
-    space = {name: _known(swapped(value)) for name, value in found.items()}
+    space = {name: swapped(value) for name, value in found.items()}
     seen = [*found.values(), *(value for value in space.values() if isinstance(value, triton.JITFunction))]
     before, kernel = _KERNELS.get(function, ((), None))
     if len(before) == len(seen) and all(map(operator.is_, before, seen)) and kernel is not None:
@@ -151,13 +151,6 @@ def kernel_of(source):
     kernel = triton.jit(real)
     _KERNELS[function] = seen, kernel
     return kernel
-
-
-def _known(value):
-    """A number or text from outside as a constexpr, as which alone Triton reads it."""
-    import triton.language as tl
-
-    return tl.constexpr(value) if value is None or isinstance(value, bool | int | float | str) else value
 
 
 def swapped(value):
@@ -217,7 +210,7 @@ class _Module(python.ModuleType):
         self.__dict__["_module"] = module
 
     def __getattr__(self, name):
-        return _known(swapped(getattr(self._module, name)))
+        return swapped(getattr(self._module, name))
 
 
 def _module(module):

@@ -11,8 +11,9 @@ import numpy as np
 from fnjax._errors import FnjaxError
 from fnjax.triton import _types as types
 from fnjax.triton._memory import Choice, Pointer
+from fnjax.triton._outside import read_attribute, read_name
 from fnjax.triton._source import is_constexpr
-from fnjax.triton._state import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis, current, reads_of_trace
+from fnjax.triton._state import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis, current
 from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, both, cast, either, negation, truth, where
 
@@ -53,30 +54,7 @@ class Frame:
             if isinstance(found, Undefined):
                 raise NameError(f"{name} is set in one branch only and read after it")
             return found
-        return _read(self.source, name, _outside)
-
-
-def _outside(source, name):
-    return plain(source.lookup(name))
-
-
-def _attribute(owner, name):
-    return plain(getattr(owner, name))
-
-
-def _read(owner, name, find):
-    """What is found outside of a kernel; a trace that is kept notes it."""
-    value, reads = find(owner, name), reads_of_trace()
-    if reads is not None:
-        reads.note(owner, name, find, value)
-    return value
-
-
-def _note_call(function):
-    """Functions of plain Python read what they like."""
-    reads, home = reads_of_trace(), getattr(function, "__module__", None) or ""
-    if reads is not None and not hasattr(function, "source") and not home.startswith(("fnjax.", "builtins", "math")):
-        reads.once = True
+        return plain(read_name(self.source, name))
 
 
 def plain(value):
@@ -371,9 +349,7 @@ def attribute(frame, node):
     if not hasattr(owner, node.attr):
         what = getattr(owner, "__name__", None) or _word(owner)
         raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
-    if type(owner).__module__.startswith("fnjax.triton"):
-        return _attribute(owner, node.attr)
-    return _read(owner, node.attr, _attribute)
+    return plain(read_attribute(owner, node.attr))
 
 
 def _comparison(frame, node):
@@ -435,7 +411,6 @@ def _call(frame, node):
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
-    _note_call(function)
     watch = current().watch
     result = plain(function(*args, **named))
     return result if watch is None else watch.settled(result)

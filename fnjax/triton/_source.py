@@ -33,16 +33,36 @@ class Source:
         self.constants = {p.name for p in self.constants}
 
     def lookup(self, name):
-        """What a name means outside of the function: a closure's, the file's, Python's."""
+        """Return what a name means outside of the function: a closure's, the file's, Python's."""
         code = self.function.__code__
+        if name in code.co_varnames:
+            raise NameError(f"{name} is read before it is set")
         if name in code.co_freevars:
             return self.function.__closure__[code.co_freevars.index(name)].cell_contents
-        found = self.function.__globals__
-        if name in found:
-            return found[name]
-        if hasattr(builtins, name):
-            return getattr(builtins, name)
-        raise NameError(f"name {name!r} is not defined")
+        return self.function.__globals__[name] if self.is_global(name) else getattr(builtins, name)
+
+    def is_global(self, name):
+        """Return True for a name of the file, or of a closure, and False for one of Python's."""
+        code = self.function.__code__
+        if name in code.co_freevars or name in self.function.__globals__:
+            return True
+        if not hasattr(builtins, name):
+            raise NameError(f"name {name!r} is not defined")
+        return False
+
+    @functools.cached_property
+    def outside(self):
+        """Access paths of what the body may read outside: names, each with the attributes that follow it."""
+        code, found, inner = self.function.__code__, {}, set()
+        for node in (node for statement in self.node.body for node in ast.walk(statement)):
+            attributes, root = [], node
+            while isinstance(root, ast.Attribute):
+                attributes.insert(0, root.attr)
+                root = root.value
+                inner.add(root)
+            if isinstance(root, ast.Name) and node not in inner and root.id not in code.co_varnames:
+                found[root.id, *attributes] = None
+        return list(found)
 
     @functools.cached_property
     def stored(self):

@@ -155,57 +155,8 @@ class Access(NamedTuple):
     traced: int
 
 
-class Reads:
-    """What kernels read from outside of themselves while a launch was traced: names of files and closures, attributes.
-
-    All of it goes through the two functions that note it; what cannot be noted (functions of plain Python, containers
-    that can change) makes the trace good for once only.
-
-    Attributes:
-        waits: whether a program may refuse to wait for ever.
-    """
-
-    def __init__(self):
-        self.noted, self.once, self.waits = {}, False, False
-
-    def note(self, owner, name, find, value):
-        """`find(owner, name)` gave this value."""
-        self.once = self.once or isinstance(value, list | dict | set)
-        self.noted[id(owner), name] = owner, name, find, value
-
-    def hold(self):
-        """Whether all would be read again."""
-        if self.once:
-            return False
-        for owner, name, find, value in self.noted.values():
-            try:
-                found = find(owner, name)
-            except (AttributeError, NameError, ValueError):
-                return False
-            if found is not value and not (type(found) is type(value) in _PLAIN and repr(found) == repr(value)):
-                return False
-        return True
-
-
 SMALL = 1 << 16  # elements that need not be saved
-_PLAIN = (bool, int, float, complex, str, bytes)
 _LOCAL = threading.local()
-
-
-@contextlib.contextmanager
-def reading(reads):
-    """While reads are noted."""
-    before = reads_of_trace()
-    _LOCAL.reads = reads
-    try:
-        yield
-    finally:
-        _LOCAL.reads = before
-
-
-def reads_of_trace():
-    """Where reads are noted, if they are."""
-    return getattr(_LOCAL, "reads", None)
 
 
 def instead():

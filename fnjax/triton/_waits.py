@@ -3,10 +3,10 @@
 import ast
 import functools
 
-import jax
 import jax.numpy as jnp
 
-from fnjax.triton._state import KernelError, reads_of_trace
+from fnjax._jax.report import report
+from fnjax.triton._state import KernelError
 
 
 @functools.cache
@@ -98,22 +98,20 @@ class Marks:
         state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
         state.written.add(self.buffer)
 
-    def refuse(self, mark, grid):
-        """Raise where a program waited: at once, or under jit when the program runs."""
+    def refuse(self, mark, grid, arrays):
+        """Raise where a program waited, at once or under jit when the program runs; return the arrays.
+
+        Of a program that cannot call the host they are NaN then, or the largest integers (`fnjax._jax.report`).
+        """
         if not self.loops:
-            return
+            return arrays
 
         def look(mark):
             number, program = map(int, mark)
             if number:
                 raise KernelError(self._message(*self.loops[number - 1], program, grid))
 
-        if isinstance(mark, jax.core.Tracer):
-            jax.debug.callback(look, mark)
-            if (reads := reads_of_trace()) is not None:
-                reads.waits = True
-        else:
-            look(mark)
+        return report(look, mark, arrays)
 
     def _message(self, source, line, program, grid):
         ids: list = []

@@ -177,7 +177,10 @@ class Launch:
         arrays: how many operands are arrays: flat, and the first; the others are traced numbers.
         stored: the operands that are stored to.
         options: of Triton's compiler, as pairs.
+        waits: whether a program of it waits for memory, and may refuse to for ever; known once it was translated.
     """
+
+    waits = False
 
     def __init__(self, source, grid, parameters, arrays, stored, options):
         self.source, self.grid, self.parameters = source, grid, parameters
@@ -204,7 +207,7 @@ class Launch:
         try:
             flat = _at_once(self.source, self.grid, names, flat)
         except NeedsSequence:
-            flat = _in_sequence(self.source, self.grid, names, flat)
+            flat, self.waits = _in_sequence(self.source, self.grid, names, flat)
         return [flat[i] for i in self.stored]
 
     def named(self, operands):
@@ -323,8 +326,7 @@ def _in_sequence(source, sizes, names, flat):
             return tuple(state.buffers)
 
     *flat, mark = lax.fori_loop(0, math.prod(sizes), program, (*flat, jnp.zeros(2, jnp.int32)))
-    marks.refuse(mark, sizes)
-    return flat
+    return marks.refuse(mark, sizes, flat), bool(marks.loops)
 
 
 def jit(fn=None, **options):

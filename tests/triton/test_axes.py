@@ -209,6 +209,9 @@ def note():
     return 1.0
 
 
+NOTE = tl.constexpr(note)
+
+
 @triton.jit
 def deep_kernel(x_ptr):
     total = 0.0
@@ -216,7 +219,7 @@ def deep_kernel(x_ptr):
         for b in range(5):
             for c in range(5):
                 for d in range(5):
-                    total = total * 0.5 + note() + a + b + c + d
+                    total = total * 0.5 + NOTE() + a + b + c + d
     tl.store(x_ptr, total)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fnjax.triton._outside import GLOBAL
 from tests.triton.all_cases import CASES
 from tests.triton.make_goldens import kernels_for_triton
 
@@ -67,15 +68,26 @@ backend, context = make_backend(target), ir.context()
 ir.load_dialects(context)
 backend.load_dialects(context)
 options = backend.parse_options({{}})
-source = ASTSource(assigned.types_of_values, {{"x_ptr": "*i8", "out_ptr": "*i32"}})
+source = ASTSource(assigned.{kernel}, {{"x_ptr": "*i8", "out_ptr": "*i32"}})
 source.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
 """
 
 
-def test_the_types_of_assigned_numbers_are_those_of_tritons_compiler(tmp_path):
-    """The static_asserts of `types_of_values` hold in Triton's own front end, for which no GPU is needed."""
+def compiled(folder, kernel):
+    """Make Triton's intermediate program of a kernel of assigned.py, for which no GPU is needed."""
     pytest.importorskip("triton")
-    kernels_for_triton(tmp_path)
-    text = COMPILED.format(folder=str(tmp_path))
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, text=True, check=False)
+    kernels_for_triton(folder)
+    text = COMPILED.format(folder=str(folder), kernel=kernel)
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, text=True, check=False)
+
+
+def test_the_types_of_assigned_numbers_are_those_of_tritons_compiler(tmp_path):
+    """The static_asserts of `types_of_values` hold there."""
+    done = compiled(tmp_path, "types_of_values")
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_globals_are_refused_in_tritons_words(tmp_path):
+    """The message is that of the compiler, letter by letter."""
+    done = compiled(tmp_path, "reads_a_global")
+    assert GLOBAL.format("NUMBER") in done.stderr

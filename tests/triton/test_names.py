@@ -57,7 +57,7 @@ def types(tmp_path_factory):
     """Type and shape of an expression, for types of x and y; `-` for an error."""
     found = []
     record = lambda value: found.append(f"{value.dtype}[{'x'.join(map(str, value.shape))}]")
-    module = kernels(tmp_path_factory.mktemp("kernels"), "fnjax.triton", record)
+    module = kernels(tmp_path_factory.mktemp("kernels"), "fnjax.triton", tl.constexpr(record))
 
     def type_of(i, x, y):
         found.clear()

@@ -20,7 +20,7 @@ from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from tests.triton import stand_in
 
 ROOT = Path(__file__).parents[2]
-SHIFT = 2.5
+SHIFT = tl.constexpr(2.5)
 TWICE = tl.constexpr(2)
 
 
@@ -193,7 +193,7 @@ def test_every_kind_of_argument(calls):
         arrays = [a, b] if offset is None else [a, b, bias]
         (found,) = launch.on_gpu(*arrays)
         np.testing.assert_array_equal(found, launched(a, b))
-        x = np.arange(5) + (0 if offset is None else np.arange(5)) + (SHIFT if flag else 0)
+        x = np.arange(5) + (0 if offset is None else np.arange(5)) + (2.5 if flag else 0)
         np.testing.assert_array_equal(found, [*(factor * (2 if name == "twice" else 1) * x), -7, -7, -7])
     constants = calls[0][1]["constants"]
     assert constants == {"BLOCK": 8, "constant_name": "twice", "KIND": tl.float32}
@@ -239,10 +239,10 @@ def test_a_kernel_is_made_once(calls):
     launch = equation(lambda a, b: mixed_kernel[1](a, 8, b, 8, True, "once", None, 2, KIND=tl.float32), X, X)
     before = launch.on_gpu(X, X)[0]
     try:
-        here.SHIFT = 100.0
+        here.SHIFT = tl.constexpr(100.0)
         after = launch.on_gpu(X, X)[0]
     finally:
-        here.SHIFT = 2.5
+        here.SHIFT = tl.constexpr(2.5)
     np.testing.assert_array_equal(after[:8] - before[:8], np.full(8, 195.0))
 
 

@@ -173,3 +173,11 @@ def types_of_values(x_ptr, out_ptr):
     for j in range(2):
         tl.static_assert((x + j).dtype == tl.int32)
     tl.store(out_ptr, x + m)
+
+
+NUMBER = 3  # no constexpr
+
+
+@triton.jit
+def reads_a_global(x_ptr, out_ptr):
+    tl.store(out_ptr, NUMBER)

@@ -1,0 +1,139 @@
+"""What kernels read outside of themselves: what they may read, as Triton has it, and what a kept program depends on."""
+
+import enum
+import os
+import types as python
+
+import numpy as np
+
+from fnjax.triton import _types as types
+from fnjax.triton._source import Source
+
+FLAG = "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS"
+MODULES = ("math", "copy")  # whose functions kernels may call, besides Triton's own
+LIBRARIES = ("builtins", "numpy", "jax", "ml_dtypes", "fnjax")  # whose classes nobody changes
+GLOBAL = (
+    "Cannot access global variable {} from within @jit'ed function. Triton kernels can only access global variables "
+    "that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Note that this is different from "
+    "annotating a variable as constexpr (`x: triton.language.constexpr = 42`), which is not supported.  Alternatively, "
+    f"set the envvar {FLAG}=1, but we do not promise to support this forever."
+)  # code_generator.py of Triton 3.5, to the letter
+_PLAIN = (bool, int, float, complex, str, bytes)
+
+
+class Unkept(Exception):  # noqa: N818  a signal, never seen by users
+    """A kernel reads what can change unseen: its program is for one launch."""
+
+
+def is_allowed():
+    """Return True where the environment lets kernels read any global."""
+    return os.environ.get(FLAG, "").lower() in ("1", "true", "on", "yes", "y")
+
+
+def read_name(source, name):
+    """Return the value of a name outside of a function.
+
+    Raises:
+        NameError: Triton does not let kernels read it.
+        RuntimeError: it is a function of plain Python.
+    """
+    value = source.lookup(name)
+    if source.is_global(name):
+        _refuse_function(value)
+        if not (_may_be_read(value) or is_allowed()):
+            raise NameError(GLOBAL.format(name))
+    return value
+
+
+def read_attribute(owner, name):
+    """Return an attribute of something outside of a kernel; of modules, functions of plain Python are refused."""
+    value = getattr(owner, name)
+    if isinstance(owner, python.ModuleType) and owner.__name__ not in MODULES:
+        _refuse_function(value)
+    return value
+
+
+def _may_be_read(value):
+    if value is None or isinstance(value, python.ModuleType | types.constexpr | types.dtype) or _is_ours(value):
+        return True
+    return isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+
+
+def _is_ours(value):
+    """Return True for kernels, and for what fnjax.triton defines."""
+    home = getattr(value, "__module__", None) or ""
+    return isinstance(getattr(value, "source", None), Source) or home.split(".")[:2] == ["fnjax", "triton"]
+
+
+def _refuse_function(value):
+    if callable(value) and not isinstance(value, type | types.constexpr) and not _is_ours(value):
+        raise RuntimeError(
+            f"Unsupported function referenced: {value}: kernels call functions under @triton.jit, of triton.language "
+            "and of math; compute what a function of plain Python returns before the launch, and pass it"
+        )
+
+
+def dependencies(source):
+    """Return what a program of a kernel depends on outside of it, as a hashable object.
+
+    Raises:
+        Unkept: some of it can change without being replaced.
+    """
+    return is_allowed(), _of_source(source, set())
+
+
+def _of_source(source, seen):
+    if source in seen:
+        return source
+    seen.add(source)
+    defaults = (p.default for p in source.signature.parameters.values() if p.default is not p.empty)
+    read = (_at_the_end(source, *path, seen=seen) for path in source.outside)
+    return source, *(frozen(value, seen) for value in defaults), *read
+
+
+def _at_the_end(source, name, *attributes, seen):
+    """Follow attributes through modules and classes; what has them is as it is, or frozen itself."""
+    try:
+        value = source.lookup(name)
+        for attribute in attributes:
+            if _is_fixed(value) or not isinstance(value, python.ModuleType | type):
+                break
+            value = getattr(value, attribute)
+    except (AttributeError, NameError, ValueError):
+        return None  # a branch that is not taken
+    if isinstance(value, python.ModuleType) and not _is_fixed(value):
+        raise Unkept
+    return frozen(value, seen)
+
+
+def _is_fixed(value):
+    name = value.__name__ if isinstance(value, python.ModuleType) else ""
+    return name in MODULES or name.split(".")[:2] == ["fnjax", "triton"]
+
+
+def frozen(value, seen=None):
+    """Return a hashable object that is equal for what cannot be told apart.
+
+    Args:
+        value: what a kernel reads, or is given as a constexpr.
+        seen: kernels that have been looked at.
+
+    Raises:
+        Unkept: the value can change without being replaced.
+    """
+    if isinstance(value, types.constexpr):
+        return types.constexpr, frozen(value.value, seen)
+    if type(value) in _PLAIN:
+        return type(value), repr(value)  # -0.0 is not 0.0, and 1 is not True
+    if isinstance(value, np.generic):
+        return value.dtype, value.tobytes()
+    if isinstance(value, tuple):
+        return type(value), *(frozen(item, seen) for item in value)
+    if isinstance(getattr(value, "source", None), Source):
+        return value, _of_source(value.source, set() if seen is None else seen)
+    immutable = types.dtype | types.pointer_type | np.dtype | enum.Enum | python.ModuleType | python.BuiltinFunctionType
+    if value is None or isinstance(value, immutable) or (isinstance(value, python.FunctionType) and _is_ours(value)):
+        return value
+    if isinstance(value, type) and value.__module__.split(".")[0] in LIBRARIES:
+        return value
+    raise Unkept
