@@ -29,6 +29,7 @@ STRATA = [
     "_jax.explicit_axes",
     "_jax.closed",
     "_jax.wall",
+    "_jax.checked",
     "_jax.one_way",
     "_jax.linearity",
     "_jax.mesh",

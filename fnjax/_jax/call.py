@@ -23,9 +23,11 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._errors import ClosureError, FnjaxError
 from fnjax._jax.batched import batched
+from fnjax._jax.checked import check_with
 from fnjax._jax.closed import close
 from fnjax._jax.derivative import jvp_of_moving, push_tangents
 from fnjax._jax.jax_internals import (
+    PROGRAM,
     belongs_above,
     belongs_to,
     current_trace,
@@ -113,7 +115,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
                 *closed, *captured, *operands
             )
         body = Body(jaxpr, len(closed), n_outputs)
-        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=make_lifetime())
+        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=make_lifetime(), **PROGRAM)
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finish is not None:
@@ -247,13 +249,14 @@ def _batch(
     rule: Rule,
     body: Body | None,
     lifetime: Any = None,
+    **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
     still = all(dim is None for dim in dims)
     if body is None:
         return _batch_unstaged(axis, operands, dims, rule, still=still)
     # A collective over the axis makes of what is not batched something that is.
     if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
-        results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime)
+        results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
         return results, [None] * len(results)
     n, jaxpr = body.n_captured, body.jaxpr
     if rule.batch is not None:
@@ -263,7 +266,7 @@ def _batch(
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
     rule = batched(rule, axis, dims[n:])
-    results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime)
+    results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
     return results, [0] * len(results)
 
 
@@ -322,6 +325,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
 
 call_p.def_impl(_impl)
 opened_by(call_p, _impl, _is_opened)
+check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals))
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp
 ad.primitive_transposes[call_p] = _transpose

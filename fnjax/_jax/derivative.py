@@ -14,8 +14,9 @@ from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.batched import batched_derivative
+from fnjax._jax.checked import check_with
 from fnjax._jax.explicit_axes import call_sharded
-from fnjax._jax.jax_internals import is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
+from fnjax._jax.jax_internals import PROGRAM, is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
 from fnjax._jax.linearity import call_method, transpose
 from fnjax._jax.mesh import pull_summed
 from fnjax._jax.programs import BACKWARD
@@ -41,6 +42,7 @@ def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[
                 avals=tuple(chosen(avals, differentiable)),
                 rule=rule,
                 lifetime=make_lifetime(),
+                **PROGRAM,
             )
         )
     return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
@@ -175,6 +177,7 @@ def _batch(
 
 linear_p.def_impl(_evaluate)
 opened_by(linear_p, _evaluate, lambda *args, **_: any(map(is_ref, args)))
+check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.kept) + sum(needs))
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -61,6 +62,51 @@ def opened_by(
 
     primitive.is_high = is_high  # type: ignore[method-assign]  # that is how JAX's own primitives do it
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
+
+
+class _Program:
+    """The program of an equation, which checkify sees for as long as it evaluates it."""
+
+    debug_info = DebugInfo("fnjax", "checked", (), ())
+    seen: ContextVar[Any] = ContextVar("seen", default=None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.seen.get(), name)
+
+
+# A parameter for equations that checkify is to see into: those with a `call_jaxpr` it takes for calls.
+PROGRAM = {"call_jaxpr": _Program()}
+
+
+def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
+    """Let `check` compute what an equation gives under `jax.experimental.checkify`: its errors, then its results.
+
+    It is given a function (program, values of errors, operands of the program) → errors and results of the program;
+    the values of errors and the operands of the equation; and the parameters of the equation. Checkify binds the
+    primitive to these values, without its `call_jaxpr`, and with a function in `subfuns` that evaluates that.
+    """
+
+    def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
+        if "subfuns" not in params:
+            return Primitive.bind_with_trace(primitive, here, args, avals, params)
+        (checked,) = params.pop("subfuns")
+
+        def run(jaxpr: Any, *values: Any) -> Any:
+            token = _Program.seen.set(jaxpr)
+            try:
+                return checked.call_wrapped(*values)
+            finally:
+                _Program.seen.reset(token)
+
+        with set_current_trace(here):
+            return check(run, args, **params, **PROGRAM)
+
+    primitive.def_bind_with_trace(bind)
+
+
+def has_effects(jaxpr: Any) -> bool:
+    """Return whether a program does more than compute: print, check, call out. A collective is a mere computation."""
+    return any(type(effect).__name__ != "NamedAxisEffect" for effect in jaxpr.effects)
 
 
 def is_in_kernel() -> bool:

@@ -20,8 +20,8 @@ Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tupl
 # linear; an intermediate that JAX cannot differentiate; a run that returned other outputs than the one before; an
 # intermediate was saved where the user's own batching rule gives outputs only; inside shard_map a gradient is made of
 # what is to be summed over the devices and of what is not; a callback does not say that its result varies over the
-# devices; a Ref is being differentiated; or, on a mesh with Explicit axes, a backward whose shardings JAX cannot tell
-# uses an array from outside.
+# devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot tell uses
+# an array from outside; or what prints or checks is differentiated after checkify opened it.
 Trouble = Literal[
     "closure",
     "not linear",
@@ -32,6 +32,7 @@ Trouble = Literal[
     "varying callback",
     "perturbed ref",
     "explicit axes",
+    "checked",
 ]
 
 

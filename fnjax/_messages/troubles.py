@@ -127,6 +127,18 @@ def outputs_change(method: Method, name: str) -> FnjaxError:
     )
 
 
+def checked(method: Method, name: str) -> FnjaxError:
+    """Operations with effects, opened by checkify, are differentiated."""
+    return error(
+        GradientError,
+        f"{name} prints or checks inside of checkify, and what checkify returned is being differentiated",
+        "checked",
+        method=method,
+        expected="derivatives inside of checkify, where their errors are found too",
+        fix="write checkify.checkify(jax.grad(f)) for jax.grad of a function that calls checkify.checkify(f)",
+    )
+
+
 # What says each trouble, and the method of the class that it is about.
 TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "closure": ("forward", closure),
@@ -138,4 +150,5 @@ TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "vmap intermediate": ("vmap", vmap_intermediate),
     "outputs": ("forward", outputs_change),
     "perturbed ref": ("forward", ref_perturbed),
+    "checked": ("forward", checked),
 }

@@ -1,0 +1,40 @@
+"""What checkify sees of an equation: NaN, indices out of bounds, `checkify.check` inside of forward and backward."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+
+from fnjax._jax.jax_internals import checked_by, has_effects, open_jaxpr
+from fnjax._jax.rule import Arrays
+from fnjax._jax.trace import trace
+from fnjax._jax.wall import wall
+
+
+def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Callable[..., int]) -> None:
+    """Let checkify see into the equations of a primitive that has a parameter `rule`, and `PROGRAM`.
+
+    Args:
+        primitive: the primitive.
+        evaluate: operands, with the parameters → what an equation computes.
+        count: the parameters → how many operands an equation has.
+    """
+
+    def check(run: Callable[..., Arrays], args: Sequence[Any], **params: Any) -> Arrays:
+        n_errors = len(args) - count(**params)
+        errors, operands = args[:n_errors], args[n_errors:]
+        # The errors are those of the operations; the results and their derivatives are those of the equation.
+        still = list(map(jax.lax.stop_gradient, operands))
+        program = trace("checked", functools.partial(evaluate, **params), *still)
+        jaxpr = open_jaxpr(program.jaxpr)
+        found = run(jaxpr, *errors, *program.captured, *still)
+        n_errors = len(found) - len(jaxpr.outvars)
+        if has_effects(jaxpr):  # which must not happen twice
+            return [*found[:n_errors], *wall(found[n_errors:], operands, lambda: params["rule"].error("checked"))]
+        return [*found[:n_errors], *primitive.bind(*operands, **params)]
+
+    checked_by(primitive, check)
