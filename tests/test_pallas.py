@@ -89,3 +89,22 @@ def test_in_a_kernel(outside, inside, want):
     lowered = jax.jit(outside(in_kernel(inside, False))).trace(x).lower(lowering_platforms=("tpu",))
     assert "tpu_custom_call" in lowered.as_text()
     np.testing.assert_allclose(outside(in_kernel(inside, True))(x), want(np.asarray(x)), rtol=1e-5, atol=1e-6)
+
+
+def test_jit_keeps_its_fast_dispatch():
+    """Outside of kernels no equation is opened: JAX 0.10 calls a jax.jit with one that is a hundred times slower."""
+
+    class Effects(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            jax.debug.callback(lambda: None)
+            return jax.lax.psum(Tanh.apply(x), "i")
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    f = jax.shard_map(Effects.apply, mesh=mesh, in_specs=jax.P("i"), out_specs=jax.P())
+    assert not jax.make_jaxpr(f)(jnp.ones(1)).jaxpr.is_high
+    assert jax.make_jaxpr(in_kernel(Tanh.apply, False))(jnp.ones((8, 128))).jaxpr.is_high

@@ -40,6 +40,7 @@ from fnjax._jax.jax_internals import (
     linearizes,
     lower_in_place,
     make_lifetime,
+    makes_refs,
     open_jaxpr,
     opened_by,
     under_primal_trace,
@@ -172,7 +173,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
 
 def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
     """Return whether JAX must see the body before it lowers: it has a rule for Refs in operations of its own alone."""
-    return body is not None and bool(body.jaxpr.is_high or body.jaxpr.effects or any(map(is_ref, operands)))
+    return body is not None and bool(body.jaxpr.is_high or makes_refs(body.jaxpr) or any(map(is_ref, operands)))
 
 
 @keeps_kernel

@@ -12,6 +12,7 @@ from jax.extend.core import Primitive
 from fnjax._jax.jax_internals import checked_by, has_effects, open_jaxpr
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
+from fnjax._jax.trees import is_ref
 from fnjax._jax.wall import wall
 
 
@@ -28,13 +29,14 @@ def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Cal
         n_errors = len(args) - count(**params)
         errors, operands = args[:n_errors], args[n_errors:]
         # The errors are those of the operations; the results and their derivatives are those of the equation.
-        still = list(map(jax.lax.stop_gradient, operands))
+        still = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
         program = trace("checked", functools.partial(evaluate, **params), *still)
         jaxpr = open_jaxpr(program.jaxpr)
         found = run(jaxpr, *errors, *program.captured, *still)
         n_errors = len(found) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # which must not happen twice
-            return [*found[:n_errors], *wall(found[n_errors:], operands, lambda: params["rule"].error("checked"))]
+            arrays = [x for x in operands if not is_ref(x)]
+            return [*found[:n_errors], *wall(found[n_errors:], arrays, lambda: params["rule"].error("checked"))]
         return [*found[:n_errors], *primitive.bind(*operands, **params)]
 
     checked_by(primitive, check)

@@ -104,6 +104,11 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
     primitive.def_bind_with_trace(bind)
 
 
+def makes_refs(jaxpr: Any) -> bool:
+    """Return whether a program makes Refs of its own."""
+    return any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in jaxpr.effects)
+
+
 def has_effects(jaxpr: Any) -> bool:
     """Return whether a program does more than compute: print, check, call out. A collective is a mere computation."""
     return any(type(effect).__name__ != "NamedAxisEffect" for effect in jaxpr.effects)
