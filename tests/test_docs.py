@@ -7,6 +7,7 @@ import importlib.util
 import io
 import itertools
 import re
+import runpy
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -211,6 +212,19 @@ def _rounded(text):
     """Words and verdicts as they are, numbers to three digits; rows that agree differ by what is left of rounding."""
     rows = [row.partition("  ")[0] if row.endswith(" ok") else row for row in text.splitlines()]
     return [re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda m: f"{float(m[0]):.3g}", re.sub(r" +", " ", row)) for row in rows]
+
+
+@pytest.mark.slow
+def test_the_comparison_of_the_design_page_is_what_the_script_prints(capsys):
+    """The table of derivatives beside custom_vjp and hijax is printed so on every version, and fnjax is right in it."""
+    runpy.run_path(str(ROOT / "benchmarks" / "custom_rules.py"), run_name="__main__")
+    _, *printed = capsys.readouterr().out.splitlines()
+    (shown,) = [b.code for b in blocks((ROOT / "docs/design.md").read_text()) if "custom_rules.py" in b.code]
+    _, _, *shown = shown.splitlines()
+    if jax.config.values.get("jax_custom_vjp3", False):  # which gets the interleaved pullbacks right
+        shown[-1] = shown[-1].replace("WRONG", "right")
+    assert [line.split() for line in printed] == [line.split() for line in shown]
+    assert all(line.endswith("right") for line in printed[1:])
 
 
 @pytest.mark.parametrize("module", [fnjax, fnjax.graph, fnjax.port], ids=lambda module: module.__name__)

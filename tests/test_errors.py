@@ -1,6 +1,7 @@
 """Each misuse has an error with PyTorch's phrase, the names, what was expected, what came, and the way out."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +84,11 @@ def changing_outputs():
     jax.grad(lambda x: jax.jit(Fn.apply)(x).sum())(X)
 
 
+class Point(NamedTuple):
+    x: jax.Array
+    y: jax.Array
+
+
 class Tensor:
     """Stands for torch.Tensor where PyTorch is not installed."""
 
@@ -160,6 +166,11 @@ RAISES = {
         lambda: gradient(function(backward=lambda ctx, g: ((g, None),)), X),
         RuntimeError,
         "(got tuple)",
+    ),
+    "named_tuple": (
+        lambda: gradient(function(lambda ctx, p: p.x, lambda ctx, g: Point(g, g), pytree=True), Point(X, X)),
+        RuntimeError,
+        "fix: put it into a tuple, (gradient,)",
     ),
     "too_many_tangents": (
         lambda: tangent(lambda ctx, t: (t, t)),

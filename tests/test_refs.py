@@ -230,7 +230,7 @@ def save_what_is_read(ctx, x, ref):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_second_derivative_beside_a_ref_that_forward_writes(wrap):
-    """The derivative of a saved intermediate is taken without writing again; of what was read from a Ref it is refused."""
+    """The derivative of a saved intermediate is taken without writing again, and refused of what was read from a Ref."""
     f = function(write_and_save, lambda ctx, g: (g * ctx.slope * ctx.sign, None)).apply
     for second in (lambda f: jax.grad(jax.grad(f)), jax.hessian):
         ref = jax.new_ref(jnp.zeros(()))

@@ -1,9 +1,9 @@
 """fnjax_call: a call of a Function as one equation, operands → outputs.
 
-`jax.custom_vjp` keeps the structure of its residuals in one store per staged call and replaces it whenever the forward
-rule is traced again for other perturbed inputs; a rule that saves what `needs_input_grad` asks for then meets
-residuals of another pullback (docs/design.md shows it failing). Here every fact of a trace stands in the parameters of
-an equation, so that nothing is shared.
+With primitives of its own every Function has every derivative, Hessians among them, which no `jax.custom_vjp` has for
+every rule (docs/design.md compares them). And every fact of a trace is a parameter of an equation, so that nothing is
+shared: `jax.custom_vjp` keeps the structure of its residuals in one store per staged call and replaces it whenever the
+forward rule is traced again, for other perturbed inputs.
 
 The derivative of `fnjax_call` gets its outputs from `fnjax_call` again: so the second derivative of a saved output goes
 through the custom rule too, also where JAX could not differentiate the body. A saved intermediate is an extra result,

@@ -58,6 +58,8 @@ def wrong_number_of_gradients(method: Method, name: str, arguments: list[str], r
         fix = "return a tuple: a list counts as one gradient, as in PyTorch"
     elif n > 1 and isinstance(returned, tuple) and len(returned) == 1 and isinstance(returned[0], tuple):
         fix = f"return the tuple of {n} itself, not a tuple around it"
+    elif n == 1 and isinstance(returned, tuple) and type(returned) is not tuple:
+        fix = "put it into a tuple, (gradient,): a named tuple counts as several gradients"
     return error(
         GradientError,
         f"{name}.backward returned an incorrect number of gradients (expected {n}, got {came})",
