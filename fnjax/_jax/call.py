@@ -102,26 +102,28 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
         raise rule.error("varying callback")
     if any(map(belongs_above, closed)):
         raise rule.error("closure")
-    captured: Arrays = []
+    given = operands
     try:
         # JAX may come back to the rule when the tracers that it uses from outside are dead.
         if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
-            rule, captured = close(rule, operands)
-        if captured:  # operands that the body may ignore; a Ref must not come twice
-            distinct, at = unique([*captured, *closed])
-            run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
-            places = [n_closed + i if i < n else i - n for i in at[n:]]
-            closed = distinct[n:]
-            jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(
-                *closed, *captured, *operands
-            )
+            rule, captured, derivative_of_closed = close(rule, operands)
+            given = [*captured, *operands]
+            if any(needs):  # then the rule runs as it was closed, as its derivative may be needed that late, too
+                finish, derivative = None, derivative_of_closed
+                jaxpr, closed, n_outputs, _ = trace_run(rule, (False,) * len(given), given)
+            elif captured:  # operands that the body may ignore; a Ref must not come twice
+                distinct, at = unique([*captured, *closed])
+                run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
+                places = [n_closed + i if i < n else i - n for i in at[n:]]
+                closed = distinct[n:]
+                jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = call_p.bind(*closed, *captured, *operands, rule=rule, body=body, lifetime=make_lifetime(), **PROGRAM)
+        results = call_p.bind(*closed, *given, rule=rule, body=body, lifetime=make_lifetime(), **PROGRAM)
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finish is not None:
         return finish(needs, operands, results)
-    return Run(results[:n_outputs], results[n_outputs:], derivative)
+    return Run(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
 
 
 def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:

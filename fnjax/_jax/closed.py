@@ -16,14 +16,15 @@ from fnjax._jax.trace import trace, trace_run
 from fnjax._jax.trees import is_inexact
 
 
-def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
+def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
     """Trace a rule, forward and backward, while the tracers that it captures are alive.
 
     JAX may run it again when the trace that these belong to has ended: a pullback of a jitted function, a scan's body.
     It is traced as if every operand that can be differentiated were: so that is what `needs_input_grad` says there.
 
     Returns:
-        A rule whose operands are the captured arrays and then those of `rule`; and these arrays.
+        A rule whose operands are the captured arrays and then those of `rule`; these arrays; and the derivative of a
+        run of it that counts them among the intermediates, after those of `rule`.
     """
     needs = tuple(map(is_inexact, operands))
     forward, by_forward, n_outputs, derivative = trace_run(rule, needs, operands)
@@ -43,19 +44,25 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
     # Built now: `rule` would keep the captured tracers alive.
     errors = {what: rule.error(what) for what in get_args(Trouble)}
     # The residuals of a run: what pull captured, what push captured, then those of the rule itself.
+    by_maps = [Kept("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
     shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
     kept = (*(Kept("operand", i) for i in at[n_forward:]), *shifted)
 
     def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert pull is not None
-        # Captured arrays have no gradient: where one is differentiated, `run` below has refused.
-        return [None] * n + pull([*residuals[:n_pull], *residuals[n_by_maps:]], cotangents)
+        return pull([*residuals[:n_pull], *residuals[n_by_maps:]], cotangents)
 
     def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
         assert push is not None
-        return push(residuals[n_pull:], tangents[n:])
+        return push(residuals[n_pull:], tangents)
 
-    closed = Derivative(kept, derivative.differentiable, pull and run_pull, push and run_push)
+    # Captured arrays have no gradient: where one is differentiated, `run` below has refused.
+    closed = Derivative(
+        kept,
+        derivative.differentiable,
+        pull and (lambda residuals, cotangents: [None] * n + run_pull(residuals, cotangents)),
+        push and (lambda residuals, tangents: run_push(residuals, tangents[n:])),
+    )
 
     def run(needs: Needs, *operands: Any) -> Run:
         if any(needs[:n]):
@@ -63,7 +70,8 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays]:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return Run(results[:n_outputs], results[n_outputs:], closed)
 
-    return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured
+    bare = Derivative((*by_maps, *derivative.kept), derivative.differentiable, pull and run_pull, push and run_push)
+    return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured, bare
 
 
 class _Remains:

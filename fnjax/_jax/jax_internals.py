@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import DebugInfo, Primitive, find_top_trace, set_current_trace, take_current_trace
+from jax.extend.core import DebugInfo, Primitive, find_top_trace, set_current_trace
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
 
@@ -263,10 +263,12 @@ def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
     When JAX linearizes, it runs jvp rules under a trace that is there to collect the linear part, and in which known
     values turn into tracers; forward belongs to the trace around it, where concrete arrays stay concrete.
     """
-    if not any(isinstance(t, JaxprTracer) for t in tangents):
+    trace = current_trace()
+    # A rule that jax.vmap batches runs above that trace, and the primals belong there.
+    if not any(isinstance(t, JaxprTracer) and t._trace is trace for t in tangents):
         yield
         return
-    with take_current_trace() as trace, set_current_trace(trace.parent_trace):
+    with set_current_trace(trace.parent_trace):
         yield
 
 
