@@ -15,7 +15,7 @@ from fnjax.triton._state import launching
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
-ASSERTION = "assertion"
+ASSERTION, NARROWED = "assertion", "64 bits"
 
 
 @dataclasses.dataclass
@@ -23,7 +23,7 @@ class Finding:
     """One fault of a kernel: the first time that it happened, and how often.
 
     Attributes:
-        kind: "out of bounds", "unwritten", "race", "endless wait" or "assertion".
+        kind: "out of bounds", "unwritten", "race", "endless wait", "assertion" or "64 bits".
         function: the kernel or helper.
         file: where it stands.
         line: which line of it.
@@ -99,7 +99,9 @@ class Check:
     - race: two programs write different values to an element, or one reads what the other writes, and no atomic orders
       them;
     - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
-    - assertion: a `tl.device_assert` that does not hold. And what `tl.device_print` is given is printed.
+    - assertion: a `tl.device_assert` that does not hold. And what `tl.device_print` is given is printed;
+    - 64 bits: without `jax_enable_x64`, an int64 or uint64 value that 32 bits do not hold is divided, compared, shifted
+      right or converted to a float: a launch computes another result.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
@@ -211,6 +213,14 @@ class Watcher:
         text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
         self._find(ASSERTION, place, None, None, text, lanes)
 
+    def narrowed(self, place, kind, values):
+        """Values of a type of 64 bits that 32 bits do not hold, where their upper bits count."""
+        message = (
+            f"{self._who(-1)} needs the value {values[0]} of {kind}, and JAX has 32 bits: a launch computes another "
+            "result (jax.config.update('jax_enable_x64', True))"
+        )
+        self._find(NARROWED, place, None, None, message, len(values))
+
     def waits(self, waiting):
         """The program that runs will not end."""
         self.left.append((len(self.ids) - 1, waiting))
@@ -257,7 +267,7 @@ class Watcher:
                 )
                 index, key = self._index(buffer, element), (earlier.place, earlier.kind, later.kind)
                 self._find(RACE, later.place, buffer, index, message, len(elements), key, later.program)
-        kinds = [OUTSIDE, EMPTY, ASSERTION, RACE, WAIT]
+        kinds = [OUTSIDE, EMPTY, ASSERTION, NARROWED, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
     def _wait(self, number, waiting):

@@ -116,6 +116,9 @@ class Touches:
     def fails(self, place, message, lanes):
         """Nothing is drawn of assertions."""
 
+    def narrowed(self, place, kind, values):
+        """Nothing is drawn of values."""
+
     def waits(self, waiting):
         """Such programs are drawn as far as they come."""
 

@@ -232,6 +232,10 @@ class Run:
         if fails.any():
             self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
+    def narrowed(self, kind, values):
+        """Values of a type of 64 bits that 32 bits do not hold, where their upper bits count."""
+        self.watcher.narrowed(here(), kind, values)
+
     # --------------------------------------------------------------------------------------------- loops
 
     def loop(self, frame, node):

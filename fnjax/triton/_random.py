@@ -8,7 +8,7 @@ import numpy as np
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD
 from fnjax.triton._tensor import Tensor, canonical
-from fnjax.triton._values import as_tensor, cast
+from fnjax.triton._values import as_tensor, cast, need_exact
 
 ROUNDS = 10
 KEYS = (0x9E3779B9, 0xBB67AE85)
@@ -45,6 +45,7 @@ def _words(seed):
     if isinstance(seed, int):
         return tuple(jnp.asarray((seed >> shift) & 0xFFFFFFFF, jnp.uint32) for shift in (0, 32))
     seed = as_tensor(seed)
+    need_exact(seed)
     if seed.known:
         wide = seed.data.astype(np.int64).view(np.uint64)
         return tuple(jnp.asarray((wide >> np.uint64(s)) & np.uint64(0xFFFFFFFF)).astype(jnp.uint32) for s in (0, 32))

@@ -12,7 +12,7 @@ from fnjax.triton import _types as types
 from fnjax.triton import _values as values
 from fnjax.triton._forms import LEAD
 from fnjax.triton._shapes import axis_of, filled, reshape
-from fnjax.triton._tensor import Tensor, canonical
+from fnjax.triton._tensor import Tensor, is_narrowed
 from fnjax.triton._values import as_tensor
 
 
@@ -43,7 +43,16 @@ def sum(input, axis=None, keep_dims=False, dtype=None):
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.sum(filled(input), LEAD + axis, dtype=canonical(input.dtype)), input.dtype, shape)
+    data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
+    return _result(xp.sum(data, LEAD + axis, dtype=data.dtype), input.dtype, shape)
+
+
+def _exact(input):
+    """Return known integers of 64 bits as NumPy's where JAX has 32, with all axes of the block; else None."""
+    if not (is_narrowed(input.dtype) and input.known):
+        return None
+    data = values.aligned(input.data, input.ndim)
+    return np.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 
 def xor_sum(input, axis=None, keep_dims=False):
@@ -157,8 +166,12 @@ def cumprod(input, axis=0, reverse=False):
 def _scanned(function, input, axis, reverse):
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
-    data = function(filled(input), LEAD + axis_of(axis, input.ndim), reverse=bool(reverse))
-    return Tensor(data, input.dtype, input.shape)
+    at = LEAD + axis_of(axis, input.ndim)
+    if (exact := _exact(input)) is None:
+        return Tensor(function(filled(input), at, reverse=bool(reverse)), input.dtype, input.shape)
+    order = slice(None, None, -1 if reverse else 1)
+    found = getattr(np, function.__name__)(exact[(slice(None),) * at + (order,)], at)[(slice(None),) * at + (order,)]
+    return Tensor(found, input.dtype, input.shape)
 
 
 def _combined(combine_fn, kinds, shape):

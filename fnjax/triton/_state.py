@@ -188,6 +188,12 @@ def _depends(array, turns):
     return array.shape[turns.count.axis] > 1
 
 
+def watching():
+    """Return what runs one program after the other on NumPy arrays (`_programs`), or None."""
+    state = getattr(_LOCAL, "state", None)
+    return None if state is None else state.watch
+
+
 def is_running():
     """Whether a launch is being traced."""
     return getattr(_LOCAL, "state", None) is not None

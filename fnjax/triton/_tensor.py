@@ -22,6 +22,11 @@ def canonical(kind):
     return jax.dtypes.canonicalize_dtype(kind.array)
 
 
+def is_narrowed(kind):
+    """Return True for integers of 64 bits where JAX has 32."""
+    return kind.kind in "iu" and canonical(kind).itemsize < kind.array.itemsize
+
+
 def for_jax(data, kind):
     """An array in a type's own dtype; known values must fit it."""
     own = canonical(kind)

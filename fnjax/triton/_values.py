@@ -11,7 +11,18 @@ from jax import lax
 
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form, number, recognise
-from fnjax.triton._tensor import KNOWN_LIMIT, Tensor, aligned, as_block, canonical, for_jax, is_small, needs_64_bits
+from fnjax.triton._state import watching
+from fnjax.triton._tensor import (
+    KNOWN_LIMIT,
+    Tensor,
+    aligned,
+    as_block,
+    canonical,
+    for_jax,
+    is_narrowed,
+    is_small,
+    needs_64_bits,
+)
 
 
 def of_form(form, kind):
@@ -89,6 +100,21 @@ def compute(function, kind, *tensors, result=None):
     return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
 
 
+def need_exact(*tensors):
+    """Report integers that need 64 bits where JAX has 32, in a check.
+
+    A sum, a product or a mask is right in its lower 32 bits whatever the upper ones are; for the operations that call
+    this, and for conversions to floats, the upper ones count.
+    """
+    watch = watching()
+    for tensor in () if watch is None else tensors:
+        if is_narrowed(tensor.dtype) and tensor.known:
+            data, limits = tensor.data, np.iinfo(canonical(tensor.dtype))
+            outside = (data < limits.min) | (data > limits.max)
+            if outside.any():
+                watch.narrowed(tensor.dtype, data[outside])
+
+
 def _arithmetic(name: str) -> Callable[..., Any]:
     def operate(a, b):
         a, b, kind = meet(a, b)
@@ -141,6 +167,7 @@ def floor_divide(a, b):
     a, b, kind = meet(a, b, division=True)
     if not kind.is_int():
         raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
+    need_exact(a, b)
     divisor = b.uniform()
     if a.form is not None and divisor and divisor > 0 and _divides(a.form, divisor):
         form = a.form
@@ -157,6 +184,7 @@ def _divides(form, divisor):
 def remainder(a, b):
     """`%`: the sign of the left operand."""
     a, b, kind = meet(a, b, division=True)
+    need_exact(a, b)
     divisor = b.uniform() if kind.is_int() else None
     if a.form is not None and divisor and divisor > 0:
         low, high = a.form.limits()
@@ -188,6 +216,7 @@ def shift(a, b, left):
         return of_form(form, kind)
     if b.known and not a.known and canonical(kind).itemsize < kind.array.itemsize and (b.data >= 32).any():
         raise needs_64_bits(f"a shift of {kind} by {int(b.data.max())}")
+    need_exact(*(b,) if left else (a, b))
     return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
 
 
@@ -246,6 +275,7 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 def compare(name, a, b):
     """A comparison: of forms, a list of forms that must not be negative."""
     a, b, kind = meet(a, b, weak=False)
+    need_exact(a, b)
     if (
         kind.kind in "iu"
         and a.form is not None
@@ -284,9 +314,14 @@ def cast(value, kind, bitcast=False, rounding=None):
         return truth(value)
     if value.form is not None and kind.kind in "iu":
         return of_form(value.form, kind)
+    if not kind.is_int():
+        need_exact(value)
     if value.known and rounding != "rtz":
         with np.errstate(all="ignore"):
-            return of_data(value.data.astype(kind.array), kind, value.shape)
+            found = of_data(value.data.astype(kind.array), kind, value.shape)
+        if value.dtype.is_floating():
+            need_exact(found)
+        return found
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
         return Tensor((_toward_zero if rounding == "rtz" else _rounded)(data, kind), kind, value.shape)

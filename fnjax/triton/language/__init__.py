@@ -223,6 +223,7 @@ def _pairwise(name):
             ignoring = "fmax" if name == "maximum" else "fmin"
             use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
             return values.compute(lambda xp, a, b: getattr(xp, use)(a, b), kind, x, y)
+        values.need_exact(x, y)
         return values.compute(lambda xp, a, b: getattr(xp, name)(a, b), kind, x, y)
 
     return operate
@@ -242,6 +243,7 @@ def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
 def abs(x):
     """The absolute value."""
     x = _as_tensor(x)
+    values.need_exact(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
