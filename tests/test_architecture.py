@@ -4,6 +4,7 @@ import ast
 import importlib
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
@@ -397,6 +398,16 @@ def test_programs_are_opened_in_one_place():
     names = {"closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "fnjax_call", "fnjax_linear"}
     assert [f for f, n in nodes if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"] == ["_jax.jax_internals"]
     assert {f for f, n in nodes if isinstance(n, ast.Constant) and n.value in names} == {"_jax.programs"}
+
+
+def test_insides_of_jax_are_read_in_one_place():
+    """What traces, tracers and the equations of loops and branches hold, beyond public names, one file knows."""
+    inside = re.compile(
+        r"\b_trace\b|parent_trace|tangent_trace|axis_data|is_high|to_lojax|call_jaxpr"
+        r"|params\[.(jaxpr|branches|body_jaxpr|\w+_nconsts|mesh|\w+_specs|newly_manual_axes)"
+    )
+    files = {name: path.read_text() for name, path in FILES.items() if not name.startswith(("port.", "torch."))}
+    assert {name for name, text in files.items() if inside.search(text)} == {"_jax.jax_internals"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params, set_current_trace
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -40,10 +40,14 @@ from fnjax._jax.jax_internals import (
     linearizes,
     lower_in_place,
     make_lifetime,
-    makes_refs,
+    make_pair,
+    must_be_opened,
     open_jaxpr,
     opened_by,
+    take_pair,
     under_primal_trace,
+    under_primals,
+    under_tangents,
     uses_refs,
     vmap,
 )
@@ -130,17 +134,17 @@ def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
     """Call `rule` where JAX linearizes: what JAX does with `_jvp`, without a trace of that alone."""
     needs = tuple(belongs_to(x, trace) for x in operands)
     # Forward belongs to the trace around: there the arrays of un-jitted calls are concrete.
-    with set_current_trace(trace.parent_trace):
+    with under_primals(trace):
         if not any(needs):
             return call(rule, operands)
-        primals = [to_tensor(x.primal) if n else x for x, n in zip(operands, needs, strict=True)]
-        run, residuals = _run(rule, needs, primals)
-    moving = chosen(operands, needs)
-    with set_current_trace(trace.tangent_trace):
-        given = spread([x.tangent for x in moving], needs)
-        tangents = push_tangents(run, residuals, needs, given, rule)
-    make = type(moving[0])  # the class of tracers has no public name
-    return [x if type(t) is ad.Zero else make(trace, x, t) for x, t in zip(run.outputs, tangents, strict=True)]
+        pairs = [take_pair(x) if n else (x, None) for x, n in zip(operands, needs, strict=True)]
+        run, residuals = _run(rule, needs, [to_tensor(x) if n else x for (x, _), n in zip(pairs, needs, strict=True)])
+    with under_tangents(trace):
+        tangents = push_tangents(run, residuals, needs, [t for _, t in pairs], rule)
+    like = next(x for x, n in zip(operands, needs, strict=True) if n)
+    return [
+        x if type(t) is ad.Zero else make_pair(trace, like, x, t) for x, t in zip(run.outputs, tangents, strict=True)
+    ]
 
 
 def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
@@ -175,7 +179,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
 
 def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
     """Return whether JAX must see the body before it lowers: it has a rule for Refs in operations of its own alone."""
-    return body is not None and bool(body.jaxpr.is_high or makes_refs(body.jaxpr) or any(map(is_ref, operands)))
+    return body is not None and (must_be_opened(body.jaxpr) or any(map(is_ref, operands)))
 
 
 @keeps_kernel

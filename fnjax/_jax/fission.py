@@ -12,7 +12,15 @@ from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._jax.cut import Halves, cut, find_needed, part, variables
-from fnjax._jax.jax_internals import open_jaxpr, varying
+from fnjax._jax.jax_internals import (
+    bind_remat,
+    open_jaxpr,
+    read_branches,
+    read_remat,
+    read_scan,
+    read_shard_map,
+    varying,
+)
 from fnjax._jax.programs import read_body
 from fnjax._jax.rule import Arrays, chosen
 from fnjax._jax.trace import trace
@@ -80,20 +88,16 @@ def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """What is computed again is computed once, in the first half, and the second gets what it needs of it."""
-    halves = halve(eqn.params["jaxpr"], ours, [True] * len(args))
+    halves = halve(read_remat(eqn), ours, [True] * len(args))
     n = sum(ours)
-    results = eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(halves.first)})
+    results = bind_remat(eqn, halves.first, args)
     return _join(ours, results[:n], jaxpr_as_fun(halves.second)(*results[n:], *args))
 
 
 def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Two scans: the first stacks up what the second needs of each step."""
-    body = eqn.params["jaxpr"]
+    body, n_fixed, n_carried, how = read_scan(eqn)
     jaxpr, consts = open_jaxpr(body), getattr(body, "consts", ())
-    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
-    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, jaxpr.outvars, strict=True))
-    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, jaxpr.invars, strict=True))
-    n_fixed = len(args) - n_carried - n_scanned
     fixed, carried, scanned = args[:n_fixed], args[n_fixed : n_fixed + n_carried], args[n_fixed + n_carried :]
     jaxpr = _take_in(jaxpr)
     fixed, n_fixed = [*consts, *fixed], n_fixed + len(consts)
@@ -105,9 +109,8 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
             mine[i] = mine[i] or v in needed
     carries, stacks = mine[:n_carried], mine[n_carried:]
     rests = [not c for c in carries]
-    direct = [True] * n_fixed + rests + [True] * n_scanned
+    direct = [True] * n_fixed + rests + [True] * len(scanned)
     halves = halve(jaxpr, mine, direct)
-    how = {"length": eqn.params["length"], "reverse": eqn.params["reverse"], "unroll": eqn.params["unroll"]}
     n_mine, n_stacks = sum(carries), sum(stacks)
 
     def first(carry: Any, xs: Any) -> Any:
@@ -136,7 +139,7 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Two conditionals: what is pending of one branch lies beside what is pending of the others."""
     index, *operands = args
     pieces = []
-    for branch in eqn.params["branches"]:
+    for branch in read_branches(eqn):
         jaxpr, consts = open_jaxpr(branch), list(getattr(branch, "consts", ()))
         halves = halve(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
         pieces.append((consts, halves))
@@ -176,11 +179,7 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Two of them: what is pending leaves the first with a new dimension, for the mesh axes on which it varies."""
-    params, n = eqn.params, sum(ours)
-    jaxpr, axes = open_jaxpr(params["jaxpr"]), params["newly_manual_axes"]
-    ordered = [name for name in params["mesh"].axis_names if name in axes]
-    how = {"mesh": params["mesh"], "axis_names": set(axes), "check_vma": params["check_vma"]}
-    in_specs, out_specs = params["in_specs"], params["out_specs"]
+    n, (jaxpr, in_specs, out_specs, axes, how) = sum(ours), read_shard_map(eqn)
     found: list[Halves] = []
 
     def probe(*xs: Any) -> Any:
@@ -190,7 +189,7 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     mine_specs = tuple(chosen(out_specs, ours))
     jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
     halves = found[0]
-    over = [ordered if not params["check_vma"] else [a for a in ordered if a in varying(p)] for p in halves.pending]
+    over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in halves.pending]
     kept_specs = [jax.P(tuple(names)) for names in over]
 
     def first(*xs: Any) -> Any:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.extend import linear_util
@@ -104,9 +104,9 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
     primitive.def_bind_with_trace(bind)
 
 
-def makes_refs(jaxpr: Any) -> bool:
-    """Return whether a program makes Refs of its own."""
-    return any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in jaxpr.effects)
+def must_be_opened(jaxpr: Any) -> bool:
+    """Return whether a program has operations that JAX replaces before it lowers: high ones, or Refs of its own."""
+    return jaxpr.is_high or any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in jaxpr.effects)
 
 
 def has_effects(jaxpr: Any) -> bool:
@@ -197,6 +197,101 @@ def has_no_gradient(value: Any) -> bool:
     return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"
 
 
+# --- equations
+
+
+class Scan(NamedTuple):
+    """An equation of `jax.lax.scan`: fixed operands, carried ones, scanned ones → carried results, stacked ones.
+
+    Attributes:
+        body: one iteration, of one slice of what is scanned.
+        n_fixed: how many operands are fixed.
+        n_carried: how many are carried.
+        how: length, reverse and unroll.
+    """
+
+    body: Any
+    n_fixed: int
+    n_carried: int
+    how: dict[str, Any]
+
+
+def read_scan(eqn: Any) -> Scan:
+    """Return what an equation of a scan does."""
+    params, body = eqn.params, open_jaxpr(eqn.params["jaxpr"])
+    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
+    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, body.invars, strict=True))
+    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, body.outvars, strict=True))
+    how = {name: params[name] for name in ("length", "reverse", "unroll")}
+    return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
+
+
+class While(NamedTuple):
+    """An equation of `jax.lax.while_loop`: operands of the condition, those of the body, carried ones → these.
+
+    Attributes:
+        body: one iteration.
+        n_of_condition: how many operands are for the condition alone.
+        n_fixed: how many are for the body alone.
+    """
+
+    body: Any
+    n_of_condition: int
+    n_fixed: int
+
+
+def read_while(eqn: Any) -> While:
+    """Return what an equation of a while loop does."""
+    return While(eqn.params["body_jaxpr"], eqn.params["cond_nconsts"], eqn.params["body_nconsts"])
+
+
+def read_branches(eqn: Any) -> Sequence[Any]:
+    """Return the branches of a `jax.lax.cond` or `switch`; the first operand of the equation says which is taken."""
+    return list(eqn.params["branches"])
+
+
+class ShardMap(NamedTuple):
+    """An equation of `jax.shard_map`.
+
+    Attributes:
+        body: what each device computes.
+        in_specs: how the operands are split.
+        out_specs: how the results are put together.
+        axes: the mesh axes over which it splits, in the order of the mesh.
+        how: its other arguments.
+    """
+
+    body: Any
+    in_specs: Sequence[Any]
+    out_specs: Sequence[Any]
+    axes: Sequence[Any]
+    how: dict[str, Any]
+
+
+def read_shard_map(eqn: Any) -> ShardMap:
+    """Return what an equation of a shard_map does."""
+    params = eqn.params
+    mesh, axes = params["mesh"], params["newly_manual_axes"]
+    how = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
+    ordered = [name for name in mesh.axis_names if name in axes]
+    return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, how)
+
+
+def read_remat(eqn: Any) -> Any:
+    """Return what an equation of a `jax.checkpoint` computes."""
+    return eqn.params["jaxpr"]
+
+
+def bind_remat(eqn: Any, body: Any, args: Sequence[Any]) -> list[Any]:
+    """Compute something else under the `jax.checkpoint` of an equation, with the same policy."""
+    return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))
+
+
+def is_callback(eqn: Any) -> bool:
+    """Return whether an equation calls back to Python."""
+    return "callback" in eqn.primitive.name
+
+
 # --- traces
 
 
@@ -239,6 +334,26 @@ def linearizes(trace: Any) -> bool:
 def belongs_to(value: Any, trace: Any) -> bool:
     """Whether an array is a tracer of this linearizing trace: it has a `primal` and a `tangent`."""
     return isinstance(value, jax.core.Tracer) and getattr(value._trace, "tag", None) is trace.tag
+
+
+def under_primals(trace: Any) -> Any:
+    """Return the context in which a linearizing trace computes values."""
+    return set_current_trace(trace.parent_trace)
+
+
+def under_tangents(trace: Any) -> Any:
+    """Return the context in which a linearizing trace collects the linear part."""
+    return set_current_trace(trace.tangent_trace)
+
+
+def take_pair(tracer: Any) -> tuple[Any, Any]:
+    """Return the value and the tangent of a tracer of a linearizing trace."""
+    return tracer.primal, tracer.tangent
+
+
+def make_pair(trace: Any, like: Any, value: Any, tangent: Any) -> Any:
+    """Return a tracer of a linearizing trace; `like` is one, since their class has no public name."""
+    return type(like)(trace, value, tangent)
 
 
 def belongs_above(value: Any) -> bool:

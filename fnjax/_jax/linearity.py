@@ -14,7 +14,7 @@ from jax.extend.core import Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._errors import FnjaxError
-from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr
+from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan
 from fnjax._jax.programs import BACKWARD, WALL, computes_its_body, read_body
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
@@ -124,7 +124,7 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
     if eqn.primitive is primitives.scan_p:
         return _mark_scan(eqn, given, mark_constant)
     if eqn.primitive is primitives.cond_p:
-        branches = [_mark(branch, given[1:], mark_constant) for branch in eqn.params["branches"]]
+        branches = [_mark(branch, given[1:], mark_constant) for branch in read_branches(eqn)]
         chosen_by = _AFFINE if given[0] & _LINEAR else _ZERO
         return [chosen_by | _join(marks) for marks in zip(*branches, strict=True)]
     if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
@@ -142,12 +142,7 @@ def _join(marks: Iterable[int]) -> int:
 
 
 def _mark_scan(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
-    body = eqn.params["jaxpr"]
-    inside = open_jaxpr(body)
-    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
-    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, inside.outvars, strict=True))
-    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, inside.invars, strict=True))
-    start = len(given) - n_scanned - n_carried
+    body, start, n_carried, _ = read_scan(eqn)
     while True:  # to the fixpoint, as what one iteration leaves is what the next one gets: marks only grow
         results = _mark(body, given, mark_constant)
         carried = [a | b for a, b in zip(given[start:], results[:n_carried], strict=False)]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
-from fnjax._jax.jax_internals import open_jaxpr, varying
+from fnjax._jax.jax_internals import is_callback, open_jaxpr, varying
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
 
@@ -109,7 +109,7 @@ def _find_hidden(jaxpr: Any) -> list[frozenset[Any]]:
 
     for eqn in jaxpr.eqns:
         given = none.union(*map(of, eqn.invars))
-        if "callback" in eqn.primitive.name:
+        if is_callback(eqn):
             given = given.union(*(varying(x.aval) for x in eqn.invars))
         inside = [given] * len(eqn.outvars)
         for found in map(_find_hidden, jaxprs_in_params(eqn.params)):  # a loop or a call: results stand in its order

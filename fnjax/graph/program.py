@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from fnjax._jax.jax_internals import open_jaxpr
+from fnjax._jax.jax_internals import open_jaxpr, read_branches, read_scan, read_while
 from fnjax._jax.programs import BACKWARD, CALLS, FORWARD, read_body
 from fnjax._jax.trees import is_inexact, is_tensor, named_leaves
 from fnjax._messages.arguments import refuse_torch
@@ -244,18 +244,16 @@ class _Body:
 
 
 def _read_bodies(eqn: Any) -> Iterator[_Body]:
-    params, name, n = eqn.params, eqn.primitive.name, len(eqn.invars)
+    name, n = eqn.primitive.name, len(eqn.invars)
     if name == "scan":
-        # Constants, carry, slices → carry, stacked results: what is sliced or stacked has an axis more outside.
-        body, times = open_jaxpr(params["jaxpr"]), params["length"]
-        mapped = sum(x.aval.ndim > v.aval.ndim for x, v in zip(eqn.invars, body.invars, strict=True))
-        carry = sum(x.aval.ndim == v.aval.ndim for x, v in zip(eqn.outvars, body.outvars, strict=True))
-        yield _Body(body, range(n), f"scan, {times} times", times, n - mapped, (n - mapped - carry, carry))
+        body, fixed, carry, how = read_scan(eqn)
+        times = how["length"]
+        yield _Body(open_jaxpr(body), range(n), f"scan, {times} times", times, fixed + carry, (fixed, carry))
     elif name == "while":
-        skipped, consts = params["cond_nconsts"], params["body_nconsts"]
-        yield _Body(params["body_jaxpr"], range(skipped, n), "while", carried=(consts, n - skipped - consts))
+        body, skipped, fixed = read_while(eqn)
+        yield _Body(body, range(skipped, n), "while", carried=(fixed, n - skipped - fixed))
     elif name == "cond":
-        for i, branch in enumerate(params["branches"]):
+        for i, branch in enumerate(read_branches(eqn)):
             yield _Body(branch, range(1, n), f"cond, branch {i}")
     elif (inner := read_body(eqn)) is not None:
         yield _Body(inner, range(n), "" if eqn.primitive in CALLS else name)
