@@ -225,6 +225,7 @@ STRATA = [
     "port.rewrite.devices.parts",
     "port.rewrite.memory.indices",
     "port.rewrite.memory.indexing",
+    "port.rewrite.memory.poles",
     "port.rewrite.memory.masks",
     "port.rewrite.calls.passed_functions",
     "port.rewrite.calls.python_calls",

@@ -119,3 +119,46 @@ def test_a_scripted_float_is_constant(tmp_path):
     ported = module(tmp_path, "ported_gated", port_source(SCRIPTED).code)
     result = compare(original.Gated.apply, ported.Gated.apply, [np.array([1.0, -2.0, 0.5]), np.array(0.3)])
     assert not [str(e) for e in result.entries if not e.equal]
+
+
+REVERSIBLE = """
+import torch
+
+
+class Block(torch.nn.Module):
+    def back(self, y, dy):
+        return self.backward_pass(y, dy)
+
+    def backward_pass(self, y, dy):
+        with torch.enable_grad():
+            y.requires_grad = True
+            torch.autograd.backward(self.f(y), dy)
+        return y, dy + y.grad
+
+    def doubled(self, y, dy):
+        return y, 2 * dy
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, blocks):
+        ctx.save_for_backward(x)
+        ctx.blocks = blocks
+        return x
+
+    @staticmethod
+    def backward(ctx, dy):
+        y, = ctx.saved_tensors
+        for block in ctx.blocks:
+            y, dy = block.{method}(y, dy)
+        return dy, None
+"""
+
+
+@pytest.mark.parametrize(("method", "noted"), [("backward_pass", True), ("back", True), ("doubled", False)])
+def test_methods_of_passed_objects_that_read_the_graph(method, noted):
+    """Objects that a Function is given keep their methods; a note says which of the file's need PyTorch's graph."""
+    (cls,) = port_source(REVERSIBLE.replace("{method}", method)).classes
+    messages = [f.message for f in cls.findings if f.code == "autograd" and "Block.backward_pass" in f.message]
+    assert cls.status == "ported"
+    assert len(messages) == noted

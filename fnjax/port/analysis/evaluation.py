@@ -54,6 +54,7 @@ class Evaluation(Variables):
         self.traces = Traces()
         self.taken_out = routine.taken_out  # as it was when this walk began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
+        self.guards: list[Any] = []  # the conditions under which what is evaluated is taken
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """A finding at the node."""

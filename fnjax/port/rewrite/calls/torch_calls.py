@@ -22,7 +22,8 @@ from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_ten
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
-from fnjax.port.rewrite.memory.masks import keep_off_poles, port_masked_gather, spread_values
+from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
+from fnjax.port.rewrite.memory.poles import guard_operands, keep_off_poles
 from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, narrow_result, port_64_bits, report_overflow
@@ -187,6 +188,7 @@ def port_operation(
     if mask and not operation.each:
         return _reduce_selected(walk, node, short, bound)
     keep_off_poles(walk, short, list(bound.values.values()))
+    guard_operands(walk, short, bound)
     rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)

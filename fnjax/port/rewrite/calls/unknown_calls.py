@@ -27,6 +27,7 @@ from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import list_nodes
 
+_OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
 
@@ -51,6 +52,7 @@ def port_unknown_call(walk: Walk, node: cst.Call, callee: str) -> Term:
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
         return Term(made, Value("static", element=held))
     if root not in sys.stdlib_module_names:
+        _note_graph(walk, node)
         _follow_effect(walk, node)
         if any(map(_holds_numpy, values)):
             walk.report(
@@ -80,6 +82,22 @@ def _find_given_place(walk: Walk, node: cst.Call, place: Place | None, values: l
     passed = [v.place for v in values if v.place and place and place.storage & PASSED.storage]
     around = [place] if place and find_holders(walk, place) else []
     return Place.join_all(*passed, *around) if passed or around else walk.make_place(node)
+
+
+def _note_graph(walk: Walk, node: cst.Call) -> None:
+    """Note a method of some object whose class in this file, not ported along, reads gradients of PyTorch's graph."""
+    waiting = [node.func.attr.value] if isinstance(node.func, cst.Attribute) else []
+    for name in waiting:
+        for cls in (c for c in walk.program.classes.values() if name in c.methods and not c.is_function):
+            inside = list_nodes(cls.methods[name].body)
+            read = {n.attr.value for n in inside if isinstance(n, cst.Attribute)}
+            if read & _OF_THE_GRAPH:
+                asked = f"{unparse(node.func)} may be {cls.name}.{name}, which reads .{min(read & _OF_THE_GRAPH)} of"
+                what = "PyTorch's graph and is not ported along: pass objects that have this method in JAX, by jax.vjp"
+                walk.note(node, "autograd", f"{asked} {what}")
+                return
+            own = (n.func for n in inside if isinstance(n, cst.Call) and unparse(n.func).startswith("self."))
+            waiting += [f.attr.value for f in own if isinstance(f, cst.Attribute) and f.attr.value not in waiting]
 
 
 def _follow_effect(walk: Walk, node: cst.Call) -> None:

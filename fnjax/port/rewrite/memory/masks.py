@@ -7,8 +7,7 @@ After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
 and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]`
 take `where=m`.
-Limits: entries at which f is not defined are computed too, and not taken; where JAX may differentiate the code, f gets
-others there: `jnp.where(m, 1 / jnp.where(m, y, 1), x)`.
+Limits: entries at which f is not defined are computed too, and not taken (see poles).
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import libcst as cst
 
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.rewrite.memory.indexing import have_same_shape
-from fnjax.port.torch import Bound, Operation, bracket, find_operation, unparse
-from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.rewrite.memory.poles import guard_operand
+from fnjax.port.torch import Bound, bracket, unparse
 
 
-def write_masked(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
+def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
     """The new value of all of `base` when the entries that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
         walk.need_entries(new.value)
@@ -39,31 +38,15 @@ def write_masked(walk: Walk, node: cst.CSTNode, base: Term, mask: Term, new: Ter
         walk.sink.needs.add("_mask")
         condition = f"_mask({condition}, {unparse(bracket(base.node, 1))})"
     value = unparse(bracket(new.node, 1))
-    text = f"jnp.where({condition}, {value}, {unparse(bracket(base.node, 1))})"
+    kept = (
+        guard_operand(walk, target.value, condition, taken=False)
+        if not isinstance(target.value, cst.Subscript)
+        else base
+    )
+    text = f"jnp.where({condition}, {value}, {unparse(bracket(kept.node, 1))})"
     if _may_promote(base, new):
         text += f".astype({unparse(bracket(base.node))}.dtype)"
     return parse(text)
-
-
-def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
-    """The argument of a function with poles is safe where the mask does not select it: NaN times 0 is NaN."""
-    known = find_operation(f"torch.{operation}") if walk.derived else None
-    if not isinstance(known, Operation) or not known.first.pole:
-        return
-    name, _, safe = known.first.pole.rpartition(":")
-    index = [p.name for p in known.first.parameters].index(name) if name else 0
-    if len(values) <= index:
-        return
-    node = values[index]
-    term = walk.port(node)
-    selection = walk.find_selection(term.value)
-    powers = [walk.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
-    if selection is None or any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
-        return
-    walk.sink.imports.add("jnp")
-    chosen = unparse(bracket(drop_parentheses(term.node), 1))
-    made = parse(f"jnp.where({unparse(bracket(selection.condition, 1))}, {chosen}, {safe})")
-    walk.memo[id(node)] = node, Term(made, term.value)
 
 
 def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:

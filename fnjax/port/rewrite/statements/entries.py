@@ -118,7 +118,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     mask = find_mask(walk, target) or find_mask_among(walk, target, term.value)
     check_whole_write(walk, base.value, mask.value if mask else None)
     if mask is not None:
-        new = write_masked(walk, node, base, mask, term)
+        new = write_masked(walk, target, base, mask, term)
     elif term.value.mask:
         new = update_entries(walk, target, base, term)
     else:

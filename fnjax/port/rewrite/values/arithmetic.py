@@ -29,7 +29,8 @@ from fnjax.port.known.facts import (
     may_widen,
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
-from fnjax.port.rewrite.memory.masks import keep_off_poles, spread_values
+from fnjax.port.rewrite.memory.masks import spread_values
+from fnjax.port.rewrite.memory.poles import keep_off_poles
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_vanish_exactly
 from fnjax.port.source.naming import iter_targets

@@ -1,0 +1,197 @@
+"""Functions with poles get another argument where nobody takes their value.
+
+What: `torch.where`, `masked_fill`, and `x[m] = f(y[m])` take some entries of what is computed for all; the others must
+not be at a pole of f where JAX may differentiate the code, as NaN times 0 is NaN.
+Before: `torch.where(x == 0, 1, x.sin() / x)`
+After: `jnp.where(x == 0, 1, jnp.sin(x) / jnp.where(x == 0, 1, x))`
+Safety: only below entrywise operations; a variable is written out if all that it was computed of is as it was then.
+Limits: what a function of the file computes, and what is computed in another branch or iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from fnjax.port.analysis.walk import Term, Walk, find_names, parse, place_at
+from fnjax.port.source.records import list_decorators
+from fnjax.port.torch import Bound, Operation, bracket, find_operation, unparse
+from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.tree.located import list_nodes
+
+# Of operations that take one or the other: each operand, and whether it is taken where the condition holds.
+_TAKING = {
+    "where": ("condition", {"input": True, "other": False}),
+    "masked_fill": ("mask", {"input": False}),
+}
+
+
+@dataclass(slots=True)
+class Guard:
+    """A condition under which the entries of an expression are taken.
+
+    Attributes:
+        condition: its text in the port.
+        taken: what it is where they are taken.
+        inside: the expression, and those that it is made of entry by entry.
+        used: whether an argument was replaced.
+    """
+
+    condition: str
+    taken: bool
+    inside: frozenset[cst.CSTNode]
+    used: bool = False
+
+
+def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
+    """Replace the argument of a function with poles where its value is not taken."""
+    known = find_operation(f"torch.{operation}") if _may_be_differentiated(walk) else None
+    if not isinstance(known, Operation) or not known.first.pole:
+        return
+    name, _, safe = known.first.pole.rpartition(":")
+    index = [p.name for p in known.first.parameters].index(name) if name else 0
+    if len(values) <= index:
+        return
+    node = values[index]
+    term = walk.port(node)
+    powers = [walk.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
+    if any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
+        return
+    selection = walk.find_selection(term.value)
+    if selection is not None:
+        _replace_argument(walk, node, unparse(bracket(selection.condition, 1)), True, safe)
+    for guard in walk.guards if term.value.kind != "static" else ():
+        if node in guard.inside:
+            guard.used = True
+            _replace_argument(walk, node, guard.condition, guard.taken, safe)
+
+
+def _replace_argument(walk: Walk, node: cst.BaseExpression, condition: str, taken: bool, safe: str) -> None:
+    walk.sink.imports.add("jnp")
+    term = walk.port(node)
+    own = unparse(bracket(drop_parentheses(term.node), 1))
+    made = parse(f"jnp.where({condition}, {', '.join((own, safe) if taken else (safe, own))})")
+    walk.memo[id(node)] = node, Term(made, term.value)
+
+
+def guard_operands(walk: Walk, operation: str, bound: Bound) -> None:
+    """Keep the operands of torch.where and the like off poles where they are not taken."""
+    condition, operands = _TAKING.get(operation, ("", {}))
+    if condition in bound.values and operands.keys() <= bound.values.keys():
+        text = unparse(bracket(walk.port(bound.values[condition]).node, 1))
+        for name, taken in operands.items():
+            node = bound.values[name]
+            walk.memo[id(node)] = node, guard_operand(walk, node, text, taken)
+
+
+def guard_operand(walk: Walk, node: cst.BaseExpression, condition: str, taken: bool) -> Term:
+    """Translate an expression, with safe arguments where its entries are not taken."""
+    term = walk.port(node)
+    if not _may_be_differentiated(walk):
+        return term
+    whole = _write_out(walk, node)
+    guard = Guard(condition, taken, frozenset(_iter_entrywise(walk, whole)))
+    walk.guards.append(guard)
+    try:
+        with walk.walk_apart() as region:
+            region.made = walk.port(whole).node
+    finally:
+        walk.guards.pop()
+    if not guard.used or region.before:
+        return term
+    walk.sink.add_sink(region.sink)
+    return replace(term, node=drop_parentheses(region.made))
+
+
+def _may_be_differentiated(walk: Walk) -> bool:
+    """Whether JAX may differentiate this code: also forward, where it keeps what is neither input nor output."""
+    if walk.derived or walk.routine.role not in {"forward", "setup_context"}:
+        return walk.derived
+    routine, owner = walk.routine, walk.routine.owner
+    backward = walk.program.find_method(owner, "backward") if owner is not None else None
+    if backward is None or any("once_differentiable" in d for d in list_decorators(backward.node)):
+        return False
+    inside = list_nodes(routine.node.body)
+    saving = {f"{routine.context}.save_for_backward", f"{routine.context}.save_for_forward"}
+    kept = [a.value for n in inside if isinstance(n, cst.Call) and unparse(n.func) in saving for a in n.args]
+    for n in inside:
+        if isinstance(n, cst.Assign) and isinstance(n.value, cst.Name):
+            kept += [n.value for t in n.targets if unparse(t.target).startswith(f"{routine.context}.")]
+    values = [n.value for n in inside if isinstance(n, cst.Return) and n.value]
+    values += [e.value for v in values if isinstance(v, cst.Tuple) for e in v.elements]
+    returned = {v.value for v in values if isinstance(v, cst.Name)}
+    plain = returned | ({p.name.value for p in routine.parameters} - routine.given.keys()) | {"None"}
+    return any(not isinstance(k, cst.Name) or (k.value not in plain and _may_have_gradient(walk, k.value)) for k in kept)
+
+
+def _may_have_gradient(walk: Walk, name: str) -> bool:
+    """Whether a variable may hold numbers that are not whole; of one that is still to be bound its text tells."""
+    value = walk.state.variables.get(name)
+    if value is not None:
+        return value.kind != "static" and value.dtype not in {"bool", "int"}
+    return not all(isinstance(g, cst.Comparison) for g in walk.routine.given.get(name, []))
+
+
+def _iter_entrywise(walk: Walk, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """An expression and all that it is made of entry by entry."""
+    yield node
+    for part in _list_entrywise_parts(walk, node):
+        yield from _iter_entrywise(walk, part)
+
+
+def _list_entrywise_parts(walk: Walk, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(node, cst.BinaryOperation) and not isinstance(node.operator, cst.MatrixMultiply):
+        return [node.left, node.right]
+    if isinstance(node, cst.UnaryOperation):
+        return [node.expression]
+    if not isinstance(node, cst.Call):
+        return []
+    callee = walk.name_callee(node)
+    method = callee.startswith("*.") and isinstance(node.func, cst.Attribute)
+    known = find_operation(f"torch.Tensor.{callee[2:]}" if method else callee)
+    if not isinstance(known, Operation) or not known.each or known.inplace is not None or known.first.random:
+        return []
+    owner = [node.func.value] if method else []  # type: ignore[attr-defined] # of a method
+    return [*owner, *(a.value for a in node.args if not a.star)]
+
+
+def _write_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+    """An expression with what its variables were computed by in their place."""
+    names = [n for n in _iter_entrywise(walk, node) if isinstance(n, cst.Name)]
+    found = {n: _write_out(walk, given) for n in names if (given := _find_computed(walk, n.value)) is not None}
+    if not found:
+        return node
+    made = found[node] if node in found else node.visit(_Replacer(found))  # type: ignore[index] # a name
+    assert isinstance(made, cst.BaseExpression)
+    written: cst.BaseExpression = place_at(walk, made, node)
+    return written
+
+
+class _Replacer(cst.CSTTransformer):
+    """An expression with others in the place of names."""
+
+    def __init__(self, found: dict[cst.Name, cst.BaseExpression]) -> None:
+        super().__init__()
+        self.found = found
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Put one of them in."""
+        return bracket(self.found[original_node]) if original_node in self.found else updated_node
+
+
+def _find_computed(walk: Walk, name: str) -> cst.BaseExpression | None:
+    """The expression that a variable was computed by, if it would give the same here."""
+    written = walk.state.find_version(name)
+    for given in walk.routine.given.get(name, []) if name in walk.state.variables else []:
+        line, column = walk.program.source.locate(given)
+        if not line * 1000 <= written <= line * 1000 + column:
+            continue
+        read = find_names(given) & walk.state.variables.keys()
+        entries = [*_iter_entrywise(walk, given)]
+        leaves = [n for n in entries if not _list_entrywise_parts(walk, n)]
+        same = all(walk.state.find_version(n) < written for n in read)
+        plain = all(isinstance(n, (cst.Name, cst.Attribute, cst.BaseNumber)) for n in leaves)
+        return given if same and plain and len(leaves) < len(entries) else None
+    return None
