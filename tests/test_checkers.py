@@ -1,5 +1,7 @@
 """Checkers find what is wrong: their random numbers are none of the inputs, and planted faults are seen."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import fnjax
 from fnjax.__main__ import main
 from fnjax._check import fast
 from fnjax._check.opcheck import opcheck
+from fnjax._check.precision import find_precision
 from fnjax._check.streams import make_stream
 
 X = np.random.default_rng(0).normal(size=(2, 3))  # as users draw it, and with opcheck's seed
@@ -116,3 +119,85 @@ def test_the_directions_of_fast_mode_are_independent(monkeypatch):
     wrong = jax.custom_vjp(lambda x: 2 * x)
     wrong.defvjp(lambda x: (2 * x, None), lambda _, g: (2 * g + fault @ g,))
     assert not fnjax.gradcheck(wrong, np.array([0.5, 1.5]), fast_mode=True, raise_exception=False)
+
+
+def norm_in(dtype, by=1.0):
+    """RMSNorm as it is written for half precision: it computes in another dtype than its input's."""
+
+    class Norm(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            wide = x.astype(dtype)  # the cast
+            size = jnp.sqrt(jnp.mean(wide * wide, -1, keepdims=True))
+            ctx.save_for_backward(x, size)
+            return (wide / size).astype(x.dtype)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, size = ctx.saved_tensors
+            y, g = x.astype(dtype) / size, g.astype(dtype)
+            return (by * (g - y * jnp.mean(g * y, -1, keepdims=True)) / size).astype(x.dtype)
+
+    return Norm.apply
+
+
+CAST = next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith("# the cast"))
+FLOAT32 = rf"computes in float32 \(from .*test_checkers.py:{CAST}:.*eps=0.01, atol=0.002, rtol=0.01"
+
+
+def test_a_function_that_computes_in_float32():
+    """It passes with the tolerances of float32, the cast is named by its line, and a wrong gradient is found."""
+    tests = ["test_gradcheck", "test_gradgradcheck", "test_linearity", "test_jit", "test_scan", "test_vmap"]
+    with pytest.warns(UserWarning, match=FLOAT32):
+        results = opcheck(norm_in(jnp.float32), X, test_utils=tests)
+    assert results == dict.fromkeys(tests, "SUCCESS")
+    with pytest.warns(UserWarning, match=FLOAT32):
+        assert fnjax.gradcheck(norm_in(jnp.float32), X, fast_mode=True)
+    with pytest.warns(UserWarning, match=FLOAT32), pytest.raises(fnjax.GradcheckError, match=r"1\.1 times"):
+        fnjax.gradcheck(norm_in(jnp.float32, 1.1), X)
+
+
+def test_a_function_that_computes_in_float64_has_its_tolerances():
+    """No warning comes, and 0.5 % too much is found, where there is no narrower dtype."""
+    assert fnjax.gradcheck(norm_in(jnp.float64), X)
+    assert fnjax.gradcheck(lambda x: x * np.float32(2), X)
+    assert not fnjax.gradcheck(norm_in(jnp.float64, 1.005), X, raise_exception=False)
+
+
+def test_where_a_function_narrows():
+    """The cast is found inside jit and loops, the call of a program is none, and a callback may be one."""
+
+    def narrow(x):
+        return x.astype(jnp.bfloat16).astype(x.dtype)
+
+    def host(x):
+        return jax.pure_callback(np.float32, jax.ShapeDtypeStruct(x.shape, np.float32), x)
+
+    with jax.enable_x64(True):
+        x = jnp.ones(2)
+        for f, size in (
+            (jax.jit(narrow), 2),
+            (lambda x: jax.lax.scan(lambda c, _: (narrow(c), None), x, length=2)[0], 2),
+            (host, 4),
+            (jnp.sin, 8),
+        ):
+            found = find_precision([x.dtype], [jax.make_jaxpr(f)(x)])
+            assert (found.size, found.narrowed) == (size, size < 8)
+            assert ("test_checkers.py" in found.place) == (size < 8)
+
+
+def test_a_surrogate_gradient_is_said_to_be_one():
+    """Where a function is constant piece by piece, gradcheck says so instead of calling backward wrong alone."""
+
+    class Spike(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return (x > 0).astype(x.dtype)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g / (1 + ctx.saved_tensors[0] ** 2)
+
+    with pytest.raises(fnjax.GradcheckError, match=r"finite differences are all zero.*a surrogate gradient on purpose"):
+        fnjax.gradcheck(Spike.apply, X)

@@ -307,12 +307,16 @@ class Narrow(fnjax.Function):
 
 
 def test_a_larger_step_for_what_computes_with_32_bits(monkeypatch):
-    """`eps` goes to all tests with finite differences: they pass, and find a gradient that is wrong by a fiftieth."""
-    how = {"atol": 2e-3, "rtol": 1e-2, "test_utils": ["test_gradcheck", "test_gradgradcheck"]}
-    assert failing(Narrow.apply, X, **how).keys() == {"test_gradcheck", "test_gradgradcheck"}
-    assert not failing(Narrow.apply, X, eps=1e-2, **how)
+    """`eps` is larger by itself, with a warning, or as it is given; a gradient that is wrong by a fiftieth is found."""
+    tests = ["test_gradcheck", "test_gradgradcheck"]
+    how = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2, "test_utils": tests}
+    with pytest.warns(UserWarning, match="computes in float32"):
+        assert not failing(Narrow.apply, X, test_utils=tests)
+    assert not failing(Narrow.apply, X, **how)
     monkeypatch.setattr(Narrow, "factor", 3.06)
-    assert "test_gradcheck" in failing(Narrow.apply, X, eps=1e-2, **how)
+    assert "test_gradcheck" in failing(Narrow.apply, X, **how)
+    with pytest.warns(UserWarning, match="computes in float32"):
+        assert "test_gradcheck" in failing(Narrow.apply, X, test_utils=tests)
     with pytest.raises(ValueError, match="eps must be a positive number"):
         opcheck(Narrow.apply, X, eps=0.0)
 

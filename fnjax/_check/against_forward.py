@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fnjax._call.arguments import take_arguments
 from fnjax._call.forward import call_forward
 from fnjax._call.outputs import take_outputs
 from fnjax._check.jacobian import Array
+from fnjax._check.precision import find_precision
 from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
 from fnjax._check.report import PAGE, failure
 from fnjax._class.definition import Reader
 from fnjax._class.function import Function
 from fnjax._errors import ArgumentError, FnjaxError, message
-from fnjax._jax.programs import walk_equations
-from fnjax._jax.trees import is_inexact, is_tracer, to_tensor
+from fnjax._jax.trees import is_tracer, to_tensor
 
 DRAWS = 2  # of random cotangents
 # By the size of the narrowest numbers that are computed with: relative to an entry, and to the largest of its gradient.
@@ -157,12 +156,12 @@ def compare_with_forward(
             fix="gradcheck compares backward with finite differences, which works for every forward",
         ) from e
     _refuse_chance(by_hand, by_jax, name)
-    bits = _narrowest(by_hand, by_jax)
+    size = _find_size(by_hand, by_jax)
     gradients = []
     for x in by_hand.inputs:
         pairs = [(_whole(by_hand.pull_random(seed, draw)[1], x), _whole(pulled[draw], x)) for draw in range(DRAWS)]
-        gradients.append(max((_compare(x, *pair, bits // 8, atol, rtol) for pair in pairs), key=_how_wrong))
-    return Comparison(name, gradients, bits)
+        gradients.append(max((_compare(x, *pair, size, atol, rtol) for pair in pairs), key=_how_wrong))
+    return Comparison(name, gradients, 8 * size)
 
 
 def _without_backward(owner: type[Function]) -> Callable[..., Any]:
@@ -199,15 +198,11 @@ def _refuse_chance(by_hand: Problem, by_jax: Problem, name: str) -> None:
                 )
 
 
-def _narrowest(*problems: Problem) -> int:
-    """Of how many bits the narrowest floats are that the programs compute with: that far the numbers can agree."""
-    found = [problem.parts[p].dtype for problem in problems for x in problem.inputs for p in x.parts]
-    for problem in problems:
-        program = trace_inlined(problem.pull_traced, problem.types_out, problem.in_shapes)
-        whole = trace_inlined(problem.real, problem.types_in, problem.out_shapes)
-        for closed in filter(None, (program, whole)):
-            found += [v.aval.dtype for e in walk_equations(closed) for v in e.outvars if is_inexact(v.aval)]
-    return 8 * min(jnp.finfo(d).dtype.itemsize for d in found)  # type: ignore[no-untyped-call]  # NumPy's knows fewer
+def _find_size(*problems: Problem) -> int:
+    """Of how many bytes the narrowest floats are that the programs compute with: that far the numbers can agree."""
+    programs = [trace_inlined(p.pull_traced, p.types_out, p.in_shapes) for p in problems]
+    dtypes = [part.dtype for p in problems for part in p.parts]
+    return min(find_precision(dtypes, programs).size, *(p.precision.size for p in problems))
 
 
 def _whole(grads: Sequence[Array], x: Leaf) -> Array:

@@ -51,7 +51,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
         for p in x.parts:
             a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
             expected, size = LARGE * (a + 4 * b), abs(LARGE) * (np.abs(a) + 4 * np.abs(b))
-            rounding = measure_resolution(problem.parts[p].dtype) ** 0.5
+            rounding = max(measure_resolution(problem.parts[p].dtype), problem.precision.resolution) ** 0.5
             # What cancels in backward was about as large as grad_output.
             most = np.max(size, initial=abs(LARGE), where=np.isfinite(size))
             slack = rtol * size + rounding * most + nondet_tol * (1 + 5 * abs(LARGE))
@@ -100,7 +100,7 @@ def check_undefined_grads(problem: Problem) -> None:
         for x in problem.inputs:
             for p in x.parts:
                 zero, symbolic, full = (np.asarray(g[p]) for g in (for_zeros, for_random, explicit))
-                if np.any(zero != 0) or not agree(symbolic, full):
+                if np.any(zero != 0) or not agree(symbolic, full, problem.precision.resolution):
                     raise failure(
                         "Expected all input grads to be undefined or zero when all output grads are undefined or "
                         f"zero. {UNDEFINED}",
@@ -141,7 +141,7 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
         for y in problem.outputs:
             for p in y.parts:
                 full, symbolic = np.asarray(problem.push(tangents)[p]), np.asarray(absent[p])
-                if not agree(full, symbolic):
+                if not agree(full, symbolic, problem.precision.resolution):
                     raise failure(
                         f"Mismatch in tangent values for output with index: {y.position} when input: "
                         f"{x.position} has an undefined tangent value.",
@@ -174,7 +174,7 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
             ) from e
         for other in results:
             for p in other.parts:
-                if not agree(got[p], expected[p]):
+                if not agree(got[p], expected[p], problem.precision.resolution):
                     raise _batched_failure(leaf, other, np.asarray(got[p]), expected[p], forward=forward)
 
 

@@ -63,7 +63,7 @@ def _take_differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, 
     one, two = problem.difference(v, eps), problem.difference(v, 2 * eps)
     scatter = np.concatenate([np.abs(a - b).ravel() for a, b in zip(one, two, strict=True)] or [np.zeros(0)])
     median = float(np.median(scatter)) if scatter.size else 0.0
-    unit = 16 * max(measure_resolution(p.dtype) for p in problem.parts) / eps
+    unit = 16 * max(problem.precision.resolution, *(measure_resolution(p.dtype) for p in problem.parts)) / eps
     with np.errstate(invalid="ignore", over="ignore"):
         best = [(4 * a - b) / 3 for a, b in zip(one, two, strict=True)]
         return best, [2 * median + unit * np.abs(y) for y in problem.values]

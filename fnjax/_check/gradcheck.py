@@ -11,7 +11,15 @@ import numpy as np
 from fnjax._check import derivative_properties as _properties
 from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers, warn_of_precision
+from fnjax._check.inputs import (
+    as_tuple,
+    choose,
+    double_precision,
+    fit_precision,
+    refuse_class,
+    refuse_numbers,
+    warn_of_precision,
+)
 from fnjax._check.jacobian import Blocks
 from fnjax._check.problem import Problem, agree
 from fnjax._check.report import GradcheckError, Place, failure, mismatch
@@ -108,7 +116,9 @@ def gradcheck(
     warn_of_precision(args, chosen)
     try:
         with double_precision(args):
-            check = _Check(Problem(func, args, chosen), eps, atol, rtol, seed)
+            problem = Problem(func, args, chosen)
+            eps, atol, rtol = fit_precision(problem, eps, atol, rtol)
+            check = _Check(problem, eps, atol, rtol, seed)
             if check_backward_ad:
                 check.backward(nondet_tol, fast_mode)
                 if check_grad_dtypes:

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._check.problem import is_differentiable, name_arguments
+from fnjax._check.precision import FINITE_DIFFERENCES
+from fnjax._check.problem import Problem, is_differentiable, name_arguments
 from fnjax._check.report import PAGE
 from fnjax._class.function import Function
 from fnjax._errors import ArgumentError, describe, message, type_name
@@ -118,6 +119,23 @@ def _warn_of_containers(func: Any, args: Sequence[Any], nested: Sequence[int], o
             UserWarning,
             stacklevel=4,
         )
+
+
+def fit_precision(problem: Problem, eps: float, atol: float, rtol: float) -> tuple[float, float, float]:
+    """Return step and tolerances for the digits that a function computes with; warn where these are other ones."""
+    precision = problem.precision
+    step, absolute, relative = FINITE_DIFFERENCES[precision.size]
+    if not precision.narrowed or eps >= step:  # a larger step was chosen with this in mind
+        return eps, atol, rtol
+    absolute, relative = max(atol, absolute), max(rtol, relative)
+    warnings.warn(
+        f"the function computes in {precision}, which has fewer digits than its inputs: finite differences take "
+        f"eps={step:g}, atol={absolute:g}, rtol={relative:g}, and see no fault below that. A function that "
+        "computes in the dtype of its input is checked in float64.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return step, absolute, relative
 
 
 def warn_of_precision(args: Sequence[Any], chosen: Sequence[int]) -> None:

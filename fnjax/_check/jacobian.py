@@ -67,9 +67,9 @@ def compare(numerical: Array, analytical: Array, rtol: float, atol: float) -> Mi
         bad = excess > 0
         if bad.any():
             count += int(bad.sum())
-            row, column = np.unravel_index(np.argmax(excess), excess.shape)
+            row, column = map(int, np.unravel_index(np.argmax(excess), excess.shape))
             if worst is None or excess[row, column] > worst[0]:
-                worst = (float(excess[row, column]), start + int(row), int(column))
+                worst = (float(excess[row, column]), start + row, column)
     if worst is None:
         return None
     _, row, column = worst

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._check.against_forward import check_against_forward
+from fnjax._check.against_forward import TOLERANCES, check_against_forward
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.jacobian import show_progress
 from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
+from fnjax._check.precision import Precision, find_precision
 from fnjax._check.problem import Problem, Selection, name_arguments
 from fnjax._check.streams import make_stream
 from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
@@ -137,8 +138,8 @@ def opcheck(
         raise_exception: False to get failures in the result instead of an `OpcheckError`.
         atol: absolute tolerance of all comparisons.
         rtol: relative tolerance of all comparisons.
-        eps: the step of finite differences, 1e-6 unless it is given. What computes with 32 bits inside, as most Triton
-            kernels do, takes `eps=1e-2, atol=2e-3, rtol=1e-2`. A custom operator's tests have no steps.
+        eps: the step of finite differences, 1e-6 unless it is given, and 1e-2 for what computes with 32 bits inside.
+            Arrays of float32 take `eps=1e-2, atol=2e-3, rtol=1e-2`. A custom operator's tests have no steps.
         argnums: as in `gradcheck`.
         seed: seeds all random numbers.
 
@@ -241,6 +242,15 @@ class _Subject:
         ]
         return [*outputs, *others], list(pull(cotangents))
 
+    @functools.cached_property
+    def size(self) -> int:
+        """Of how many bytes the narrowest floats are that function and backward compute with."""
+        try:
+            program = jax.make_jaxpr(self.everything)(*self.arrays)
+        except Exception:  # noqa: BLE001 - what cannot be traced fails where it is
+            program = None
+        return find_precision([self.arrays[at].dtype for at in self.moving], [program]).size
+
     def same(self, got: Any, expected: Any, what: str, *, exact: bool = False) -> None:
         """Raise unless two results agree."""
         (outputs, grads), (expected_outputs, expected_grads) = got, expected
@@ -257,8 +267,8 @@ class _Subject:
                     f"{what}: {which} has shape {g.shape} and dtype {g.dtype}, expected {e.shape} and {e.dtype}",
                     OpcheckResults(),
                 )
-            wide = np.dtype(e.dtype).itemsize >= (16 if jnp.issubdtype(e.dtype, jnp.complexfloating) else 8)
-            rtol, atol = (0.0, 0.0) if exact else (1e-7, 1e-9) if wide else (1e-4, 1e-5)
+            size = min(self.size, Precision(e.dtype).size) if is_inexact(e) else self.size
+            rtol, atol = (0.0, 0.0) if exact else TOLERANCES[size]
             tolerances = {"rtol": rtol, "atol": atol} | self.tolerances
             a, b = np.asarray(g), np.asarray(e)
             if not np.allclose(a.astype(np.complex128), b.astype(np.complex128), equal_nan=True, **tolerances):

@@ -16,6 +16,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from fnjax._check import running as _running
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
+from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._errors import OutputError, type_name
 from fnjax._jax.trees import Split, is_inexact, is_tensor, split, to_tensor
@@ -218,6 +219,15 @@ class Problem:
             staged,
         )
 
+    @functools.cached_property
+    def precision(self) -> Precision:
+        """The narrowest floats that the function computes with."""
+        try:
+            program = jax.make_jaxpr(self.real)(*self.types_in)
+        except Exception:  # noqa: BLE001 - outside jit the function may work, or raise what is to be seen
+            program = None
+        return find_precision([p.dtype for p in self.parts], [program])
+
     # --- its derivatives
 
     @functools.cached_property
@@ -343,11 +353,18 @@ def measure_resolution(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
 
 
-def agree(got: Any, expected: Any) -> bool:
-    """Whether two ways to compute the same give the same; of narrow floats a sum in another order gives a bit less."""
+def agree(got: Any, expected: Any, resolution: float = 0.0) -> bool:
+    """Whether two ways to compute the same give the same; of narrow floats a sum in another order gives a bit less.
+
+    Args:
+        got: what one way gives.
+        expected: what the other gives.
+        resolution: of what they were computed with, if that is more than their dtypes'.
+    """
     got, expected = np.asarray(got), np.asarray(expected)
     finite = np.abs(expected[np.isfinite(expected)])
-    rounding = 64 * measure_resolution(got.dtype) * float(finite.max(initial=0)) if is_inexact(got) else 0.0
+    unit = max(resolution, measure_resolution(got.dtype)) if is_inexact(got) else 0.0
+    rounding = 64 * unit * float(finite.max(initial=0))
     return np.allclose(got, expected, 1e-5, max(1e-8, rounding), equal_nan=True)
 
 

@@ -145,6 +145,12 @@ def _diagnosis(place: Place, numerical: Array, analytical: Array) -> str:
     def alike(factor: float, b: Any) -> bool:
         return bool(np.allclose(a, factor * b, 1e-3, 1e-6))
 
+    if not np.any(n):
+        return (
+            f"{y} does not change with {x} there: finite differences are all zero, as of every function that is "
+            f"constant piece by piece (sign, round, a comparison). Where {mode} gives a surrogate gradient on purpose, "
+            "gradcheck can say nothing of it"
+        )
     if not np.any(a):
         return (
             f"no derivative of {y} by {x} comes out: {mode} leaves it out, or something on the way stops it "

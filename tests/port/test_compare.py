@@ -322,16 +322,83 @@ def test_a_backward_that_raises_is_a_note(files, capsys):
     assert "note: PyTorch gives no derivatives here: KeyError: 'none'" in printed.out
 
 
+KEEPING = """
+import torch
+
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, {0}):
+        {1}
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        {2}
+"""
+ATTENTION = """
+        q, k, v, o, lse = ctx.saved_tensors
+        p = torch.exp(q @ k.transpose(-1, -2) - lse.unsqueeze(-1))
+        ds = p * (g @ v.transpose(-1, -2) - (o * g).sum(-1, keepdim=True))
+        return ds @ k, ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ g
+"""
+LSE = """
+        s = q @ k.transpose(-1, -2)
+        lse = torch.logsumexp(s, -1)
+        o = torch.exp(s - lse.unsqueeze(-1)) @ v
+        ctx.save_for_backward(q, k, v, o, lse)
+"""
+MARK = "        ctx.mark_non_differentiable(lse)\n        return o, lse"
+SQUARE = "(x,) = ctx.saved_tensors\n        "
+CONSTANT = {  # what PyTorch's second derivative takes for constant, by its name
+    "marked": ("lse", "q, k, v", LSE + MARK, ATTENTION),
+    "saved": ("lse", "q, k, v", LSE + "        return o", ATTENTION),
+    "nearly one": (
+        "lse",
+        "q, k, v",
+        LSE.replace("q @", "9 * q @") + "        return o",
+        ATTENTION.replace("q @", "9 * q @"),
+    ),
+    "cast": (
+        "w",
+        "x",
+        "w = x.double()\n        ctx.save_for_backward(w)\n        return w.sin().to(x.dtype)",
+        "(w,) = ctx.saved_tensors\n        return (g.double() * w.cos()).to(g.dtype)",
+    ),
+    "float32 only": (
+        "y",
+        "x",
+        "assert x.dtype == torch.float\n        y = x * x\n        ctx.save_for_backward(x, y)\n        return y.sin()",
+        "x, y = ctx.saved_tensors\n        return g * y.cos() * 2 * x",
+    ),
+}
+
+
+@pytest.mark.parity
+@needs_torch
+@pytest.mark.parametrize("name", CONSTANT)
+def test_second_derivatives_that_pytorch_takes_for_constant(files, capsys, name):
+    """A right port agrees, as PyTorch's gradient confirms; one with another derivative of what is saved does not."""
+    saved, names, forward, backward = CONSTANT[name]
+    original = KEEPING.format(names, forward.strip(), backward.strip())
+    args = "randn(3, 4), randn(5, 4), randn(5, 2)" if "q" in names else "randn(3, 4)"
+    right = port_source(original).code
+    twice = f"\n        {saved} = 2 * {saved} - __import__('jax').lax.stop_gradient({saved})"
+    for ported, expected in ((right, 0), (right.replace("= ctx.saved_tensors", f"= ctx.saved_tensors{twice}"), 1)):
+        status, printed = compared(capsys, files(ported, original), "--args", args)
+        assert status == expected, printed.out
+        assert ("note eager second derivative of argument 0" in printed.out) == (ported == right)
+        assert "FAIL eager gradient" not in printed.out
+
+
 @pytest.mark.parity
 @needs_torch
 def test_second_derivatives_that_cannot_be_measured(files, capsys):
-    """Where the original does not run in float64, a note says that nothing tells which side is right."""
-    single = "(lambda x: torch.sigmoid(x) * torch.heaviside(torch.ones_like(x), torch.ones((), dtype=torch.float32)))"
-    gates = _added(GATE.format("torch.autograd", single), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"))
-    call = ("--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
+    """Where the original runs on no other numbers, a note says that nothing tells which side is right."""
+    ones = "(lambda x: [torch.sigmoid(x)][0 if (x == 1).all() else 9])"
+    gates = _added(GATE.format("torch.autograd", ones), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"))
+    call = ("--class", "Gate", "--args", "ones(3, 2), ones(3, 2)")
     status, printed = compared(capsys, files(**gates), *call)
     assert status == 1
-    assert "cannot be measured by finite differences: PyTorch's class raises for float64 (RuntimeError" in printed.out
+    assert "finite differences: PyTorch's class raises for numbers close to these (IndexError" in printed.out
     status, printed = compared(capsys, files(**gates), *call, "--no-second")
     assert status == 0, printed
     assert "second derivative" not in printed.out
