@@ -86,29 +86,33 @@ def _of_source(source, seen):
     if source in seen:
         return source
     seen.add(source)
-    defaults = (p.default for p in source.signature.parameters.values() if p.default is not p.empty)
-    read = (_at_the_end(source, *path, seen=seen) for path in source.outside)
-    return source, *(frozen(value, seen) for value in defaults), *read
+    found = [frozen(p.default, seen) for p in source.signature.parameters.values() if p.default is not p.empty]
+    for name, chains in source.outside.items():
+        try:
+            value = source.lookup(name)
+        except (NameError, ValueError):
+            value = None  # in a branch that is not taken
+        found += [value] if _is_fixed(value) else [_at_the_end(value, chain, seen) for chain in chains]
+    return source, *found
 
 
-def _at_the_end(source, name, *attributes, seen):
-    """Follow attributes through modules and classes; what has them is as it is, or frozen itself."""
-    try:
-        value = source.lookup(name)
-        for attribute in attributes:
-            if _is_fixed(value) or not isinstance(value, python.ModuleType | type):
-                break
+def _at_the_end(value, attributes, seen):
+    """Follow attributes through modules and classes; what is no such thing has them as long as it is the same."""
+    for attribute in attributes:
+        if _is_fixed(value) or not isinstance(value, python.ModuleType | type):
+            break
+        try:
             value = getattr(value, attribute)
-    except (AttributeError, NameError, ValueError):
-        return None  # a branch that is not taken
-    if isinstance(value, python.ModuleType) and not _is_fixed(value):
-        raise Unkept
-    return frozen(value, seen)
+        except AttributeError:
+            return None  # in a branch that is not taken
+    return value if _is_fixed(value) else frozen(value, seen)
 
 
 def _is_fixed(value):
-    name = value.__name__ if isinstance(value, python.ModuleType) else ""
-    return name in MODULES or name.split(".")[:2] == ["fnjax", "triton"]
+    """Return True for modules that nobody changes."""
+    return isinstance(value, python.ModuleType) and (
+        value.__name__ in MODULES or value.__name__.split(".")[:2] == ["fnjax", "triton"]
+    )
 
 
 def frozen(value, seen=None):
@@ -121,6 +125,8 @@ def frozen(value, seen=None):
     Raises:
         Unkept: the value can change without being replaced.
     """
+    if isinstance(value, python.ModuleType):
+        raise Unkept
     if isinstance(value, types.constexpr):
         return types.constexpr, frozen(value.value, seen)
     if type(value) in _PLAIN:
@@ -131,7 +137,7 @@ def frozen(value, seen=None):
         return type(value), *(frozen(item, seen) for item in value)
     if isinstance(getattr(value, "source", None), Source):
         return value, _of_source(value.source, set() if seen is None else seen)
-    immutable = types.dtype | types.pointer_type | np.dtype | enum.Enum | python.ModuleType | python.BuiltinFunctionType
+    immutable = types.dtype | types.pointer_type | np.dtype | enum.Enum | python.BuiltinFunctionType
     if value is None or isinstance(value, immutable) or (isinstance(value, python.FunctionType) and _is_ours(value)):
         return value
     if isinstance(value, type) and value.__module__.split(".")[0] in LIBRARIES:

@@ -52,8 +52,9 @@ class Source:
 
     @functools.cached_property
     def outside(self):
-        """Access paths of what the body may read outside: names, each with the attributes that follow it."""
-        code, found, inner = self.function.__code__, {}, set()
+        """Names that the body may read outside, each with the chains of attributes that follow it."""
+        code, inner = self.function.__code__, set()
+        found: dict[str, dict[tuple[str, ...], None]] = {}
         for node in (node for statement in self.node.body for node in ast.walk(statement)):
             attributes, root = [], node
             while isinstance(root, ast.Attribute):
@@ -61,8 +62,8 @@ class Source:
                 root = root.value
                 inner.add(root)
             if isinstance(root, ast.Name) and node not in inner and root.id not in code.co_varnames:
-                found[root.id, *attributes] = None
-        return list(found)
+                found.setdefault(root.id, {})[*attributes,] = None
+        return found
 
     @functools.cached_property
     def stored(self):

@@ -1,4 +1,4 @@
-"""Without 64 bits: an int64 value that needs them is a finding of `kernel.check`, one whose lower half suffices is not."""
+"""Without 64 bits: int64 values that need them are findings of `kernel.check`; a lower half that suffices is none."""
 
 import importlib.util
 
