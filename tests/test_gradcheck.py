@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fnjax
+from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check import problem as _problem
 from fnjax._check.gradcheck import gradcheck
@@ -649,7 +650,6 @@ FAULTS = {
 
 # The smallest fault is looked for among more entries too.
 REJECTED = [pytest.param(fault, (10, 20), id=f"{name}-10x20") for name, fault in FAULTS.items()]
-REJECTED += [pytest.param(FAULTS["1.01 times"], (64, 64), id="1.01 times-64x64")]
 
 
 @pytest.mark.parametrize("fast_mode", [False, True], ids=["slow", "fast"])
@@ -664,6 +664,16 @@ def test_rejects_faults(fault, shape, fast_mode):
     if fault in list(FAULTS.values())[:4]:
         assert "input 2 ('c') at (3, 7)" in text
         assert "1 of" in text
+
+
+def test_fast_mode_doubts_one_entry_of_many():
+    """One per cent too much in one of 4096 entries is a doubt for each seed, and a right gradient is none."""
+    inputs = [np.random.default_rng(0).uniform(0.5, 1.5, (64, 64)) for _ in range(4)]
+    with jax.enable_x64(True):
+        for fault, doubted in ((FAULTS["1.01 times"], True), (lambda g, at: g, False)):
+            problem = _problem.Problem(faulty(fault, (3, 7), which=2), inputs, range(4))
+            for seed in range(5):
+                assert (_fast.check_backward(problem, 1e-6, 1e-3, 1e-5, seed) is not None) == doubted
 
 
 def test_fast_mode_accepts_right_gradients():
