@@ -141,11 +141,6 @@ STATED = [
     "- `jax.hessian` of a [custom operator](guides/custom-operators.md) whose backward calls an operator with a NumPy",
     "  body: JAX cannot transpose the callback. `jax.jacrev(jax.grad(f))` works.",
     "- The second derivative of a saved intermediate that JAX cannot differentiate: save an input or output instead.",
-    "",
-    "## What is ignored",
-    "",
-    "- Under `JAX_REMAT3=1` (JAX 0.12) policies by name do not see the names of what a Function saves: the numbers",
-    "  are right, the memory is that of `nothing_saveable` ([what to write](guides/saving-and-memory.md#remat)).",
 ]
 
 

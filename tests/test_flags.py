@@ -9,6 +9,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 import fnjax
+from tests.zoo import FalseRule, NumPyExp, SavedInput, SavedIntermediate, SavedOutput
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -57,6 +58,36 @@ class RulesInside(fnjax.Function):
     def backward(ctx, grad_output):
         x, y = ctx.saved_tensors
         return grad_output * y**2 * jax.grad(lambda x: tripled(x).sum())(x)
+
+
+NAMED = [SavedInput, SavedOutput, SavedIntermediate, NumPyExp, FalseRule]
+
+
+@pytest.mark.parametrize("Fn", NAMED, ids=lambda Fn: Fn.__name__)
+def test_what_a_policy_keeps_changes_no_derivative(flags, Fn):
+    """With residuals kept by name, values and first and second derivatives are those without jax.checkpoint."""
+    policy = jax.checkpoint_policies.save_only_these_names(Fn.__name__)
+    x = jnp.linspace(0.3, 0.9, 3)
+    loss = lambda f: lambda x: jnp.sum(jnp.sin(f(jax.vmap(f)(x))))
+    for second in (lambda f: jax.grad(lambda x: jnp.cos(jax.grad(f)(x)).sum()), jax.hessian):
+        both = lambda f, second=second: jax.jit(lambda x: (jax.value_and_grad(f)(x), second(f)(x)))
+        got = both(loss(jax.checkpoint(Fn.apply, policy=policy)))(x)
+        want = both(loss(Fn.apply))(x)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), got, want)
+
+
+def test_residuals_are_kept_by_name(flags):
+    """A policy keeps what a class saves, as many arrays as without flags, once for each call."""
+    x = jnp.linspace(0.3, 0.9, 50)
+    f = lambda x: SavedIntermediate.apply(SavedIntermediate.apply(SavedIntermediate.apply(x)))
+
+    def count(policy):
+        _, pullback = jax.vjp(jax.checkpoint(f, policy=policy), x)
+        return sum(getattr(leaf, "shape", ()) == x.shape for leaf in jax.tree.leaves(pullback))
+
+    policies = jax.checkpoint_policies
+    assert count(policies.save_only_these_names("SavedIntermediate")) == count(policies.nothing_saveable) + 3 - 1
+    assert count(policies.save_only_these_names("another")) == count(policies.nothing_saveable)
 
 
 def each_way(x):

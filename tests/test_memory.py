@@ -203,7 +203,6 @@ def kept_by_policy(policy, Fn):
     return sum(leaf.shape == x.shape for leaf in residuals(f, x))
 
 
-@pytest.mark.xfail(REMAT3, reason="policies are asked before rules run and see no name inside, as with jax.custom_vjp")
 @pytest.mark.parametrize(("Fn", "name"), [(Slope, "slope"), (SavedIntermediate, "SavedIntermediate")])
 def test_policies_know_what_is_saved_by_name(Fn, name):
     """save_only_these_names keeps what the class saves, under its checkpoint_name or the name of the class."""
@@ -227,7 +226,7 @@ def test_policies_know_named_outputs():
 @pytest.mark.skipif(REMAT3, reason="this is the run that the test starts")
 @pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX_REMAT3 of JAX 0.10 ignores every policy of plain JAX")
 def test_under_remat3():
-    """With JAX_REMAT3=1 all of this file holds, but that policies by name ignore what a class saves."""
+    """With JAX_REMAT3=1 all of this file holds."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
         env=os.environ | {"JAX_REMAT3": "1"},
@@ -237,7 +236,6 @@ def test_under_remat3():
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "2 xfailed" in done.stdout
 
 
 @pytest.mark.parametrize(

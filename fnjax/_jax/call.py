@@ -12,6 +12,7 @@ whose derivative is that of the body.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,9 +45,12 @@ from fnjax._jax.jax_internals import (
     must_be_opened,
     open_jaxpr,
     opened_by,
+    recomputed_by,
     take_pair,
+    under_kept,
     under_primal_trace,
     under_primals,
+    under_recomputed,
     under_tangents,
     uses_refs,
     vmap,
@@ -54,7 +58,7 @@ from fnjax._jax.jax_internals import (
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import any_varies, hides_varying
 from fnjax._jax.programs import FORWARD
-from fnjax._jax.rule import Arrays, Needs, Rule, Run, chosen, spread, unique
+from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, chosen, spread, unique
 from fnjax._jax.trace import trace_run
 from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor
 from fnjax._jax.wall import wall
@@ -330,8 +334,47 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
 
 
+def _recompute(
+    trace: Any, saves: Any, values: Sequence[Any], again: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
+) -> tuple[Arrays, Arrays] | None:
+    """Return the outputs under a `jax.checkpoint` twice, as computed first and again; None where nothing is kept.
+
+    JAX's coming implementation asks a policy while the call is still one equation. So it is differentiated here; if the
+    policy knows the name of its residuals, they are kept, and operands of the call that is computed again.
+    """
+    if body is None or len(body.jaxpr.out_avals) > body.n_outputs or not saves(rule.residual_name):
+        return None
+    values, again = values[body.n_captured :], again[body.n_captured :]
+    if any(map(is_ref, values)):
+        return None
+    with under_kept(trace):
+        run, residuals = _run(rule, tuple(map(is_inexact, values)), values)
+    with under_recomputed(trace):
+        return run.outputs, call(_with_residuals(rule, run.derivative, len(residuals)), [*residuals, *again])
+
+
+def _with_residuals(rule: Rule, derivative: Derivative, n: int) -> Rule:
+    """Return a rule whose first operands are the residuals of its derivative, and then come those of `rule`."""
+    pull: LinearMap | None = derivative.pull
+    push: LinearMap | None = derivative.push
+    given = Derivative(
+        tuple(Kept("operand", i) for i in range(n)),
+        derivative.differentiable,
+        pull and (lambda residuals, cotangents: [None] * n + pull(residuals, cotangents)),
+        push and (lambda residuals, tangents: push(residuals, tangents[n:])),
+    )
+
+    def run(needs: Needs, *operands: Any) -> Run:
+        return Run(rule.run((False,) * len(needs[n:]), *operands[n:]).outputs, [], given)
+
+    of_rule = rule.batch
+    batch = of_rule and (lambda size, operands, dims, types: of_rule(size, operands[n:], dims[n:], types))
+    return dataclasses.replace(rule, run=run, batch=batch, finish=None)
+
+
 call_p.def_impl(_impl)
 opened_by(call_p, _impl, _is_opened)
+recomputed_by(call_p, _recompute)
 check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals))
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp

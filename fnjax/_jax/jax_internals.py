@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import DebugInfo, Primitive, find_top_trace, set_current_trace
+from jax.extend.core import DebugInfo, Primitive, find_top_trace, primitives, set_current_trace
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
 
@@ -85,10 +85,11 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
     the values of errors and the operands of the equation; and the parameters of the equation. Checkify binds the
     primitive to these values, without its `call_jaxpr`, and with a function in `subfuns` that evaluates that.
     """
+    usual = primitive.bind_with_trace
 
     def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
         if "subfuns" not in params:
-            return Primitive.bind_with_trace(primitive, here, args, avals, params)
+            return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
         (checked,) = params.pop("subfuns")
 
         def run(jaxpr: Any, *values: Any) -> Any:
@@ -102,6 +103,44 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
             return check(run, args, **params, **PROGRAM)
 
     primitive.def_bind_with_trace(bind)
+
+
+def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
+    """Let `recompute` say what a `jax.checkpoint` of JAX's coming implementation computes first, and what again.
+
+    It is given the trace; a function (name) → whether the policy keeps what has this name; the operands that are known
+    first, and those that are computed again; and the parameters of the equation. It returns the results of both, or
+    None for those of the equation itself.
+    """
+    usual = primitive.bind_with_trace
+
+    def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
+        # As JAX's own rules, not inside of a rule that is differentiated by itself.
+        if getattr(here, "custom_vjp_rules", False) and here.policy is not None:
+            ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
+            values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
+            again = [x.tracer if o else x for x, o in zip(args, ours, strict=True)]
+            if True in ours and (found := recompute(here, functools.partial(_saves, here), values, again, **params)):
+                make = type(args[ours.index(True)])
+                return [make(here, value, other) for value, other in zip(*found, strict=True)]
+        return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
+
+    primitive.def_bind_with_trace(bind)
+
+
+def _saves(trace: Any, name: str) -> bool:
+    case = trace.policy(primitives.name_p, jax.core.ShapedArray((), jax.numpy.float32), name=name)
+    return case is True or type(case).__name__ == "SaveableType"
+
+
+def under_kept(trace: Any) -> Any:
+    """Return the context in which a `jax.checkpoint` computes first."""
+    return set_current_trace(trace.parent_trace)
+
+
+def under_recomputed(trace: Any) -> Any:
+    """Return the context in which a `jax.checkpoint` computes again."""
+    return set_current_trace(trace.jaxpr_trace)
 
 
 def must_be_opened(jaxpr: Any) -> bool:
