@@ -91,7 +91,7 @@ class Call:
             explained(definition, arguments, definition.forward, operands),
             in_backward(False),
         ):
-            returned = call_forward(definition, ctx, args, arguments.keywords)
+            returned = call_forward(definition, ctx, args, arguments.keywords, operands)
         originals, self.form = take_outputs(definition, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would train in silence
             refuse_numbers(definition, returned)

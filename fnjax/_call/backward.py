@@ -14,7 +14,7 @@ from fnjax._call.explained import explained
 from fnjax._call.outputs import Outputs
 from fnjax._call.residuals import Saved
 from fnjax._errors import location, warn
-from fnjax._jax.mesh import in_backward
+from fnjax._jax.mesh import in_backward, make_zeros
 from fnjax._jax.rule import Arrays, Needs
 from fnjax._jax.trees import Split, flatten, is_ref, is_tensor, to_tensor
 from fnjax._messages.arguments import refuse_torch
@@ -79,7 +79,7 @@ def _grad_output(saved: Saved, ct: Any, aval: Any, differentiable: bool) -> Any:
         return None
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):  # a PRNG key has no zero
         return None
-    return jnp.zeros(aval.shape, aval.dtype)
+    return make_zeros(aval)
 
 
 def _take_gradients(record: Record, returned: Any) -> Arrays:

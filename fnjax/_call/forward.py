@@ -11,7 +11,7 @@ from fnjax._call.ctx import FunctionCtx, NeedsInputGrad
 from fnjax._call.definition import Definition
 from fnjax._call.explained import explain
 from fnjax._call.outputs import take_outputs
-from fnjax._jax.trees import concrete_type, to_tensor
+from fnjax._jax.trees import concrete_type, is_array, is_inexact, new_object, split, to_tensor
 
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
@@ -72,10 +72,25 @@ def run_alone(
         raise
 
 
-def call_forward(definition: Definition, ctx: FunctionCtx, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Call forward, and setup_context if there is one."""
+def call_forward(
+    definition: Definition,
+    ctx: FunctionCtx,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    operands: Sequence[Any] = (),
+) -> Any:
+    """Call forward, and setup_context if there is one.
+
+    An operand that forward returns as it is reaches setup_context as an array of its own among the outputs, so that
+    what is saved of the two is told apart.
+    """
     if definition.setup_context is None:
         return definition.forward(ctx, *args, **keywords) if keywords else definition.forward(ctx, *args)
     output = definition.forward(*args, **keywords)
+    returned, form = split(
+        output, lambda x: is_array(x) and is_inexact(x) and any(x is operand for operand in operands)
+    )
+    if returned:
+        output = form.fill(map(new_object, returned))
     definition.setup_context(ctx, tuple(args), output)
     return output

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from fnjax._call.backward import Record
 from fnjax._call.explained import explained
+from fnjax._jax.mesh import make_zeros
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, to_tensor
 from fnjax._messages.outputs import (
@@ -44,7 +45,7 @@ def push(record: Record, residuals: Sequence[Any], tangents: Sequence[Any]) -> A
 
 def _tangent(record: Record, tangent: Any, aval: Any) -> Any:
     if tangent is None and record.saved.materialize and is_inexact(aval):
-        return jnp.zeros(aval.shape, aval.dtype)
+        return make_zeros(aval)
     return tangent
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.interpreters import ad
 
 from fnjax._jax.jax_internals import vmap
 from fnjax._jax.rule import Arrays, Derivative, Needs, Rule, Run
@@ -32,6 +33,13 @@ def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
     return dataclasses.replace(rule, run=run, batch=None, finish=None)
 
 
+def _sum(grads: Any) -> Any:
+    """Sum gradients over axis 0, as the dtype adds up: what flax stores of fp8 takes the larger one."""
+    if not jax.numpy.issubdtype(grads.dtype, jax.dtypes.extended):
+        return grads.sum(0)
+    return jax.lax.scan(lambda total, grad: (ad.add_jaxvals(total, grad), None), grads[0], grads[1:])[0]
+
+
 def batched_derivative(
     derivative: Derivative, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]
 ) -> Derivative:
@@ -42,7 +50,7 @@ def batched_derivative(
         # An operand that all examples share gets the sum of their gradients.
         grads = vmap(derivative.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
         return [
-            None if g is None else g.sum(0) if dim is None else jax.numpy.moveaxis(g, 0, dim)
+            None if g is None else _sum(g) if dim is None else jax.numpy.moveaxis(g, 0, dim)
             for g, dim in zip(grads, operands, strict=True)
         ]
 

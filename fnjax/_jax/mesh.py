@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
+from jax.interpreters import ad
 
 from fnjax._jax.jax_internals import is_callback, open_jaxpr, varying
 from fnjax._jax.rule import Arrays, Rule
@@ -73,6 +74,14 @@ def _checked(pull: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
         return list(traced(traced.captured, *cotangents))
 
     return checked
+
+
+def make_zeros(aval: Any) -> jax.Array:
+    """Return zeros of a type, which says on which mesh axes they vary and how they are sharded."""
+    if aval.sharding.mesh == jax.sharding.get_abstract_mesh():
+        return ad.zeros_like_aval(aval.update(weak_type=False))
+    zeros = ad.zeros_like_aval(jax.core.ShapedArray(aval.shape, aval.dtype))  # the axes may be Auto for a while
+    return jax.lax.pcast(zeros, tuple(varying(aval)), to="varying") if varying(aval) else zeros
 
 
 def any_varies(avals: Iterable[Any]) -> bool:

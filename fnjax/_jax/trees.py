@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.ref import AbstractRef, Ref
 from jax.tree_util import PyTreeDef, keystr, tree_leaves_with_path
 
@@ -36,12 +37,22 @@ def is_ref(value: Any) -> bool:
 def is_tensor(value: object) -> bool:
     """Return whether a value is an operand: a JAX or NumPy array or scalar, a Ref, an object with `__jax_array__`."""
     # The type is asked: a config's own __getattr__ may answer anything.
-    return is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__") or is_ref(value)
+    if is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__") or is_ref(value):
+        return True
+    # JAX's own numbers have no public type: what a derivative outside jit makes of Python's, which jit makes arrays of.
+    return isinstance(value, float | complex) and hasattr(type(value), "aval")
 
 
 def to_tensor(value: Any) -> jax.Array:
     """Return the array of a tensor, as under `jax.jit` (float64 becomes float32 unless x64 is on); a Ref as it is."""
     return value if is_array(value) or is_ref(value) else jnp.asarray(value)
+
+
+def new_object(array: Any) -> Any:
+    """Return another object for the same array, at no cost in memory."""
+    if is_tracer(array):
+        return checkpoint_name(array, "fnjax_output")  # an operation that leaves nothing in the compiled program
+    return jax.device_put(array, array.sharding, may_alias=True)
 
 
 def is_tracer(value: object) -> bool:
@@ -50,12 +61,14 @@ def is_tracer(value: object) -> bool:
 
 
 def is_inexact(value: Any) -> bool:
-    """Return whether an array (or its type) can have a derivative: floating point or complex, and not a Ref."""
+    """Return whether an array (or its type) can have a derivative: by its dtype, and not if it is a Ref."""
     return _is_inexact_dtype(value.dtype) and not is_ref(value)
 
 
 @functools.cache  # asked four times in each traced call, and 3 µs each time
 def _is_inexact_dtype(dtype: Any) -> bool:
+    if jnp.issubdtype(dtype, jax.dtypes.extended):  # a PRNG key has no tangents, flax's metadata of fp8 have some
+        return bool(jax.core.ShapedArray((), dtype).to_tangent_aval().dtype != jax.dtypes.float0)
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
