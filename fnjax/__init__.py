@@ -41,6 +41,7 @@ _HOMES = {
     "ops": "fnjax._op.registry",
     "dtype": "fnjax._op.schema",
     "infer_schema": "fnjax._op.schema",
+    "save_on_cpu": "fnjax._call.hooks",
     "saved_tensors_hooks": "fnjax._call.hooks",
     "split_vjp": "fnjax._split.vjp",
     "SavedReport": "fnjax.graph",
@@ -50,6 +51,7 @@ _HOMES = {
 
 if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._call.ctx import FunctionCtx as FunctionCtx
+    from fnjax._call.hooks import save_on_cpu as save_on_cpu
     from fnjax._call.hooks import saved_tensors_hooks as saved_tensors_hooks
     from fnjax._check.gradcheck import gradcheck as gradcheck
     from fnjax._check.gradgradcheck import gradgradcheck as gradgradcheck

@@ -15,9 +15,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 
 from tests.triton.zoo import TRITON
-from tests.wrappers import eager, on_two_devices, scanned, vmapped
+from tests.wrappers import eager, four_devices, on_two_devices, scanned, sharded, vmapped
 from tests.zoo import CASES as ZOO
 from tests.zoo import Case
 
@@ -32,8 +33,17 @@ WRAPPERS = {
     "vmap of jit": lambda f: vmapped(jax.jit(f)),
     "scan": scanned,
     "remat": jax.checkpoint,
-    "shard_map": on_two_devices,
+    "Auto mesh": sharded(jax.lax.with_sharding_constraint),
+    "Explicit mesh": sharded(jax.reshard),
+    "Manual mesh (shard_map)": on_two_devices,
 }
+AXES = {"Auto mesh": AxisType.Auto, "Explicit mesh": AxisType.Explicit}
+
+
+def under(wrapper: str) -> contextlib.AbstractContextManager[object]:
+    """The context that a wrapper wants."""
+    return jax.set_mesh(four_devices(AXES[wrapper])) if wrapper in AXES else contextlib.nullcontext()
+
 
 QUANTITIES = {
     "value": lambda f: f,
@@ -44,16 +54,28 @@ QUANTITIES = {
     "jvp of grad": lambda f: lambda v: jax.jvp(jax.grad(f), (v,), (jnp.cos(v),))[1],
 }
 
-# (case, wrapper) → the error that its derivatives raise, and why.
+# (case, wrapper) → the error that its derivatives raise, and why; where forward raises it, the value is refused too.
 REFUSED = {
-    ("numpy_forward", "shard_map"): (
+    ("numpy_forward", "Manual mesh (shard_map)"): (
         "GradientError",
         (
             "JAX takes the result of a `pure_callback` for the same on all devices, and would sum its gradient over "
             "them. Write `jax.lax.pcast(y, axis, to='varying')` around the callback, or use `check_vma=False`."
         ),
     ),
+    ("marked_output", "Explicit mesh"): (
+        "ShardingTypeError",
+        "`forward` sorts over the sharded axis, which JAX refuses there, in plain JAX too.",
+    ),
+    ("triton_function", "Explicit mesh"): (
+        "KernelError",
+        (
+            "`forward` launches a kernel on blocks that do not follow the shards, for which JAX knows no sharding. "
+            "Launch kernels inside `jax.shard_map`, as JAX demands of Pallas kernels."
+        ),
+    ),
 }
+IN_FORWARD = {"Explicit mesh"}
 
 
 def of_vector(case: Case, f):
@@ -86,13 +108,15 @@ def outcomes(case: Case, wrapper: str, want: dict[str, object]) -> dict[str, str
     f, v = of_vector(case, WRAPPERS[wrapper](case.apply))
     run = eager if wrapper in CONCRETE else jax.jit
     if wrapper not in CONCRETE:
-        with contextlib.suppress(Exception):  # of one of them: which it is, is found below
+        with contextlib.suppress(Exception), under(wrapper):  # of one of them: which it is, is found below
             got = run(lambda v: {name: quantity(f)(v) for name, quantity in QUANTITIES.items()})(v)
             return {name: verdict(got[name], want[name]) for name in QUANTITIES}
     found = {}
     for name, quantity in QUANTITIES.items():
         try:
-            found[name] = verdict(run(quantity(f))(v), want[name])
+            with under(wrapper):
+                got = run(quantity(f))(v)
+            found[name] = verdict(got, want[name])
         except Exception as e:  # noqa: BLE001 - whatever it is belongs into the table
             found[name] = type(e).__name__
     return found
@@ -104,7 +128,7 @@ def verdict(got: object, want: object) -> str:
 
 
 def expected(case: Case, wrapper: str, quantity: str) -> str:
-    if quantity == "value" or (case.name, wrapper) not in REFUSED:
+    if (case.name, wrapper) not in REFUSED or (quantity == "value" and wrapper not in IN_FORWARD):
         return "yes"
     return REFUSED[case.name, wrapper][0]
 
@@ -116,8 +140,9 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
         "",
         "Each cell says for how many of the Functions in `tests/zoo.py` and `tests/triton/zoo.py` the result is that",
         "of the same formula in plain JAX, to nine digits in 64-bit numbers. Rows are what is put around `apply`,",
-        "columns what is taken of it. `second order` is reverse over reverse; `Hessian` and `jvp of grad` are forward",
-        "over reverse.",
+        "columns what is taken of it; the first axis of the first argument is over the four devices of a mesh, or two",
+        "examples over two devices (Manual). `second order` is reverse over reverse; `Hessian` and `jvp of grad` are",
+        "forward over reverse.",
         "",
         f"`python -m tests.matrix` tries every cell and writes this page. Last written with {versions}.",
         "",

@@ -25,6 +25,7 @@ STRATA = [
     "_jax.trace",
     "_jax.cut",
     "_jax.fission",
+    "_jax.moved",
     "_jax.packed",
     "_jax.batched",
     "_jax.explicit_axes",

@@ -399,3 +399,32 @@ def test_errors_are_those_of_jax():
             for quantity in (lambda f: f, gradients):
                 with pytest.raises(Exception, match=message):
                     jax.jit(quantity(f))(*args)
+
+
+class Accumulated(fnjax.Function):
+    """Adds the gradient of w to a Ref, in place."""
+
+    @staticmethod
+    def forward(ctx, x, w, total):
+        ctx.save_for_backward(x, w)
+        ctx.total = total
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        ctx.total[...] += x.T @ grad_output
+        return grad_output @ w.T, None, None
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_refs(wrap):
+    """A Ref that backward writes to while it contracts is written to once, and keeps its sharding."""
+    want = jax.jit(gradients(jnp.matmul))(X, W)
+    with jax.set_mesh(mesh(EXPLICIT)):
+        x, w, start = put((X, W, W), (*BATCH, P("d")))
+        total = jax.new_ref(start)
+        of_x = wrap(jax.grad(loss(Accumulated.apply)))(x, w, total)
+        np.testing.assert_allclose(of_x, want[0], rtol=1e-10)
+        np.testing.assert_allclose(total[...], W + want[1], rtol=1e-10)
+        assert jax.typeof(total[...]).sharding.spec == P("d", None)

@@ -178,13 +178,11 @@ def test_backward_can_be_watched(wrap):
 
 @mode
 def test_saved_in_the_memory_of_the_host(wrap):
-    """saved_tensors_hooks can keep what is saved in the host's memory, and the gradient stays the same."""
-    to_host = lambda x: jax.device_put(x, jax.memory.Space.Host)
-    to_device = lambda x: jax.device_put(x, jax.memory.Space.Device)
+    """save_on_cpu keeps what is saved in the host's memory, and the gradient stays the same."""
     x = jax.device_put(jnp.linspace(0.1, 1, 8), DEVICE)
 
     def pull(x):
-        with fnjax.saved_tensors_hooks(to_host, to_device):
+        with fnjax.save_on_cpu():
             return jax.vjp(SavedInput.apply, x)[1]
 
     pullback = wrap(pull)(x)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import fnjax
-from tests.matrix import CASES, PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins
+from tests.matrix import AXES, CASES, PAGE, QUANTITIES, WRAPPERS, expected, outcomes, render, twins, under
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
-    pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices (forced host devices in tests/conftest.py)"),
+    pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices (forced host devices in tests/conftest.py)"),
 ]
 
 twins_once = functools.cache(twins)
@@ -61,8 +61,8 @@ class Scaled(fnjax.Function):
         return ctx.k * grad_output, None
 
 
-# The loss is Σ F(x)³ with F(x) = (2, 1), so 9. Each way through the rule multiplies by its factor k: the gradient is
-# k · 3 F² = k (12, 3), its derivative k² · 6 F = k² (12, 6).
+# The loss is Σ F(x)³ with F(x) = (2, 1, 2, 1), so 18. Each way through the rule multiplies by its factor k: the
+# gradient is k · 3 F² = k (12, 3, …), its derivative k² · 6 F = k² (12, 6, …).
 RULES = {
     "straight_through": (Rounded.apply, [2.3, 0.8], [12, 3], [12, 6]),
     "reversed": (lambda x: Scaled.apply(x, -1), [2.0, 1.0], [-12, -3], [12, 6]),
@@ -75,12 +75,15 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_that_are_not_derivatives(rule, wrapper):
     """The rule counts in every transform and every mode, never the derivative of forward."""
-    F, x, gradient, curvature = RULES[rule]
+    F, *numbers = RULES[rule]
+    x, gradient, curvature = (np.tile(n, 2) for n in numbers)
     f = WRAPPERS[wrapper](F)
+    run = jax.jit if wrapper in AXES else lambda f: f  # arrays of one device go over a mesh under jit only
     loss, x = lambda x: jnp.sum(f(x) ** 3), jnp.asarray(x)
-    value, grad = jax.value_and_grad(loss)(x)
-    assert loss(x) == value == 9
-    assert grad.tolist() == jax.grad(loss)(x).tolist() == gradient
-    assert jax.grad(lambda x: jnp.sum(jax.grad(loss)(x)))(x).tolist() == curvature
-    np.testing.assert_array_equal(jax.hessian(loss)(x), np.diag(curvature))
-    assert jax.jvp(jax.grad(loss), (x,), (jnp.ones(2),))[1].tolist() == curvature
+    with under(wrapper):
+        value, grad = run(jax.value_and_grad(loss))(x)
+        assert run(loss)(x) == value == 18
+        assert grad.tolist() == run(jax.grad(loss))(x).tolist() == gradient.tolist()
+        assert run(jax.grad(lambda x: jnp.sum(jax.grad(loss)(x))))(x).tolist() == curvature.tolist()
+        np.testing.assert_array_equal(run(jax.hessian(loss))(x), np.diag(curvature))
+        assert run(lambda x: jax.jvp(jax.grad(loss), (x,), (jnp.ones(4),))[1])(x).tolist() == curvature.tolist()

@@ -54,3 +54,13 @@ def on_two_devices(f):
     one = lambda *args: jax.tree.map(lambda y: y[None], f(*(x[0] for x in args)))
     both = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P("i"), out_specs=P("i")))
     return lambda *args: jax.tree.map(lambda y: y[0], both(*(jnp.stack([x, 2 * x]) for x in args)))
+
+
+def four_devices(kind):
+    """A mesh of four devices, whose axis is Auto or Explicit."""
+    return jax.make_mesh((4,), ("i",), axis_types=(kind,), devices=jax.devices()[:4])
+
+
+def sharded(shard):
+    """`f` with the first axis of its first argument, and of those of its shape, over the mesh in force."""
+    return lambda f: lambda *args: f(*(shard(x, P("i")) if x.shape == args[0].shape else x for x in args))

@@ -1,4 +1,4 @@
-"""saved_tensors_hooks: what is done to saved arrays between forward and backward."""
+"""saved_tensors_hooks and save_on_cpu: what is done to saved arrays between forward and backward."""
 
 from __future__ import annotations
 
@@ -85,6 +85,49 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
 
     def __exit__(self, *error: object) -> None:
         self._blocks.pop().__exit__(*error)
+
+
+class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's name
+    """Keep what Functions save in the host's memory between forward and backward.
+
+    These are `saved_tensors_hooks` that move arrays to `jax.memory.Space.Host` and back. The derivatives stay the same.
+
+    Unlike PyTorch, the host's memory is always pinned, and only what Functions save is moved: for other operations
+    there is `jax.checkpoint` with a policy that offloads (`jax.checkpoint_policies.save_and_offload_only_these_names`).
+
+    Args:
+        pin_memory: accepted, and changes nothing.
+        device_type: accepted, and changes nothing: arrays come back to the device that computes.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, fnjax
+        >>> class Square(fnjax.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x ** 2
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         x, = ctx.saved_tensors
+        ...         return grad_output * 2 * x
+        >>> with fnjax.save_on_cpu():
+        ...     _, pullback = jax.vjp(Square.apply, jnp.float32(3.0))
+        >>> {leaf.sharding.memory_kind for leaf in jax.tree.leaves(pullback)}
+        {'pinned_host'}
+        >>> print(pullback(jnp.float32(1.0)))
+        (Array(6., dtype=float32),)
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        super().__init__(_to_host, _to_device)
+
+
+def _to_host(array: Any) -> Any:
+    return jax.device_put(array, jax.memory.Space.Host)
+
+
+def _to_device(array: Any) -> Any:
+    return jax.device_put(array, jax.memory.Space.Device)
 
 
 def current_hooks() -> Hooks | None:

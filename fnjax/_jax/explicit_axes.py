@@ -15,6 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from fnjax._jax.jax_internals import is_mesh_error, is_sharding_error, is_staged
 from fnjax._jax.rule import Arrays, LinearMap, Rule
 from fnjax._jax.trace import trace
+from fnjax._jax.trees import is_ref
 
 
 def call_sharded(
@@ -59,15 +60,27 @@ def _find_explicit_mesh(types: Sequence[Any]) -> Any:
 
 
 def _call_auto(mesh: Any, rule: Rule, fun: LinearMap, args: tuple[Arrays, Arrays]) -> Arrays:
-    """Call `fun` as `jax.sharding.auto_axes` does, which does not let it return None."""
+    """Call `fun` as `jax.sharding.auto_axes` does, which takes no Refs and does not let it return None."""
     explicit = [a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind is AxisType.Explicit]
+    refs = [x for x in args[0] if is_ref(x)]
+    values = [ref[...] for ref in refs]
     try:
         with jax.sharding.use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(explicit, AxisType.Auto))):
-            return fun(*jax.tree.map(lambda x: jax.reshard(x, PartitionSpec()), args))
+            stand_ins = [jax.new_ref(_reshard_to_auto(value)) for value in values]
+            given = iter(stand_ins)
+            residuals = [next(given) if is_ref(x) else _reshard_to_auto(x) for x in args[0]]
+            results = fun(residuals, jax.tree.map(_reshard_to_auto, args[1]))
     except ValueError as e:
         if is_mesh_error(e):  # an array from outside is still of the Explicit mesh
             raise rule.error("explicit axes") from e
         raise
+    for ref, value, stand_in in zip(refs, values, stand_ins, strict=True):
+        ref[...] = _reshard(jax.freeze(stand_in), jax.typeof(value).sharding, mesh)
+    return results
+
+
+def _reshard_to_auto(x: Any) -> Any:
+    return jax.reshard(x, PartitionSpec())
 
 
 def _reshard(x: Any, sharding: Any, mesh: Any) -> Any:

@@ -187,6 +187,11 @@ def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
+def destinations(eqn: Any) -> Sequence[Any]:
+    """Where an equation of `jax.device_put` puts each of its operands: memories, devices or shardings."""
+    return eqn.params["devices"]  # type: ignore[no-any-return]
+
+
 def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:
     """Lower the operations of a jaxpr where they are called, not as a function of their own."""
     results, tokens = mlir.jaxpr_subcomp(

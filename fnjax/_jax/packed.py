@@ -16,6 +16,7 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._jax.jax_internals import PROMOTES_HALF_FLOATS, open_jaxpr
+from fnjax._jax.moved import with_moves
 from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, split
@@ -38,7 +39,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
 
     jaxpr, captured, _ = trace("pack", run, array)
     names = {eqn.primitive.name for eqn in open_jaxpr(jaxpr).eqns}
-    compute = jaxpr_as_fun(jaxpr)
+    compute = jaxpr_as_fun(with_moves(jaxpr))
     if not names or "device_put" in names:  # the array as it is; or one that is moved, which no branch can do
         arrays = compute(*captured, array)
         return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0])

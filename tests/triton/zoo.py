@@ -57,7 +57,7 @@ class Cube(fnjax.Function):
 
 
 def _matrix(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    return (rng.uniform(0.3, 1.2, (2, 3)),)
+    return (rng.uniform(0.3, 1.2, (4, 3)),)
 
 
 TRITON = [
