@@ -123,7 +123,9 @@ def _may_be_differentiated(walk: Walk) -> bool:
     values += [e.value for v in values if isinstance(v, cst.Tuple) for e in v.elements]
     returned = {v.value for v in values if isinstance(v, cst.Name)}
     plain = returned | ({p.name.value for p in routine.parameters} - routine.given.keys()) | {"None"}
-    return any(not isinstance(k, cst.Name) or (k.value not in plain and _may_have_gradient(walk, k.value)) for k in kept)
+    return any(
+        not isinstance(k, cst.Name) or (k.value not in plain and _may_have_gradient(walk, k.value)) for k in kept
+    )
 
 
 def _may_have_gradient(walk: Walk, name: str) -> bool:
