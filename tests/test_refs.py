@@ -32,9 +32,8 @@ class Recorded(fnjax.Function):
         return 2 * x * grad_output, None, None, None
 
 
-@jax.custom_vjp
-def recorded(x, seen, came, went):
-    seen[...] += x
+def square(x, seen, came, went):
+    seen[...] += stop_gradient(x)  # a Function's forward, unlike this, is not differentiated
     return x * x
 
 
@@ -45,7 +44,8 @@ def recorded_bwd(residuals, ct):
     return 2 * x * ct, None, None, None
 
 
-recorded.defvjp(lambda x, seen, came, went: (recorded(x, seen, came, went), (x, came, went)), recorded_bwd)
+recorded = jax.custom_vjp(square)
+recorded.defvjp(lambda x, seen, came, went: (square(x, seen, came, went), (x, came, went)), recorded_bwd)
 
 
 class Local(fnjax.Function):
@@ -90,6 +90,10 @@ TRANSFORMS = {
     "grad jit": lambda f, x, *refs: jax.grad(jax.jit(f))(x, *refs),
     "jit vjp twice": lambda f, x, *refs: jax.jit(functools.partial(pulled_twice, f))(x, *refs),
     "grad grad": lambda f, x, *refs: jax.jit(jax.grad(lambda x: jax.grad(f)(x, *refs)))(x),
+    "jvp grad": lambda f, x, *refs: jax.jvp(lambda x: jax.grad(f)(x, *refs), (x,), (x,)),
+    "jit jvp grad": lambda f, x, *refs: jax.jit(lambda x, *refs: jax.jvp(lambda x: jax.grad(f)(x, *refs), (x,), (x,)))(
+        x, *refs
+    ),
     "scan": lambda f, x, *refs: times(f, refs)(x),
     "grad scan": lambda f, x, *refs: jax.grad(times(f, refs))(x),
     "jit grad scan": lambda f, x, *refs: jax.jit(jax.grad(lambda x, *refs: times(f, refs)(x)))(x, *refs),
@@ -125,6 +129,22 @@ def test_a_ref_is_read_and_written_as_in_custom_vjp(name):
     got, want = outcome(run, Recorded.apply, x), outcome(run, recorded, x)
     assert any(ref.any() for ref in want[1])
     jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_forward_mode_does_not_write_what_backward_writes(wrap):
+    """The tangent is that of the transpose of backward without its writes; where it depends on them it is refused."""
+    f = wrap(lambda x, *refs: jax.jvp(lambda x: Recorded.apply(x, *refs), (x,), (x,)))
+    value, refs = outcome(lambda _, *args: f(*args), None, X)
+    assert value == (9, 18)
+    assert refs == [3, 0, 0]
+
+    def backward(ctx, grad_output):
+        ctx.ref[...] += grad_output
+        return ctx.ref[...], None
+
+    with pytest.raises(NotImplementedError, match="not linear"):
+        wrap(lambda x, ref: jax.jvp(lambda x: function(keep, backward).apply(x, ref), (x,), (x,)))(X, jax.new_ref(X))
 
 
 def test_remat_writes_once():
@@ -230,7 +250,7 @@ def save_what_is_read(ctx, x, ref):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_second_derivative_beside_a_ref_that_forward_writes(wrap):
-    """The derivative of a saved intermediate is taken without writing again, and refused of what was read from a Ref."""
+    """The derivative of a saved intermediate is taken without writing again; what was read from a Ref has none."""
     f = function(write_and_save, lambda ctx, g: (g * ctx.slope * ctx.sign, None)).apply
     for second in (lambda f: jax.grad(jax.grad(f)), jax.hessian):
         ref = jax.new_ref(jnp.zeros(()))

@@ -20,7 +20,6 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params
 from jax.interpreters import ad, batching, mlir
-from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._errors import ClosureError, FnjaxError
 from fnjax._jax.batched import batched
@@ -52,8 +51,8 @@ from fnjax._jax.jax_internals import (
     under_primals,
     under_recomputed,
     under_tangents,
-    uses_refs,
     vmap,
+    without_writes,
 )
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import any_varies, hides_varying
@@ -228,11 +227,9 @@ def _jvp_of_intermediates(
     smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
 
     def made(wanted: bool) -> Callable[..., Arrays]:
-        program = open_jaxpr(jaxpr)
-        if has_refs := uses_refs(program):  # the run has written to them already
-            program = program.replace(eqns=[eqn.replace(effects=set()) for eqn in program.eqns])
-        part, _ = dce_jaxpr(program, [False] * n_outputs + [s == wanted for s in smooth], instantiate=True)
-        if has_refs and any(is_ref(x.aval) for eqn in part.eqns for x in eqn.invars):  # may hold something else by now
+        # The run has written to Refs already, and what it read there may be something else by now.
+        part = without_writes(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth])
+        if part is None:
             raise rule.error("intermediate")
         return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
 

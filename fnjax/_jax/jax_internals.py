@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import DebugInfo, Primitive, find_top_trace, primitives, set_current_trace
+from jax.extend.core import DebugInfo, Literal, Primitive, find_top_trace, primitives, set_current_trace
 from jax.interpreters import ad, mlir
-from jax.interpreters.partial_eval import JaxprTracer, trace_to_jaxpr_dynamic
+from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr_dynamic
 
 # --- programs
 
@@ -231,9 +231,17 @@ def effects_of(jaxpr: Any) -> set[Any]:
     return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
 
 
-def uses_refs(jaxpr: Any) -> bool:
-    """Return whether a program reads or writes Refs that it is given."""
-    return any(hasattr(e, "input") for e in jaxpr.effects)
+def without_writes(jaxpr: Any, wanted: Sequence[bool]) -> Any:
+    """Return a program for the results that are wanted, which does not write to the Refs that it is given.
+
+    None where a result depends on what is in a Ref to which the program writes.
+    """
+    written = {e.input for e in jaxpr.effects if hasattr(e, "input") and type(e).__name__ != "ReadEffect"}
+    if written:
+        jaxpr = jaxpr.replace(eqns=[eqn.replace(effects=set()) for eqn in jaxpr.eqns])
+    part, _ = dce_jaxpr(jaxpr, list(wanted), instantiate=True)
+    used = (x for eqn in part.eqns for x in eqn.invars if not isinstance(x, Literal))
+    return None if any(v in written for v in used) else part
 
 
 def has_no_gradient(value: Any) -> bool:

@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, jaxpr_as_fun, primitives
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._errors import FnjaxError
-from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan
+from fnjax._jax.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan, without_writes
 from fnjax._jax.programs import BACKWARD, WALL, computes_its_body, read_body
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
-from fnjax._jax.trees import is_inexact, is_tracer
+from fnjax._jax.trees import is_inexact, is_ref, is_tracer
 
 # `jax.linear_transpose` refuses products of what depends on the linear inputs, and drops constants that are added to
 # it: it takes g + 1, which is affine, for linear. So each value is marked as a sum, known to be zero, of two summands.
@@ -51,6 +51,11 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
     """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
     zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: these know on which mesh axes they vary
     jaxpr, captured, result = trace(rule.name, fun, *zeros)
+    if jaxpr.effects:  # what backward writes to Refs has no part in its transpose
+        part = without_writes(open_jaxpr(jaxpr), [True] * len(jaxpr.out_avals))
+        if part is None:
+            raise rule.error("not linear")
+        jaxpr = ClosedJaxpr(part, ())
 
     def is_linear(mark_constant: Callable[[Any], int]) -> bool:
         given = [*map(mark_constant, captured), *([_LINEAR] * len(zeros))]
@@ -88,7 +93,7 @@ def is_of_a_method(e: Exception) -> bool:
 
 def _is_known_zero(array: Any) -> bool:
     """Whether a constant is zero; asked in NumPy, as JAX may be tracing."""
-    if is_tracer(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a PRNG key has no zero
+    if is_tracer(array) or is_ref(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a key has no zero
         return False
     return getattr(array, "is_fully_addressable", True) and not np.asarray(array).any()
 

@@ -19,6 +19,17 @@ def leaf(argument: str, path: str, value: Any) -> ArgumentError:
     )
 
 
+def ref() -> ArgumentError:
+    """A Ref that the backward pass of f uses."""
+    return error(
+        ArgumentError,
+        "split_vjp got a function whose backward pass reads or writes a Ref",
+        "split-ref",
+        expected="a backward pass whose results are its gradients alone: each half computes some of them",
+        fix="return the gradient that is written to the Ref, and add it up outside",
+    )
+
+
 def cotangent_structure(expected: Any, got: Any) -> ArgumentError:
     """A cotangent that is another pytree than the output."""
     return error(

@@ -20,7 +20,7 @@ from fnjax._jax.fission import halve
 from fnjax._jax.identity import identify
 from fnjax._jax.jax_internals import open_jaxpr, varying
 from fnjax._jax.trace import trace
-from fnjax._jax.trees import Split, flatten, is_inexact, is_tensor, named_leaves, split
+from fnjax._jax.trees import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
 from fnjax._messages import split as messages
 
 
@@ -94,6 +94,8 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
             return pullback(structure.unflatten(filled))
 
         pulled = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
+        if any(map(is_ref, pulled.captured)):
+            raise messages.ref()
         n = sum(moving[:n_weights])
         ours = [i >= n for i in range(sum(moving))]
         n_inputs = len(open_jaxpr(pulled.jaxpr).invars)

@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 
 from fnjax._jax.jax_internals import open_jaxpr, read_branches, read_scan, read_while
 from fnjax._jax.programs import BACKWARD, CALLS, FORWARD, read_body
-from fnjax._jax.trees import is_inexact, is_tensor, named_leaves
+from fnjax._jax.trees import is_inexact, is_ref, is_tensor, named_leaves
 from fnjax._messages.arguments import refuse_torch
 from fnjax.graph.calls import Call, read_backward, read_call
 
@@ -184,8 +184,8 @@ def read_operations(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) ->
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array, or a type that stands for one."""
-    return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
+    """Return whether a value is an array, or a type that stands for one; Refs are looked through as constants."""
+    return (is_tensor(value) and not is_ref(value)) or isinstance(value, jax.ShapeDtypeStruct)
 
 
 def name_inputs(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
