@@ -79,7 +79,12 @@ def _in_turn(combine, memory, index, data):
         before = held.at[index[i]].get(mode="fill", fill_value=0)
         return held.at[index[i]].set(combine(before, data[i]), mode="drop"), old.at[i].set(before)
 
-    return lax.fori_loop(0, index.shape[0], lane, (memory, jnp.zeros(index.shape, memory.dtype)))
+    return lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
+
+
+def _old_values(memory, index):
+    """Return zeros to put old values into, which vary over the devices where memory does (inside of shard_map)."""
+    return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
 def _one_by_one(combine, pointer, memory, index, data):
@@ -125,6 +130,6 @@ def compare_and_swap(pointer, expected, value, sem=None):
         after = jnp.where(before == packed[i, 1], packed[i, 0], before)
         return held.at[index[i]].set(after, mode="drop"), old.at[i].set(before)
 
-    new, old = lax.fori_loop(0, index.shape[0], lane, (memory, jnp.zeros(index.shape, memory.dtype)))
+    new, old = lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
     state.buffers[pointer.buffer] = new
     return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)

@@ -12,6 +12,7 @@ from jax import lax
 
 from fnjax.triton import _types as types
 from fnjax.triton._blocks import make_tensor_descriptor
+from fnjax.triton._carried import alike
 from fnjax.triton._checker import Check
 from fnjax.triton._choice import run
 from fnjax.triton._drawing import Draw
@@ -323,9 +324,10 @@ def _in_sequence(source, sizes, names, flat):
             state.buffers, state.marks = list(memory), marks
             call(source, names)
             written.update(state.written)
-            return tuple(state.buffers)
+            return tuple(alike(state.buffers, memory))
 
-    *flat, mark = lax.fori_loop(0, math.prod(sizes), program, (*flat, jnp.zeros(2, jnp.int32)))
+    memory = tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))
+    *flat, mark = lax.fori_loop(0, math.prod(sizes), program, memory)
     return marks.refuse(mark, sizes, flat), bool(marks.loops)
 
 

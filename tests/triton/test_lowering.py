@@ -12,6 +12,7 @@ import fnjax.triton.language as tl
 from fnjax import triton
 from tests.triton.all_cases import CASES
 from tests.triton.test_goldens import assert_as_expected, launch
+from tests.wrappers import on_two_devices
 
 WAITING = ("atomics-lock", "atomics-groups", "norms-layer-backward")  # they can refuse to wait for ever
 
@@ -72,3 +73,28 @@ def test_an_exported_program_that_would_wait_gives_nan():
         np.testing.assert_array_equal(found, wanted)
     for found, wanted in zip(exported.call(lock + 2, out), (2, 1), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@triton.jit
+def ticket_kernel(count_ptr, x_ptr, out_ptr, lock_ptr):
+    """Programs draw tickets, and take a lock for what they add up."""
+    ticket = tl.atomic_add(count_ptr, 1)
+    tl.store(out_ptr + ticket, tl.load(x_ptr + tl.program_id(0)))
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(count_ptr + 1, tl.load(count_ptr + 1) * 2 + ticket)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices (forced host devices in tests/conftest.py)")
+def test_programs_in_sequence_inside_of_shard_map():
+    """With checks on: what programs hand on varies over the devices where memory does, what begins as zeros too."""
+    x = jnp.arange(4.0)
+
+    def launch(x):
+        zeros = jnp.zeros(2, jnp.int32)
+        counts, out, _ = ticket_kernel[(4,)](zeros, x, jnp.zeros(4), zeros[:1])
+        return out + counts[1]
+
+    found = jax.jit(on_two_devices(launch))(x)
+    np.testing.assert_array_equal(found, np.arange(4) + 11)  # ((0 · 2 + 1) · 2 + 2) · 2 + 3
