@@ -1,5 +1,6 @@
 """Meshes with Explicit axes, where shardings are part of types: gradients, and collectives, are those of plain JAX."""
 
+import functools
 import re
 
 import jax
@@ -314,6 +315,21 @@ def test_zeros_that_are_filled_in(which):
     """The gradient of an output that nobody uses is zeros, which backward contracts, and sums, like any other."""
     quantity = lambda f: gradients(lambda x, w: f(x, w)[which])
     check(quantity(TwoOutputs.apply), quantity(lambda x, w: (x @ w, jnp.sin(x))), BATCH, counted=False)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_split_vjp(wrap):
+    """Both halves of a backward pass have the sharded gradients of the whole."""
+    layer = lambda w, x: jnp.tanh(Product.apply(x, w))
+    want = jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.tanh(x @ w)), (0, 1)))(X, W)
+    with jax.set_mesh(mesh(EXPLICIT)):
+        x, w = put((X, W), BATCH)
+        y, of_inputs, of_weights = wrap(functools.partial(fnjax.split_vjp, layer))(w, x)
+        grad_x, pending = of_inputs(jnp.ones_like(y))
+        grad_w = of_weights(pending)
+    for got, expected, spec in ((grad_x, want[0], P("d", None)), (grad_w, want[1], P(None, None))):
+        np.testing.assert_allclose(got, expected, rtol=1e-10)
+        assert jax.typeof(got).sharding.spec == spec
 
 
 def test_without_a_context():
