@@ -59,7 +59,7 @@ def _truth_of(function, kind=int1):
     return operate
 
 
-@functools.cache  # one object for a name: what is kept of a launch asks whether it is the same still
+@functools.cache  # one object for a name: `_original` finds its name by it
 def __getattr__(name):
     name = _FAST.get(name, name)
     if name in _ONE:
