@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 
+from tests import test_refs
 from tests.triton.zoo import TRITON
 from tests.wrappers import eager, four_devices, on_two_devices, scanned, sharded, vmapped
 from tests.zoo import CASES as ZOO
@@ -155,6 +156,7 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
     lines += ["", "## The Functions", "", ", ".join(f"`{c.name}`" for c in CASES) + ".", "", "## What is refused", ""]
     lines += [f"- `{case}` in {wrapper}: {reason}" for (case, wrapper), (_, reason) in REFUSED.items()]
     lines += STATED
+    lines += REFS
     return "\n".join(lines) + "\n"
 
 
@@ -166,6 +168,23 @@ STATED = [
     "- `jax.hessian` of a [custom operator](guides/custom-operators.md) whose backward calls an operator with a NumPy",
     "  body: JAX cannot transpose the callback. `jax.jacrev(jax.grad(f))` works.",
     "- The second derivative of a saved intermediate that JAX cannot differentiate: save an input or output instead.",
+]
+
+
+# What tests/test_refs.py proves.
+REFS = [
+    "",
+    "## Refs",
+    "",
+    "[Refs](guides/refs.md) to which `forward` and `backward` write: do they hold what they hold after",
+    "the same rules in a `jax.custom_vjp`, and are the results the same? Rows are what is put around `apply`.",
+    "",
+    "| | JAX 0.10 | JAX 0.12 |",
+    "| --- | --- | --- |",
+    *(
+        f"| {name} | {'no' if name in test_refs.SINCE_0_12 else 'yes'} | yes |"
+        for name in (*test_refs.TRANSFORMS, *test_refs.BATCHED)
+    ),
 ]
 
 

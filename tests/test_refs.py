@@ -112,6 +112,8 @@ BATCHED = {
     "jit grad vmap": lambda f, x, *refs: jax.jit(jax.grad(lambda x, *refs: jax.vmap(f)(x, *refs).sum()))(x, *refs),
     "jit vmap grad jit": lambda f, x, *refs: jax.jit(jax.vmap(jax.grad(jax.jit(f))))(x, *refs),
 }
+# JAX 0.10 has no zero for a Ref that only one branch saves, with jax.custom_vjp neither.
+SINCE_0_12 = {"jit grad cond"}
 
 
 def outcome(run, f, x):
@@ -123,8 +125,8 @@ def outcome(run, f, x):
 @pytest.mark.parametrize("name", [*TRANSFORMS, *BATCHED])
 def test_a_ref_is_read_and_written_as_in_custom_vjp(name):
     """Values, gradients and the content of the Refs are those of the same rules as a jax.custom_vjp."""
-    if name == "jit grad cond" and jax.__version_info__ < (0, 12):
-        pytest.skip("JAX 0.10 has no zero for a Ref that only one branch saves, with jax.custom_vjp neither")
+    if name in SINCE_0_12 and jax.__version_info__ < (0, 12):
+        pytest.skip("JAX 0.10 cannot, with jax.custom_vjp neither")
     run, x = (TRANSFORMS[name], X) if name in TRANSFORMS else (BATCHED[name], XS)
     got, want = outcome(run, Recorded.apply, x), outcome(run, recorded, x)
     assert any(ref.any() for ref in want[1])
@@ -405,6 +407,22 @@ def test_jvp_and_vmap_methods_write_to_refs(wrap):
     assert ref[...] == 10
     assert wrap(jax.vmap(F, (0, None)))(XS, ref).tolist() == [0, 2, 4]
     assert ref[...] == 110
+
+
+def test_reports_and_pictures_look_through_refs():
+    """A function with Ref arguments has its report and its picture, which do not guess at double backward."""
+    refs = [jax.new_ref(jnp.zeros(3)) for _ in range(3)]
+    report = str(fnjax.saved_report(Recorded.apply, XS, *refs))
+    assert "a Ref has no derivative" in report
+    assert "Double backward at Recorded: not known: backward uses a Ref." in report
+    assert "Recorded" in str(fnjax.make_dot(lambda x, *refs: Recorded.apply(x, *refs).sum(), XS, *refs))
+
+
+def test_split_vjp_refuses_refs():
+    """A Ref in the backward pass belongs to neither half."""
+    refs = [jax.new_ref(jnp.zeros(3)) for _ in range(3)]
+    with pytest.raises(fnjax.ArgumentError, match="reads or writes a Ref"):
+        fnjax.split_vjp(lambda w, x: Recorded.apply(w * x, *refs), XS, XS)
 
 
 def test_hooks_leave_refs_alone():

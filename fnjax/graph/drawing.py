@@ -10,7 +10,7 @@ from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import WALL
 from fnjax.graph.calls import Call
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
-from fnjax.graph.second_order import UNBOUND, Route, find_routes
+from fnjax.graph.second_order import Route, find_routes, is_unknown
 
 # Operations that move or rename numbers: the picture is easier to read without them.
 QUIET = frozenset({
@@ -200,7 +200,7 @@ class _Drawing:
         if traced is None:
             node = self._add_node("backward", f"{call.name}.backward", scope=op.scope)
             node.partner = next((p for x in op.partner.outputs for p in self._makers.get(x, ())), None)  # type: ignore[union-attr]
-            node.stops = stop not in {"", UNBOUND}
+            node.stops = bool(stop) and not is_unknown(stop)
             for x, label, way in zip(residuals, labels, ways, strict=True):
                 self._add_edges(x, node, "saved", label, way)
             for x in op.outputs:

@@ -11,7 +11,7 @@ from jax.extend.core.primitives import remat_p
 from fnjax.graph.calls import SOURCES
 from fnjax.graph.dot import format_size
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate
-from fnjax.graph.second_order import UNBOUND, find_routes
+from fnjax.graph.second_order import find_routes, is_unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SavedReport:
         lines.append(f"JAX's own operations keep {format_size(self.other_nbytes)} more.")
         stops = {name: why for name, why in self.calls if why}
         lines += [
-            f"Double backward {'at' if why == UNBOUND else 'stops at'} {name}: {why}." for name, why in stops.items()
+            f"Double backward {'at' if is_unknown(why) else 'stops at'} {name}: {why}." for name, why in stops.items()
         ]
         if not stops:
             lines.append("Double backward goes through every Function.")

@@ -11,11 +11,17 @@ from jax.extend.core import jaxpr_as_fun
 from fnjax._errors import OnceDifferentiableError
 from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.rule import Kept
-from fnjax._jax.trees import is_inexact
+from fnjax._jax.trees import is_inexact, is_ref
 from fnjax.graph.calls import Call
 from fnjax.graph.program import differentiate
 
-UNBOUND = "not known: backward names an axis of what is around it"
+_UNBOUND = "not known: backward names an axis of what is around it"
+_USES_REF = "not known: backward uses a Ref"
+
+
+def is_unknown(why: str) -> bool:
+    """Return whether a reason says that nothing is known."""
+    return why in (_UNBOUND, _USES_REF)
 
 
 class Route(NamedTuple):
@@ -33,8 +39,10 @@ class Route(NamedTuple):
 
 
 def find_routes(call: Call) -> tuple[list[Route], str]:
-    """For each residual its route, and why double backward stops ("" if it does not, `UNBOUND` if that is unknown)."""
+    """For each residual its route, and why double backward stops ("" if it does not, see `is_unknown`)."""
     avals = list(call.residuals)
+    if any(map(is_ref, avals)):  # of a Ref there is none to try with
+        return [Route(False, "a Ref has no derivative" if is_ref(a) else _USES_REF) for a in avals], _USES_REF
     found = [_find_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
     stop = next((r.text for r in found if r.stops), "") or _find_stop(call, avals)
     return found, stop
@@ -48,7 +56,7 @@ def _find_route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
     n = len(avals)
     depends, reason = _try(lambda *xs: _run_backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], at)
     if reason:
-        return Route(False, reason, stops=reason != UNBOUND)
+        return Route(False, reason, stops=not is_unknown(reason))
     if not depends:
         return Route(False, f"{call.name}.backward does not vary with it")
     if kept.source == "operand":
@@ -96,7 +104,7 @@ def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, 
     try:
         program = differentiate(fun, types, lambda _: False, argnums=at)
     except NameError:  # JAX's for an axis that is not bound here
-        return False, UNBOUND
+        return False, _UNBOUND
     except OnceDifferentiableError:
         return False, "once_differentiable"
     except Exception as e:  # noqa: BLE001 - whatever the user's backward or JAX says is the answer
