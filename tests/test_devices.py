@@ -427,3 +427,110 @@ def test_errors_of_collectives_name_the_method():
             wrap(sharded(Halves.apply, (P("i"), P()), P("i")))(X, W)
     with pytest.raises(fnjax.AxisError, match=r"^a collective over the axis 'absent'"):
         collectives.all_reduce(X, "absent")
+
+
+class BareCopy(fnjax.Function):
+    """Megatron's f as PyTorch has it: each device's copy of x, with a gradient of its own."""
+
+    device_copies = True
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return jax.lax.psum(grad_output, "i")
+
+
+class CopyOfExp(BareCopy):
+    """A copy of exp(x), whose backward sums."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = jnp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return jax.lax.psum(grad_output, "i") * y
+
+
+class AppliesItself(CopyOfExp):
+    """The same, by applying the class again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return jnp.exp(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return jax.lax.psum(grad_output, "i") * AppliesItself.apply(x)
+
+
+COPIES = {"identity": (BareCopy, lambda x: x), "exp": (CopyOfExp, jnp.exp)}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("helper", [lambda f: f, jax.jit, jax.checkpoint], ids=["plain", "jit", "remat"])
+def test_device_copies(name, helper):
+    """Where backward sums over the devices, outputs vary; gradients, also of second order, are those of plain JAX."""
+    Fn, twin = COPIES[name]
+    specs = P(), P("i")
+    x, a = jnp.array([0.5, 1.0]), jnp.arange(1.0, 9.0)
+
+    def numbers(f):
+        f = helper(f)
+        loss = lambda x, a: jax.lax.psum(jnp.sin(f(x) * a).sum(), "i")
+        total = sharded(loss, specs, P())
+        gradient = sharded(jax.grad(loss, (0, 1)), specs, specs)
+        return gradient(x, a), jax.jacrev(lambda x: gradient(x, a)[0])(x), jax.hessian(lambda x: total(x, a))(x)
+
+    got, expected = jax.jit(lambda: (numbers(Fn.apply), numbers(twin)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), got, expected)
+    types = []
+    sharded(lambda x: types.append(jax.typeof(helper(Fn.apply)(x)).mat.varying), P(), None)(x)
+    assert types == [{"i"}]
+
+
+def test_device_copies_in_a_backward():
+    """A class that backward applies gives first derivatives; of second order its sum of a total is refused."""
+    x, a = jnp.array([0.5, 1.0]), jnp.arange(1.0, 9.0)
+    loss = lambda x: sharded(lambda x, a: jax.lax.psum((AppliesItself.apply(x) * a).sum(), "i"), (P(), P("i")), P())(
+        x, a
+    )
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), jnp.exp(x) * a.reshape(4, 2).sum(0), rtol=1e-12)
+    with pytest.raises(
+        fnjax.GradientError, match=r"AppliesItself\.backward sums a gradient over the devices, and what"
+    ):
+        jax.jit(jax.hessian(loss))(x)
+
+
+def test_device_copies_are_made_where_backward_sums():
+    """An output whose gradients backward does not sum stays as it is; so do all outputs outside of shard_map."""
+
+    class Two(fnjax.Function):
+        device_copies = True
+
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(w)
+            return x * w, w + 0
+
+        @staticmethod
+        def backward(ctx, grad_product, grad_copy):
+            (w,) = ctx.saved_tensors
+            return grad_product * w, jax.lax.psum(grad_copy, "i")
+
+    varying = lambda *xs: tuple(jax.typeof(y).mat.varying for y in Two.apply(*xs))
+    seen = []
+    sharded(lambda x, w: seen.append(varying(x, w)), (P(), P()), None)(X, X)
+    sharded(lambda x, w: seen.append(varying(x, w)), (P(), P()), None, check_vma=False)(X, X)
+    assert seen == [(set(), {"i"}), (set(), set())]
+    with pytest.raises(NameError, match="unbound axis name"):
+        jax.grad(lambda w: Two.apply(X, w)[1].sum())(X)
+    np.testing.assert_array_equal(jax.jit(lambda x: Two.apply(x, x)[1])(X), X)

@@ -26,6 +26,7 @@ from fnjax._call.signature import parameters_of
 from fnjax._call.vmap import run_vmap
 from fnjax._errors import FnjaxError, warn
 from fnjax._jax.call import call
+from fnjax._jax.copies import with_device_copies
 from fnjax._jax.jax_internals import is_transformed
 from fnjax._jax.mesh import in_backward
 from fnjax._jax.rule import Arrays, Batch, Derivative, Needs, Rule, Run, Trouble
@@ -64,7 +65,7 @@ class Call:
     def rule(self) -> Rule:
         """What JAX is to know of it."""
         definition = self._definition
-        return Rule(
+        rule = Rule(
             definition.name,
             definition.options.checkpoint_name or definition.name,
             self._run,
@@ -73,6 +74,7 @@ class Call:
             # With a batching rule of its own, forward gives outputs only, and setup_context is run on these.
             None if definition.vmap is None or definition.setup_context is None else self._finish,
         )
+        return with_device_copies(rule) if definition.options.device_copies and definition.backward else rule
 
     def _run(self, needs: Needs, *operands: Any) -> Run:
         """Run forward on a new ctx, and keep what backward can reach."""

@@ -20,6 +20,7 @@ class Options:
     generate_vmap_rule: ClassVar[bool] = False
     derive_jvp: ClassVar[bool] = False  # deprecated: forward mode needs no word
     checkpoint_name: ClassVar[str | None] = None
+    device_copies: ClassVar[bool] = False
 
 
 class Definition(NamedTuple):

@@ -52,6 +52,8 @@ class Function(Options, metaclass=FunctionMeta):
         generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
         checkpoint_name: the name under which policies of `jax.checkpoint` find what this class saves
             (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
+        device_copies: set to True, as `fnjax port` does, where `backward` sums gradients over devices as PyTorch's
+            processes do: inside `jax.shard_map` each device has its own copy of those outputs.
         derive_jvp: deprecated; accepted, and changes nothing. Without a `jvp` forward mode is always the transpose of
             `backward`.
     """

@@ -33,6 +33,7 @@ Trouble = Literal[
     "perturbed ref",
     "explicit axes",
     "checked",
+    "copies in backward",
 ]
 
 

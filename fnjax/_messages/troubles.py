@@ -90,6 +90,19 @@ def varying_callback(method: Method, name: str) -> FnjaxError:
     )
 
 
+def copies_in_backward(method: Method, name: str) -> FnjaxError:
+    """A Function that sums gradients over devices is applied in a backward, and that is differentiated."""
+    return error(
+        GradientError,
+        f"{name}.backward sums a gradient over the devices, and what it would sum is the total already: {name} is "
+        "applied in a backward, which is being differentiated",
+        "copies-in-backward",
+        method=method,
+        expected="first derivatives only, or collectives of jax.lax",
+        fix=f"call jax.lax.psum in that backward where it applies {name}: JAX knows its derivative",
+    )
+
+
 def explicit_axes(method: Method, name: str) -> FnjaxError:
     """On a mesh with Explicit axes, an array from outside where JAX cannot tell the shardings."""
     return error(
@@ -147,6 +160,7 @@ TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "shares and totals": ("backward", shares_and_totals),
     "varying callback": ("forward", varying_callback),
     "explicit axes": ("backward", explicit_axes),
+    "copies in backward": ("backward", copies_in_backward),
     "vmap intermediate": ("vmap", vmap_intermediate),
     "outputs": ("forward", outputs_change),
     "perturbed ref": ("forward", ref_perturbed),

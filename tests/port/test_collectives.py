@@ -48,7 +48,7 @@ def test_a_wrong_port_is_found(port, tmp_path):
     """The comparison refuses a gradient that is not summed, and one that is summed twice."""
     text = port.read_text()
     broken = tmp_path / "broken.py"
-    broken.write_text(text.replace("collectives.vary(x, group or AXIS_NAME)", "x"))
+    broken.write_text(text.replace("device_copies = True", "device_copies = False"))
     wanted = {n: c for n, c in cases(str(broken)).items() if n == "Copy"}
     (result,) = run_devices(list(wanted.values()))
     found = measure_differences(read()["Copy"], result)

@@ -37,6 +37,7 @@ CALLS = {
     "RingScores": ((4, 3, 4), (4, 3, 4), 2, 2, 3, GROUP),
     "Neighbours": ((3, 4), GROUP),
     "PassTwo": ((3, 4), (3, 4), GROUP),
+    "CopyView": ((3, 4), GROUP, "later"),
 }
 
 

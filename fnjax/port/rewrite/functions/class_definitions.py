@@ -48,6 +48,13 @@ def port_inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
     return [made]
 
 
+def _set_off(statements: list[Any]) -> list[Any]:
+    """Return statements with an empty line before the first."""
+    if not statements or getattr(statements[0], "leading_lines", None):
+        return statements
+    return [statements[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)]), *statements[1:]]
+
+
 def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
     """The translation of a class."""
     node = cls.node
@@ -72,8 +79,11 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         program.members.pop(node.body.body[i], None)
     for i in range(len(node.body.body)):
         body += made[i]
-    if cls.is_function and cls.containers:
-        body.insert(len(made[0]) if node.get_docstring() is not None else 0, parse_line("pytree = True"))
+    sums = program.collective and not cls.methods.keys().isdisjoint({"backward", "vjp"})
+    options = [parse_line(f"{n} = True") for n, holds in (("device_copies", sums), ("pytree", cls.containers)) if holds]
+    if cls.is_function and options:
+        start = len(made[0]) if node.get_docstring() is not None else 0
+        body[start:] = [*(_set_off(options) if start else options), *_set_off(body[start:])]
     if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     bases = []

@@ -22,7 +22,6 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.starts import make_start_state
 from fnjax.port.analysis.walk import Statements, Stop, Walk, ends_with_jump, list_statements, parse_line
 from fnjax.port.known.facts import LIST, Place, State, Value, list_places, rename_storages
-from fnjax.port.rewrite.devices.shares import mark_own_copies
 from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
@@ -52,8 +51,6 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
     enabled = not off and any(outer.find_name(d) in ENABLING for d in decorators)
     walk.here = replace(walk.here, grad_enabled=enabled, stop_gradients=walk.derived and off)
     body = walk.port_body(node.body)
-    if routine.role == "forward":
-        body = mark_own_copies(walk, routine, body)
     walk.called |= outer.called
     for value in walk.returns if routine.taken_out == walk.taken_out else ():  # else these are no entries yet
         routine.add_result(value)
