@@ -16,7 +16,6 @@ from fnjax._jax.jax_internals import (
     bind_remat,
     open_jaxpr,
     read_branches,
-    read_remat,
     read_scan,
     read_shard_map,
     varying,
@@ -88,7 +87,7 @@ def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """What is computed again is computed once, in the first half, and the second gets what it needs of it."""
-    halves = halve(read_remat(eqn), ours, [True] * len(args))
+    halves = halve(read_body(eqn), ours, [True] * len(args))
     n = sum(ours)
     results = bind_remat(eqn, halves.first, args)
     return _join(ours, results[:n], jaxpr_as_fun(halves.second)(*results[n:], *args))

@@ -278,23 +278,9 @@ def read_scan(eqn: Any) -> Scan:
     return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
 
 
-class While(NamedTuple):
-    """An equation of `jax.lax.while_loop`: operands of the condition, those of the body, carried ones → these.
-
-    Attributes:
-        body: one iteration.
-        n_of_condition: how many operands are for the condition alone.
-        n_fixed: how many are for the body alone.
-    """
-
-    body: Any
-    n_of_condition: int
-    n_fixed: int
-
-
-def read_while(eqn: Any) -> While:
-    """Return what an equation of a while loop does."""
-    return While(eqn.params["body_jaxpr"], eqn.params["cond_nconsts"], eqn.params["body_nconsts"])
+def read_while(eqn: Any) -> tuple[Any, int, int]:
+    """Return the body of a `jax.lax.while_loop`, and how many operands are for the condition and the body alone."""
+    return eqn.params["body_jaxpr"], eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
 
 
 def read_branches(eqn: Any) -> Sequence[Any]:
@@ -327,11 +313,6 @@ def read_shard_map(eqn: Any) -> ShardMap:
     how = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
     ordered = [name for name in mesh.axis_names if name in axes]
     return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, how)
-
-
-def read_remat(eqn: Any) -> Any:
-    """Return what an equation of a `jax.checkpoint` computes."""
-    return eqn.params["jaxpr"]
 
 
 def bind_remat(eqn: Any, body: Any, args: Sequence[Any]) -> list[Any]:
