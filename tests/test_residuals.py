@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import fnjax
-from tests.wrappers import eager, once_in_scan
+from tests.wrappers import eager, once_in_scan, vmapped
 
 
 class Identity(fnjax.Function):
@@ -61,3 +62,63 @@ def test_telling_them_apart_leaves_no_operation():
     i, o = seen[-1]
     assert i is not o
     assert i.unsafe_buffer_pointer() == o.unsafe_buffer_pointer()
+
+
+class Rule(fnjax.Function):
+    """sin with a rule of its own on what was saved: the output, or the input."""
+
+    @staticmethod
+    def forward(ctx, x, which):
+        y = jnp.sin(x)
+        ctx.save_for_backward(y if which == "output" else x)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * grad_output * jnp.cos(ctx.saved_tensors[0]), None
+
+
+HOOKS = {
+    "negated": (lambda x: -x, lambda kept: -kept),
+    "bits": (
+        lambda x: jax.lax.bitcast_convert_type(x, jnp.int32),
+        lambda kept: jax.lax.bitcast_convert_type(kept, jnp.float32),
+    ),
+    "in a container": (lambda x: {"half": x / 2, "name": "x"}, lambda kept: kept["half"] * 2),
+}
+
+
+@pytest.mark.parametrize("wrap", [*WRAPPERS.values(), vmapped], ids=[*WRAPPERS, "vmap"])
+@pytest.mark.parametrize("which", ["output", "input"])
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_hooks_that_compute(hooks, which, wrap):
+    """Without loss they change no derivative: what is unpacked counts as the array that was saved, as in PyTorch."""
+
+    def hooked(x):
+        with fnjax.saved_tensors_hooks(*HOOKS[hooks]):
+            return Rule.apply(x, which)
+
+    x = jnp.array([0.7, 0.2], jnp.float32)
+    loss = lambda f: lambda x: (wrap(f)(x) ** 2).sum()
+    for second in (jax.hessian, lambda f: jax.jacrev(jax.grad(f))):
+        expected = second(loss(lambda x: Rule.apply(x, which)))(x)
+        np.testing.assert_allclose(jax.jit(second(loss(hooked)))(x), expected, rtol=1e-5)
+
+
+def test_hooks_around_a_saved_output_by_hand():
+    """Y = sin x, y' = 3 cos y: the second derivative is -9 sin(y) cos(y), with hooks or without."""
+
+    def hooked(x):
+        with fnjax.saved_tensors_hooks(*HOOKS["negated"]):
+            return Rule.apply(x, "output")
+
+    y = np.sin(0.7)
+    np.testing.assert_allclose(jax.grad(jax.grad(hooked))(0.7), -9 * np.sin(y) * np.cos(y), rtol=1e-5)
+
+
+def test_unpacking_another_array_is_an_error():
+    """What is unpacked must be able to count as what was saved."""
+    with fnjax.saved_tensors_hooks(lambda x: x, lambda kept: kept[:1]):
+        _, pullback = jax.vjp(jax.jit(lambda x: Rule.apply(x, "input")), jnp.ones(2, jnp.float32))
+        with pytest.raises(fnjax.ArgumentError, match=r"(?s)cannot stand for.*float32\[2\].*float32\[1\]"):
+            pullback(jnp.ones(2, jnp.float32))

@@ -13,10 +13,10 @@ from fnjax._call.ctx import FunctionCtx
 from fnjax._call.hooks import Hooks
 from fnjax._errors import type_name
 from fnjax._jax.jax_internals import same_trace
-from fnjax._jax.packed import pack_to_stay
+from fnjax._jax.packed import count_as, pack_to_stay
 from fnjax._jax.rule import Arrays, Kept
-from fnjax._jax.trees import has_leaf, in_order, is_array, is_ref, is_tensor, is_tracer, split
-from fnjax._messages.arguments import hidden_array, unpacked_no_array
+from fnjax._jax.trees import has_leaf, in_order, is_array, is_inexact, is_ref, is_tensor, is_tracer, split, to_tensor
+from fnjax._messages.arguments import hidden_array, unpacked_no_array, unpacked_other
 from fnjax._messages.refs import ref_saved
 
 _NOTHING: Mapping[Any, Any] = {}
@@ -158,8 +158,19 @@ def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Res
         packed = residuals.stow(hooks.pack(tensor))
         return lambda given: unpack(packed(given))
     arrays, fill = pack_to_stay(hooks.pack, tensor)
-    kept = residuals.stow(arrays)
-    return lambda given: unpack(fill(kept(given)))
+    packed = residuals.stow(arrays)
+    if not is_inexact(tensor):
+        return lambda given: unpack(fill(packed(given)))
+    saved, saved_type = residuals.add(tensor), jax.typeof(tensor)
+
+    def restore(given: Sequence[Any]) -> Any:
+        # As in PyTorch what comes back counts as the array that was saved, whatever the hooks compute.
+        array = to_tensor(unpack(fill(packed(given))))
+        if array.shape != saved_type.shape or not is_inexact(array):
+            raise unpacked_other(hooks.unpack, saved_type, array)
+        return count_as(given[saved].astype(array.dtype), array)
+
+    return restore
 
 
 def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Sequence[Any]) -> None:

@@ -54,7 +54,12 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
         return kept
 
     def fill(kept: Kept) -> Any:
-        return forms[0].fill([a if b is None else unbit_p.bind(a, b) for a, b in zip(*kept, strict=True)])
+        return forms[0].fill(
+            [
+                a if b is None else count_as(a, jax.lax.bitcast_convert_type(b, a.dtype))
+                for a, b in zip(*kept, strict=True)
+            ]
+        )
 
     return jax.lax.platform_dependent(*captured, array, cpu=on_cpu, default=packed), fill
 
@@ -66,25 +71,26 @@ def _bits(array: Any) -> Any:
     return None
 
 
-# array, its bits → the array, made of the bits: so the array need not be kept, and has its derivative all the same.
-unbit_p = Primitive("fnjax_unbit")
+# array, value → value, with the derivative of array: which then need not be kept, as the program makes no use of it.
+count_as_p = Primitive("fnjax_count_as")
 
 
-def _unbit(array: Any, bits: Any) -> Any:
-    return jax.lax.bitcast_convert_type(bits, array.dtype)
+def count_as(array: Any, value: Any) -> Any:
+    """Return `value`, which counts as `array` where it is differentiated; both have one shape and dtype."""
+    return count_as_p.bind(array, value)
 
 
 def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    return unbit_p.bind(*primals), tangents[0]
+    return count_as_p.bind(*primals), tangents[0]
 
 
 def _batch(args: Any, dims: Any) -> tuple[Any, Any]:
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    return unbit_p.bind(*(batching.bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
+    return count_as_p.bind(*(batching.bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
 
 
-unbit_p.def_impl(_unbit)
-unbit_p.def_abstract_eval(lambda array, _: array)
-ad.primitive_jvps[unbit_p] = _jvp
-batching.primitive_batchers[unbit_p] = _batch
-mlir.register_lowering(unbit_p, mlir.lower_fun(_unbit, multiple_results=False))
+count_as_p.def_impl(lambda _, value: value)
+count_as_p.def_abstract_eval(lambda _, value: value)
+ad.primitive_jvps[count_as_p] = _jvp
+batching.primitive_batchers[count_as_p] = _batch
+mlir.register_lowering(count_as_p, lambda ctx, _, value: [value])

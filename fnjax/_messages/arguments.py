@@ -169,3 +169,16 @@ def unpacked_no_array(kind: str, unpack: Any) -> ArgumentError:
         expected="the array that backward is to see",
         fix="return an array from unpack_hook; a missing `return` gives None",
     )
+
+
+def unpacked_other(unpack: Any, saved: Any, returned: Any) -> ArgumentError:
+    """An unpack hook that returned an array that cannot count as the one that was saved."""
+    return error(
+        ArgumentError,
+        "saved_tensors_hooks: unpack_hook returned an array that cannot stand for the one that was saved",
+        "hooks",
+        method=unpack,
+        expected=f"{saved.dtype}{list(saved.shape)}, or another floating-point dtype",
+        got=f"{returned.dtype}{list(returned.shape)}",
+        fix="let unpack_hook undo what pack_hook does",
+    )
