@@ -155,7 +155,6 @@ def offloaded(f, name):
     return jax.checkpoint(lambda x: f(jnp.tanh(x)), policy=policy)
 
 
-@pytest.mark.skipif(jax.config.jax_remat3, reason="policies that offload do not see names inside a Function there")
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 def test_policies_that_offload(platform):
     """A policy that offloads by name moves what a Function of that name saves, as it does with checkpoint_name."""

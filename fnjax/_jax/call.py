@@ -57,6 +57,7 @@ from fnjax._jax.jax_internals import (
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import any_varies, hides_varying
 from fnjax._jax.programs import FORWARD
+from fnjax._jax.moved import move_to
 from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, chosen, spread, unique
 from fnjax._jax.trace import trace_run
 from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor
@@ -339,14 +340,16 @@ def _recompute(
     JAX's coming implementation asks a policy while the call is still one equation. So it is differentiated here; if the
     policy knows the name of its residuals, they are kept, and operands of the call that is computed again.
     """
-    if body is None or len(body.jaxpr.out_avals) > body.n_outputs or not saves(rule.residual_name):
+    if body is None or len(body.jaxpr.out_avals) > body.n_outputs or (memory := saves(rule.residual_name)) is None:
         return None
     values, again = values[body.n_captured :], again[body.n_captured :]
     if any(map(is_ref, values)):
         return None
     with under_kept(trace):
         run, residuals = _run(rule, tuple(map(is_inexact, values)), values)
+        residuals = move_to(memory, residuals)
     with under_recomputed(trace):
+        residuals = move_to(jax.memory.Space.Device, residuals)
         return run.outputs, call(_with_residuals(rule, run.derivative, len(residuals)), [*residuals, *again])
 
 

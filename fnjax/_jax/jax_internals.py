@@ -108,7 +108,7 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
 def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
     """Let `recompute` say what a `jax.checkpoint` of JAX's coming implementation computes first, and what again.
 
-    It is given the trace; a function (name) → whether the policy keeps what has this name; the operands that are known
+    It is given the trace; a function (name) → the memory that the policy keeps it in, or None; the operands that are known
     first, and those that are computed again; and the parameters of the equation. It returns the results of both, or
     None for those of the equation itself.
     """
@@ -128,9 +128,11 @@ def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
     primitive.def_bind_with_trace(bind)
 
 
-def _saves(trace: Any, name: str) -> bool:
+def _saves(trace: Any, name: str) -> Any:
     case = trace.policy(primitives.name_p, jax.core.ShapedArray((), jax.numpy.float32), name=name)
-    return case is True or type(case).__name__ == "SaveableType"
+    if type(case).__name__ == "Offloadable":
+        return jax.memory.Space.Host
+    return jax.memory.Space.Device if case is True or type(case).__name__ == "SaveableType" else None
 
 
 def under_kept(trace: Any) -> Any:

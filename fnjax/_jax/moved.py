@@ -33,6 +33,11 @@ def with_moves(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(eqns=eqns), closed.consts)
 
 
+def move_to(memory: Any, arrays: Sequence[Any]) -> Arrays:
+    """Return the arrays in a memory; those that are there stay."""
+    return [x if jax.typeof(x).memory_space == memory else _move([x], [memory])[0] for x in arrays]
+
+
 def _spaces(variables: Sequence[Any]) -> list[Any]:
     return [v.aval.memory_space for v in variables]
 
