@@ -56,8 +56,8 @@ from fnjax._jax.jax_internals import (
 )
 from fnjax._jax.linearity import transpose
 from fnjax._jax.mesh import any_varies, hides_varying
-from fnjax._jax.programs import FORWARD
 from fnjax._jax.moved import move_to
+from fnjax._jax.programs import FORWARD
 from fnjax._jax.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, chosen, spread, unique
 from fnjax._jax.trace import trace_run
 from fnjax._jax.trees import is_inexact, is_ref, is_tracer, to_tensor

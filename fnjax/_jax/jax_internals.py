@@ -108,9 +108,9 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
 def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
     """Let `recompute` say what a `jax.checkpoint` of JAX's coming implementation computes first, and what again.
 
-    It is given the trace; a function (name) → the memory that the policy keeps it in, or None; the operands that are known
-    first, and those that are computed again; and the parameters of the equation. It returns the results of both, or
-    None for those of the equation itself.
+    It is given the trace; a function (name) → the memory that the policy keeps it in, or None; the operands that are
+    known first, and those that are computed again; and the parameters of the equation. It returns the results of both,
+    or None for those of the equation itself.
     """
     usual = primitive.bind_with_trace
 
