@@ -65,14 +65,12 @@ def check(wrap=lambda f: f):
 
 def temporary(f):
     """The temporary memory of a compiled function, in weights."""
-    memory = jax.jit(f).lower(WEIGHTS, X, Y).compile().memory_analysis()
-    return memory.temp_size_in_bytes / WEIGHTS[0].nbytes
+    return jax.jit(f).lower(WEIGHTS, X, Y).compile().memory_analysis().temp_size_in_bytes / WEIGHTS[0].nbytes
 
 
 def main():
     for name, (got, expected) in check().items():
-        start = np.round(np.float64(got[0, :3]), 4).tolist()
-        print(f"{name}: begins with {start}, off by {np.abs(got - expected).max():.0e}")
+        print(f"{name}: begins with {np.float64(got[0, :3]).round(4)}, off by {np.abs(got - expected).max():.0e}")
     for f in (accumulate, sum_afterwards):
         print(f"{f.__name__} needs memory for {temporary(f):.0f} weights")
 
