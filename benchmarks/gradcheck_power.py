@@ -4,8 +4,8 @@ python benchmarks/gradcheck_power.py [--trials 20] [--right 100] [--size 64]
 
 f(a, b, c, d) = a b + sin(c) d with four inputs of 64x64. A fault is put into the gradient for one of them: one element
 1.5 times too large, of the wrong sign, or zero; or the whole gradient zero. Each trial has its own numbers, its own
-place for the fault and its own seed. Counted is what fnjax's fast mode doubts, which the slow mode then decides entry by
-entry, and what PyTorch's rejects. Exits with 1 if fewer than 19 of 20 faults of a kind are doubted, or if a right
+place for the fault and its own seed. Counted is what fnjax's fast mode doubts, which the slow mode then decides entry
+by entry, and what PyTorch's rejects. Exits with 1 if fewer than 19 of 20 faults of a kind are doubted, or if a right
 gradient is.
 """
 

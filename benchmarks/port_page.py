@@ -243,8 +243,9 @@ def _clip(x, min=None, max=None):
 
 The gradient is JAX's, and a note says so, for topk, kthvalue, mode, median and quantile where entries are equal, and for hypot
 where both arguments are zero. Second derivatives of a hand-written backward are JAX's throughout: PyTorch takes what forward
-computed and saved for constant there. Where only that makes them differ, which finite differences of PyTorch's gradient tell,
-`fnjax compare` prints a note and no FAIL. At such points themselves (abs at 0, clip at a bound) there is no difference to tell
+computed and saved for constant there, and outputs that are marked non-differentiable. Where only that makes them differ, which
+finite differences of PyTorch's gradient tell (in float32 where the class takes no float64), `fnjax compare` prints a note and no
+FAIL. At such points themselves (abs at 0, clip at a bound) there is no difference to tell
 it by, and it prints FAIL for second derivatives; `--verify` compares only first derivatives there. Give it whole numbers to see
 them: `--args "randint(-2, 3, (3, 8)) * 1.0"`.
 
@@ -302,7 +303,8 @@ MISTAKES = """\
 
 `python benchmarks/port_search.py` puts mistakes into ports that agree, and verifies these: a sign, a factor, another
 axis, a mask or a mark left out, a stop_gradient too many or too few, two gradients swapped. Those that agree with
-PyTorch on 10,000 calls count as equivalent."""
+PyTorch on 10,000 calls count as equivalent. The run below was made when arguments and cotangents still
+came from one random stream."""
 
 
 def examples() -> str:

@@ -11,8 +11,8 @@ _HOMES = {
     "custom_fwd": "fnjax._class.amp",
     "gradcheck": "fnjax._check.gradcheck",
     "gradgradcheck": "fnjax._check.gradgradcheck",
-    "OpcheckError": "fnjax._check.opcheck",
-    "OpcheckResults": "fnjax._check.opcheck",
+    "OpcheckError": "fnjax._check.results",
+    "OpcheckResults": "fnjax._check.results",
     "opcheck": "fnjax._check.opcheck",
     "GradcheckError": "fnjax._check.report",
     "FunctionCtx": "fnjax._call.ctx",
@@ -55,10 +55,10 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._call.hooks import saved_tensors_hooks as saved_tensors_hooks
     from fnjax._check.gradcheck import gradcheck as gradcheck
     from fnjax._check.gradgradcheck import gradgradcheck as gradgradcheck
-    from fnjax._check.opcheck import OpcheckError as OpcheckError
-    from fnjax._check.opcheck import OpcheckResults as OpcheckResults
     from fnjax._check.opcheck import opcheck as opcheck
     from fnjax._check.report import GradcheckError as GradcheckError
+    from fnjax._check.results import OpcheckError as OpcheckError
+    from fnjax._check.results import OpcheckResults as OpcheckResults
     from fnjax._class.amp import custom_bwd as custom_bwd
     from fnjax._class.amp import custom_fwd as custom_fwd
     from fnjax._class.function import Function as Function

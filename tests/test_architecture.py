@@ -133,6 +133,7 @@ STRATA = [
     "_check.gradgradcheck",
     "_check.operators",
     "_check.against_forward",
+    "_check.results",
     "_check.opcheck",
     "graph.calls",
     "graph.program",

@@ -201,3 +201,22 @@ def test_a_surrogate_gradient_is_said_to_be_one():
 
     with pytest.raises(fnjax.GradcheckError, match=r"finite differences are all zero.*a surrogate gradient on purpose"):
         fnjax.gradcheck(Spike.apply, X)
+
+
+@pytest.mark.parametrize(("keep", "name"), [("first", "test_gradcheck"), ("last", "test_determinism")])
+def test_what_forward_leaves_outside_of_ctx_is_found(keep, name):
+    """A backward that reads what the first call left, or the last one, fails, though it is right for one call alone."""
+    left = {}
+
+    class Leaving(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            if not is_traced(x) and (keep == "last" or not left):
+                left["x"] = np.asarray(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * left["x"] * g
+
+    assert list(opcheck(Leaving.apply, X, test_utils=name, raise_exception=False).failures) == [name]

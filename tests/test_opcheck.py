@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fnjax
-from fnjax._check.opcheck import TESTS, OpcheckError, OpcheckResults, opcheck
+from fnjax._check.opcheck import TESTS, opcheck
+from fnjax._check.results import OpcheckError, OpcheckResults
 from tests.zoo import CASES, Case, SavedInput, Scale
 
 pytestmark = pytest.mark.slow

@@ -19,60 +19,13 @@ from fnjax._check.jacobian import show_progress
 from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.problem import Problem, Selection, name_arguments
+from fnjax._check.results import SKIPPED, SUCCESS, OpcheckError, OpcheckResults, join_failures
 from fnjax._check.streams import make_stream
-from fnjax._errors import FnjaxError, MissingMethodError, OnceDifferentiableError
+from fnjax._errors import MissingMethodError, OnceDifferentiableError
 from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
 from fnjax._op.operator import CustomOpDef
 
-SUCCESS = "SUCCESS"
-SKIPPED = "SKIPPED"
 BATCH = (1.0, 1.01, 0.99)  # by what the inputs of a batch are scaled
-
-
-class OpcheckError(FnjaxError, RuntimeError):
-    """A function failed a test of `opcheck`.
-
-    Attributes:
-        results: what `opcheck` would have returned.
-    """
-
-    def __init__(self, message: str, results: OpcheckResults) -> None:
-        super().__init__(message)
-        self.results = results
-
-
-OpcheckError.__module__ = "fnjax"
-
-
-class OpcheckResults(dict[str, Any]):
-    """Test name → "SUCCESS", "SKIPPED: why", or the exception that says what failed; its string is a table."""
-
-    @property
-    def failures(self) -> dict[str, Exception]:
-        """The tests that failed."""
-        return {name: result for name, result in self.items() if isinstance(result, Exception)}
-
-    def __str__(self) -> str:
-        width = max(map(len, self), default=0)
-        return "\n".join(f"{name:<{width}}  {_line(result)}" for name, result in self.items())
-
-
-def _line(result: Any) -> str:
-    if not isinstance(result, Exception):
-        return str(result)
-    lines = str(result).splitlines() or [""]
-    return f"FAILED   {type(result).__name__}: {lines[0]:.150}"
-
-
-OpcheckResults.__module__ = "fnjax"
-
-
-def join_failures(failures: Mapping[str, str]) -> str:
-    """What failed tests say, each text once."""
-    tests: dict[str, list[str]] = {}
-    for name, text in failures.items():
-        tests.setdefault(text, []).append(name)
-    return "\n\n".join(f"{', '.join(names)}: {text}" for text, names in tests.items())
 
 
 def opcheck(
@@ -92,11 +45,11 @@ def opcheck(
 
     | test | what it compares |
     |---|---|
-    | `test_gradcheck` | backward with finite differences, batches of gradients with loops |
+    | `test_gradcheck` | backward with finite differences, at two points; batches of gradients with loops |
     | `test_gradgradcheck` | second derivatives with finite differences; skipped for `once_differentiable` |
     | `test_forward_ad` | forward mode with finite differences; skipped where there is none |
     | `test_linearity` | backward of a sum with the sum of what backward gives: gradient clipping fails |
-    | `test_determinism` | two runs, forward and backward: they must be equal, unless `atol` or `rtol` is given |
+    | `test_determinism` | runs, one with another between forward and backward: equal but for `atol` or `rtol` |
     | `test_jit` | `jax.jit` with eager |
     | `test_vmap` | `jax.vmap` with a loop: all inputs batched, also along their last axis, and each by itself |
     | `test_scan` | the function as the body of `jax.lax.scan` with a loop |
@@ -220,10 +173,18 @@ class _Subject:
 
     def outputs(self, *arrays: Any) -> list[Any]:
         """The arrays that the function returns."""
-        return [to_tensor(y) for y in jax.tree.leaves(self.func(*self._all.fill(arrays))) if is_tensor(y)]
+        return [to_tensor(y) for y in jax.tree.leaves(self.func(*self.fill(arrays))) if is_tensor(y)]
 
-    def everything(self, *arrays: Any, axes: Sequence[int | None] = ()) -> tuple[list[Any], list[Any]]:
-        """Outputs, and gradients for random cotangents; of the function under `jax.vmap` where axes are given."""
+    def everything(
+        self, *arrays: Any, axes: Sequence[int | None] = (), between: Callable[[], Any] = lambda: None
+    ) -> tuple[list[Any], list[Any]]:
+        """Outputs, and gradients for random cotangents.
+
+        Args:
+            arrays: the operands.
+            axes: of the operands, for the function under `jax.vmap`.
+            between: is called after forward and before backward.
+        """
         run = jax.vmap(self.outputs, tuple(axes)) if axes else self.outputs
 
         def inexact(*moving: Any) -> tuple[list[Any], list[Any]]:
@@ -240,7 +201,17 @@ class _Subject:
         cotangents = [
             jnp.broadcast_to(jnp.asarray(ct, y.dtype), y.shape) for ct, y in zip(random, outputs, strict=True)
         ]
+        between()
         return [*outputs, *others], list(pull(cotangents))
+
+    @property
+    def elsewhere(self) -> list[Any]:
+        """The operands at another point."""
+        return [_examples(x)[1] if at in self.moving else x for at, x in enumerate(self.arrays)]
+
+    def fill(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arguments with other operands."""
+        return self._all.fill(arrays)
 
     @functools.cached_property
     def size(self) -> int:
@@ -297,6 +268,16 @@ def _gradcheck(subject: _Subject) -> None:
         check_linear_grad=False,
         **subject.differences,
     )
+    # A backward that keeps something of the first call, in a global say, is right at the first point only.
+    gradcheck(
+        subject.func,
+        subject.fill(subject.elsewhere),
+        argnums=subject.chosen,
+        seed=subject.seed,
+        fast_mode=True,
+        check_linear_grad=False,
+        **subject.differences,
+    )
 
 
 def _linearity(subject: _Subject) -> None:
@@ -335,8 +316,10 @@ def _forward_ad(subject: _Subject) -> str | None:
 
 
 def _determinism(subject: _Subject) -> None:
-    runs = subject.everything(*subject.arrays), subject.everything(*subject.arrays)
-    subject.same(*runs, "a second run", exact=True)
+    first = subject.everything(*subject.arrays)
+    subject.same(subject.everything(*subject.arrays), first, "a second run", exact=True)
+    late = subject.everything(*subject.arrays, between=lambda: subject.everything(*subject.elsewhere))
+    subject.same(late, first, "a run with another between its forward and its backward", exact=True)
 
 
 def _jit(subject: _Subject) -> None:

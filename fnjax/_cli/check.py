@@ -42,7 +42,8 @@ def add(commands: Any) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from fnjax._check.inputs import double_precision
-    from fnjax._check.opcheck import join_failures, opcheck
+    from fnjax._check.opcheck import opcheck
+    from fnjax._check.results import join_failures
 
     if options.against_forward and options.tests:
         raise UsageError("--against-forward is a test of its own: leave --tests out")

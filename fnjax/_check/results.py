@@ -1,0 +1,57 @@
+"""What `opcheck` returns and raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fnjax._errors import FnjaxError
+
+SUCCESS = "SUCCESS"
+SKIPPED = "SKIPPED"
+
+
+class OpcheckError(FnjaxError, RuntimeError):
+    """A function failed a test of `opcheck`.
+
+    Attributes:
+        results: what `opcheck` would have returned.
+    """
+
+    def __init__(self, message: str, results: OpcheckResults) -> None:
+        super().__init__(message)
+        self.results = results
+
+
+OpcheckError.__module__ = "fnjax"
+
+
+class OpcheckResults(dict[str, Any]):
+    """Test name → "SUCCESS", "SKIPPED: why", or the exception that says what failed; its string is a table."""
+
+    @property
+    def failures(self) -> dict[str, Exception]:
+        """The tests that failed."""
+        return {name: result for name, result in self.items() if isinstance(result, Exception)}
+
+    def __str__(self) -> str:
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{name:<{width}}  {_line(result)}" for name, result in self.items())
+
+
+def _line(result: Any) -> str:
+    if not isinstance(result, Exception):
+        return str(result)
+    lines = str(result).splitlines() or [""]
+    return f"FAILED   {type(result).__name__}: {lines[0]:.150}"
+
+
+OpcheckResults.__module__ = "fnjax"
+
+
+def join_failures(failures: Mapping[str, str]) -> str:
+    """What failed tests say, each text once."""
+    tests: dict[str, list[str]] = {}
+    for name, text in failures.items():
+        tests.setdefault(text, []).append(name)
+    return "\n\n".join(f"{', '.join(names)}: {text}" for text, names in tests.items())
