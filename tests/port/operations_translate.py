@@ -18,7 +18,7 @@ class Untranslated(Exception):
 
 
 class Names(Context):
-    """Knows which names are tensors."""
+    """Knows which names are tensors, and of what kind of dtype and how many dimensions, if it is told."""
 
     def __init__(self, tensors):
         self.tensors = tensors
@@ -27,6 +27,16 @@ class Names(Context):
         if isinstance(node, cst.Name) and node.value in self.tensors:
             return "tensor"
         return super().find_kind(node)
+
+    def find_dtype(self, node):
+        return self.find_fact(node, 0) or super().find_dtype(node)
+
+    def find_rank(self, node):
+        return self.find_fact(node, 1)
+
+    def find_fact(self, node, index):
+        known = isinstance(self.tensors, dict) and isinstance(node, cst.Name) and node.value in self.tensors
+        return self.tensors[node.value][index] if known else None
 
 
 def dotted(node):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -212,6 +212,8 @@ class Bound:
         own = self.overload.parameters[0].name if self.overload.parameters else ""
         if self.operation.inplace and self.overload.result == "bool" and self.find_dtype(own) != "bool":
             text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
+        if first is None and self._takes_missing_axis(own):
+            return self._render_without_axes(own, least, part)
         differentiated = self.context.differentiated
         name = self.operation.names[0]
         tree = use_derivative(name, text, self.read_literal) if differentiated else parse_template(text)
@@ -227,6 +229,22 @@ class Bound:
         return Rendered(
             bracket(expression, least), needs, frozenset(read & ROOTS), unchanged=text == own, new_array=made
         )
+
+    def _takes_missing_axis(self, own: str) -> bool:
+        """Whether a call names the first axis of an array without axes, and gives one entry for one."""
+        axis = self.read_literal("dim") if "dim" in self.values and self.find_rank(own) == 0 else None
+        known = type(axis) is int and axis in (0, -1)
+        return known and (self.overload.along or self._find_parameter("dim").default == "None")
+
+    def _render_without_axes(self, own: str, least: int, part: str) -> Rendered | Problem:
+        """Render a call that names the first axis of an array without axes, which PyTorch allows."""
+        if not self.overload.along:
+            return replace(self, values={n: v for n, v in self.values.items() if n != "dim"}).render(least, part)
+        one = unparse(bracket(self.context.rewrite(self.values[own])))
+        made = self.render(ATOM, part, cst.parse_expression(f"{one}[None]"))
+        if isinstance(made, Problem):
+            return made
+        return replace(made, expression=cst.parse_expression(f"{unparse(made.expression)}[0]"))
 
     def _find_role(self, name: str) -> str:
         """Of an argument that is a size: whether it is a tuple, or a number."""

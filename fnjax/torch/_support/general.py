@@ -177,7 +177,15 @@ def _cummin(x, axis):
 
 def _logcumsumexp(x, axis):
     """Logarithms of the running sums of exponentials along an axis."""
+    if jnp.iscomplexobj(x) and x.ndim:
+        return jax.lax.associative_scan(_logaddexp, x, axis=axis % x.ndim)
     return jax.lax.cumlogsumexp(x, axis=axis % x.ndim) if x.ndim else x
+
+
+def _logaddexp(x, y):
+    """The logarithm of a sum of exponentials; complex ones keep their number of turns."""
+    larger, smaller = jnp.where(x.real < y.real, y, x), jnp.where(x.real < y.real, x, y)
+    return larger + jnp.log1p(jnp.exp(smaller - larger))
 
 
 def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
@@ -190,7 +198,8 @@ def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
 
 def _gradient(x, spacing=1, axis=None):
     """Derivatives by central differences, one array for each axis."""
-    found = jnp.gradient(x, spacing, axis=axis)
+    spacing = (1,) if spacing is None else spacing if isinstance(spacing, (list, tuple)) else (spacing,)
+    found = jnp.gradient(x, *spacing, axis=axis)
     return tuple(found) if isinstance(found, (list, tuple)) else (found,)
 
 
@@ -200,10 +209,10 @@ def _searchsorted(sequence, values, side=None, right=False, sorter=None):
         sequence = jnp.take_along_axis(sequence, sorter, axis=-1)
     side = side or ("right" if right else "left")
     if sequence.ndim == 1:
-        return jnp.searchsorted(sequence, values, side=side)
+        return jnp.searchsorted(sequence, values, side=side).astype(int)
     rows = sequence.reshape(-1, sequence.shape[-1])
     found = jax.vmap(lambda row, value: jnp.searchsorted(row, value, side=side))(rows, values.reshape(len(rows), -1))
-    return found.reshape(values.shape)
+    return found.reshape(values.shape).astype(int)
 
 
 def _histc(x, bins=100, low=0, high=0):

@@ -136,7 +136,7 @@ def _products(x, place, source):
 
 def _masked_scatter(x, mask, source):
     """The entries of source, one after another, where the mask is true."""
-    mask = jnp.broadcast_to(mask, x.shape)
+    x, mask = jnp.broadcast_arrays(x, mask)
     order = jnp.cumsum(mask.ravel()) - 1
     return jnp.where(mask, source.ravel()[jnp.maximum(order, 0)].reshape(x.shape), x)
 

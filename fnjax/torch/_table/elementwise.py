@@ -57,7 +57,6 @@ special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
 special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
 +angle | input | jnp.angle(input) | float each
 torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
-torch.complex | real, imag | jax.lax.complex(real, imag) | complex
 torch.view_as_real torch.view_as_real_copy | input | jnp.stack([input.real, input.imag], axis=-1) | float view
 torch.view_as_complex torch.view_as_complex_copy | input | jax.lax.complex(input[..., 0], input[..., 1]) | complex view
 +isnan | input | jnp.isnan(input) | bool each
@@ -78,7 +77,6 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~remainder | input, other | input % other | promoted each
 ~fmod | input, other | jnp.fmod(input, other) | promoted each
 ~floor_divide | input, other | _floor_divide(input, other) | promoted each
-~float_power | input, exponent | jnp.power(jnp.asarray(input, dtype=float), exponent) | float pole=1
 +maximum | input, other | jnp.maximum(input, other) | promoted each
 +minimum | input, other | jnp.minimum(input, other) | promoted each
 +fmax | input, other | jnp.fmax(input, other) | promoted each
@@ -88,11 +86,9 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~copysign | input, other | jnp.copysign(input, other) | float each
 ~nextafter | input, other | jnp.nextafter(input, other) | promoted each
 ~ldexp torch.ldexp_ | input, other | input * 2.0 ** other | float each
-+logaddexp | input, other | jnp.logaddexp(input, other) | promoted each
 +logaddexp2 | input, other | jnp.logaddexp2(input, other) | promoted
 ~gcd torch.gcd_ | input, other | jnp.gcd(input, other) | int
 ~lcm torch.lcm_ | input, other | jnp.lcm(input, other) | int
-~heaviside | input, values | jnp.heaviside(input, values) | same each
 ~bitwise_not | input | ~input | same each
 ~bitwise_and | input, other | input & other | promoted each
 ~bitwise_xor | input, other | input ^ other | promoted each
@@ -162,6 +158,39 @@ def _build_rsqrt(call: Call) -> str:
     return "jax.lax.rsqrt(input)" if call.find_dtype("input") in {"float", "complex"} else "1 / jnp.sqrt(input)"
 
 
+def _build_float_power(call: Call) -> str:
+    """In 64 bits, where JAX has them."""
+    wide = "complex" if "complex" in (call.find_dtype("input"), call.find_dtype("exponent")) else "float"
+    return f"jnp.power(jnp.asarray(input, dtype={wide}), exponent)"
+
+
+def _build_heaviside(call: Call) -> str:
+    """JAX gives floats, PyTorch what it is given."""
+    cast = ".astype(input.dtype)" if call.find_dtype("input") in {"int", "bool"} else ""
+    return f"jnp.heaviside(input, values){cast}"
+
+
+add_operation("~float_power", "input, exponent", _build_float_power, "float", pole="1")
+add_operation("~heaviside", "input, values", _build_heaviside, "same", each=True)
+
+
+def _build_complex(call: Call) -> str:
+    """JAX's own takes two arrays of one shape."""
+    ranks = {call.find_rank("real"), call.find_rank("imag")}
+    parts = "*jnp.broadcast_arrays(real, imag)" if len(ranks) == 2 and None not in ranks else "real, imag"
+    return f"jax.lax.complex({parts})"
+
+
+add_operation("torch.complex", "real, imag", _build_complex, "complex")
+
+
+def _build_logaddexp(call: Call) -> str:
+    """JAX keeps the imaginary part between -pi and pi, and PyTorch does not."""
+    known = call.find_dtype("input"), call.find_dtype("other")
+    return "_logaddexp(input, other)" if "complex" in known else "jnp.logaddexp(input, other)"
+
+
+add_operation("+logaddexp", "input, other", _build_logaddexp, "promoted", each=True)
 add_operation("*rsqrt", "input", _build_rsqrt, "float", each=True, pole="1")
 
 

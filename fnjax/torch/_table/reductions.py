@@ -24,7 +24,7 @@ add_lines("""
 +min | input | jnp.min(input) | same total | jnp.min({x}, where={m}, initial=jnp.inf)
 +min | input, other: tensor | jnp.minimum(input, other) | promoted
 ~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large along | jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))
-~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large
+~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large along
 +logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float
 +cummax | input, dim | _cummax(input, axis=dim) | pair fields=values,indices
 +cummin | input, dim | _cummin(input, axis=dim) | pair fields=values,indices
@@ -92,7 +92,7 @@ def _make_spread(function: str) -> Template:
         rest = "axis=dim, keepdims=keepdim"
         if call.is_given("correction"):
             value = call.read_literal("correction")
-            ddof = "" if value == 0 else ", ddof=(correction)"
+            ddof = "" if value == 0 else ", ddof=1" if value is None else ", ddof=(correction)"
             return f"{function}(input, {rest}{ddof})"
         flag = call.read_literal("unbiased")
         if isinstance(call.read_literal("dim"), bool):
