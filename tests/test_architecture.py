@@ -149,6 +149,7 @@ STRATA = [
     "torch._table.signature",
     "torch._table.record",
     "torch._table.registry",
+    "torch._table.derivatives",
     "torch._table.attributes",
     "torch._table.elementwise",
     "torch._table.reductions",

@@ -45,7 +45,10 @@ class Launcher:
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args, **named):
-        """Launch the kernel."""
+        """Launch the kernel; arrays of another library, fnjax.torch's tensors, say how they are launched with."""
+        for value in (*args, *named.values()):
+            if hasattr(type(value), "__triton_launch__"):
+                return type(value).__triton_launch__(self.kernel, self.grid, args, named)
         return self.kernel.run(*args, grid=self.grid, **named)
 
 

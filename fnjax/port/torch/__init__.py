@@ -32,7 +32,6 @@ How the porter's engine uses it:
 
 from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
 from fnjax.port.torch.context import Context
-from fnjax.port.torch.derivatives import find_departure
 from fnjax.port.torch.expressions import ATOM, bracket, find_level, make_tuple, read_literal, unparse
 from fnjax.port.torch.support_text import support
 from fnjax.torch._table import (
@@ -48,6 +47,7 @@ from fnjax.torch._table import (
     list_dtype_names,
     qualify_name,
 )
+from fnjax.torch._table.derivatives import find_departure
 
 __all__ = [
     "ARRAYS",

@@ -1,8 +1,4 @@
-"""What the table's lines become in code that the port differentiates.
-
-At ties, bounds and zeros JAX's derivatives are others than PyTorch's. Where a short function has PyTorch's, it takes the
-place of JAX's; where there is none, a note says at which inputs gradients differ.
-"""
+"""What the table's lines become in code that the port differentiates."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,50 +6,7 @@ import libcst as cst
 
 from fnjax.port.torch.expressions import parse_template, unparse
 from fnjax.port.tree.located import Rewriter
-
-# By the function that a template calls.
-_FUNCTIONS = {
-    "jnp.abs": "_abs",
-    "jnp.angle": "_angle",
-    "jnp.arctan2": "_arctan2",
-    "jnp.clip": "_clip",
-    "jnp.fmax": "_fmax",
-    "jnp.fmin": "_fmin",
-    "jnp.linalg.vector_norm": "_norm",
-    "jnp.std": "_std",
-    "jax.nn.leaky_relu": "_leaky_relu",
-}
-_NORM = {"jnp.linalg.norm": "_norm"}  # of vectors; Frobenius' norm is one
-# By the operation, where that says more than the template.
-_TEMPLATES = {
-    "torch.clamp_min": "_clip(input, min)",
-    "torch.clamp_max": "_clip(input, max=(max))",
-    "torch.cholesky": "jnp.linalg.cholesky(A, upper=upper)",  # its gradient is symmetric
-    "torch.linalg.cholesky": "jnp.linalg.cholesky(A, upper=upper)",
-    "torch.linalg.eigh": "jnp.linalg.eigh(A, UPLO=UPLO)",  # so is that
-    "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
-    "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
-}
-_EQUAL = "equal entries share the gradient otherwise than in PyTorch"
-_DEPARTURES = {
-    "torch.topk": _EQUAL,
-    "torch.kthvalue": _EQUAL,
-    "torch.median": _EQUAL,
-    "torch.nanmedian": _EQUAL,
-    "torch.mode": _EQUAL,
-    "torch.quantile": _EQUAL,
-    "torch.nanquantile": _EQUAL,
-    **dict.fromkeys(
-        [f"torch.nn.functional.max_unpool{rank}d" for rank in (1, 2, 3)],
-        "where several entries have one place, only one of them gets its gradient",
-    ),
-    "torch.hypot": "where both arguments are zero the gradient is finite; PyTorch's is NaN",
-}
-
-
-def find_departure(name: str) -> str:
-    """At which inputs the operation's gradient is JAX's and not PyTorch's; empty where there are none."""
-    return _DEPARTURES.get(_drop_in_place(name), "")
+from fnjax.torch._table.derivatives import TEMPLATES, drop_in_place, find_functions
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> cst.BaseExpression:
@@ -64,16 +17,10 @@ def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> cs
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
     """
-    tree = parse_template(_TEMPLATES.get(_drop_in_place(name), text))
-    order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
-    vectors = order in (None, "fro") or isinstance(literal("dim"), int)
-    made = _CallReplacer(_FUNCTIONS | (_NORM if vectors else {}), order not in (None, "fro")).rewrite(tree)
+    tree = parse_template(TEMPLATES.get(drop_in_place(name), text))
+    made = _CallReplacer(*find_functions(name, literal)).rewrite(tree)
     assert isinstance(made, cst.BaseExpression)
     return made
-
-
-def _drop_in_place(name: str) -> str:
-    return name.replace("torch.Tensor.", "torch.").rstrip("_")
 
 
 class _CallReplacer(Rewriter):

@@ -1,0 +1,204 @@
+"""`torch.autograd`: recorded operations replayed under jax.vjp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fnjax._jax.wall import wall
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
+
+
+def _list_nodes(roots: Sequence[Value], stop: set[int]) -> list[Node]:
+    """Return the nodes behind values, parents first; what stands behind the values in `stop` is left out."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(v.node, False) for v in roots if v.node is not None and id(v) not in stop]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack += [(p.node, False) for p in node.parents if p.node is not None and id(p) not in stop]
+    return order
+
+
+def _replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..., list[Any]], list[Value]]:
+    """Return the roots as a function of the inputs and of the other leaves that it reads, and these leaves."""
+    stop = {id(v) for v in inputs}
+    nodes = _list_nodes(roots, stop)
+    read = [p for node in nodes for p in node.parents] + list(roots)
+    leaves = list({id(p): p for p in read if p.node is None and p.requires_grad and id(p) not in stop}.values())
+
+    def function(*arrays: Any) -> list[Any]:
+        known: dict[Any, Any] = {id(v): a for v, a in zip([*inputs, *leaves], arrays, strict=True)}
+
+        def find(value: Value) -> Any:
+            if id(value) in known:
+                return known[id(value)]
+            return value.array if value.node is None else known.get((id(value.node), value.index), value.array)
+
+        with set_mode(Mode(enabled=False)):
+            for node in nodes:
+                for i, array in enumerate(node.function(*map(find, node.parents))):
+                    known[id(node), i] = array
+        return [find(v) for v in roots]
+
+    return function, leaves
+
+
+def differentiate(
+    roots: Sequence[Value], inputs: Sequence[Value], cotangents: Sequence[Value], *, record: bool
+) -> list[Value]:
+    """Return the gradients of roots for inputs, in PyTorch's convention for complex numbers.
+
+    Args:
+        roots: what is differentiated.
+        inputs: for which values.
+        cotangents: one for each root.
+        record: whether the gradients can be differentiated again.
+    """
+    function, leaves = _replay(roots, inputs)
+    n, m = len(inputs), len(leaves)
+
+    def gradients(*arrays: Any) -> tuple[Any, ...]:
+        own, rest, cts = arrays[:n], arrays[n : n + m], arrays[n + m :]
+        _, pullback = jax.vjp(lambda *xs: function(*xs, *rest), *own)
+        return tuple(map(jnp.conj, pullback([jnp.conj(c) for c in cts])))
+
+    parents = [*inputs, *leaves, *cotangents]
+    if record:
+        with set_mode(Mode(enabled=True)):
+            return compute(gradients, parents, "GradBackward")
+    return [Value(x) for x in gradients(*_make_nondifferentiable([*inputs, *leaves]), *(c.array for c in cotangents))]
+
+
+def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
+    """Return arrays of which a derivative raises: gradients without create_graph are constants to PyTorch.
+
+    JAX would go on with the part of the derivative that comes through the cotangent.
+    """
+    inexact = [v for v in values if jnp.issubdtype(v.array.dtype, jnp.inexact)]
+    arrays = iter(wall([v.array for v in inexact], [v.source for v in inexact if v.source is not None], _once))
+    return [next(arrays) if jnp.issubdtype(v.array.dtype, jnp.inexact) else v.array for v in values]
+
+
+def _once() -> NotSupported:
+    return NotSupported(
+        "a second derivative of what torch.autograd gave without create_graph", "pass create_graph=True to torch.autograd"
+    )
+
+
+def _start(root: Tensor, given: Tensor | None) -> Value:
+    if given is not None:
+        if given.shape != root.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output has a shape of {given.shape} and output has a shape of {root.shape}."
+            )
+        return given.value
+    if root.layout.size != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    return Value(jnp.ones(root.shape, root.array.dtype))
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """Return the gradients of outputs for inputs (torch.autograd.grad).
+
+    Raises:
+        RuntimeError: with PyTorch's messages.
+    """
+    roots = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    wanted = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    given = list(grad_outputs) if isinstance(grad_outputs, (list, tuple)) else [grad_outputs] * len(roots)
+    pairs = [(r, g) for r, g in zip(roots, given, strict=True) if r.requires_grad]
+    if not pairs:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    values = [w.value for w in wanted]
+    if any(not v.requires_grad for v in values):
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
+    starts = [_start(r, g) for r, g in pairs]
+    reached = _reach([r.value for r, _ in pairs])
+    used = [v for v in values if id(v) in reached]
+    unused = len(used) < len(values)
+    if unused and not allow_unused and not materialize_grads:
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+            "is the desired behavior."
+        )
+    unique = list({id(v): v for v in used}.values())
+    found = differentiate([r.value for r, _ in pairs], unique, starts, record=create_graph) if unique else []
+    by_value = {id(v): g for v, g in zip(unique, found, strict=True)}
+    results = []
+    for tensor, value in zip(wanted, values, strict=True):
+        made = by_value.get(id(value))
+        if made is None:
+            results.append(make(jnp.zeros_like(tensor.array), tensor.dtype) if materialize_grads else None)
+        else:
+            results.append(_run_hooks(value, make(made.array, tensor.dtype, value=made)))
+    return tuple(results)
+
+
+def _run_hooks(value: Value, found: Tensor) -> Tensor:
+    for hook in value.hooks:
+        changed = hook(found)
+        found = found if changed is None else changed
+    return found
+
+
+def _reach(roots: Sequence[Value]) -> dict[int, Value]:
+    """Return the values that roots depend on."""
+    found = {id(v): v for v in roots}
+    for node in _list_nodes(roots, set()):
+        found |= {id(p): p for p in node.parents}
+    return found
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of tensors to the `.grad` of leaves (torch.autograd.backward)."""
+    roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    given = list(grad_tensors) if isinstance(grad_tensors, (list, tuple)) else [grad_tensors] * len(roots)
+    starts = [_start(r, g) for r, g in zip(roots, given, strict=True)]
+    values = [r.value for r in roots]
+    if not any(v.requires_grad for v in values):
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    wanted = (
+        None if inputs is None else {id(t.value) for t in (inputs if isinstance(inputs, (list, tuple)) else [inputs])}
+    )
+    leaves = [v for v in _reach(values).values() if v.leaf is not None and (wanted is None or id(v) in wanted)]
+    for leaf, found in zip(leaves, differentiate(values, leaves, starts, record=create_graph), strict=True):
+        tensor: Tensor = leaf.leaf
+        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found))
+        if tensor.grad is None:
+            tensor.grad = made
+        else:
+            with set_mode(Mode(enabled=create_graph)):
+                total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
+            tensor.grad = make(total.array, tensor.dtype, value=total)
+
+
+def is_recording() -> bool:
+    """Return whether operations are recorded (torch.is_grad_enabled)."""
+    return get_mode().enabled

@@ -1,0 +1,34 @@
+"""What fnjax.torch cannot do: one exception, which names the operation and the line of the user's source."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+_HERE = str(Path(__file__).parent)
+
+
+class NotSupported(NotImplementedError, AttributeError):  # noqa: N818 - a public name, as PyTorch's users know it
+    """An operation of PyTorch that fnjax.torch does not have; the message says where, and what to do.
+
+    It is an AttributeError as well, so that `hasattr(tensor, name)` answers no.
+    """
+
+    __module__ = "fnjax.torch"
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        where = _find_line()
+        lines = [what, *([f"  fix: {remedy}"] if remedy else []), *([f"  at: {where}"] if where else [])]
+        super().__init__("\n".join(lines))
+
+
+def _find_line() -> str:
+    """Return file and line of the innermost frame outside of fnjax and JAX: the user's source."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_HERE, "<")) and "/site-packages/jax" not in file and "/fnjax/_" not in file:
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

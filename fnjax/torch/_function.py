@@ -1,0 +1,398 @@
+"""`torch.autograd.Function`: the class as it is written, carried by a fnjax.Function on arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fnjax
+from fnjax._jax.jax_internals import is_transformed
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._journal import TAKEN_BACK, note_context
+from fnjax.torch._missing import Missing
+from fnjax.torch._namespace import known
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, is_small, set_mode
+
+
+class _Kind(NamedTuple):
+    """What a tensor is beside its array."""
+
+    dtype: dtype
+    requires_grad: bool = False
+
+
+class _Call:
+    """One call of apply: what its arrays do not say, and how forward's result is put together.
+
+    Attributes:
+        kinds: for each argument that is a tensor its kind, else None.
+        results: for each member of forward's result its dtype, None where it is no tensor.
+        is_tuple: whether forward returned a tuple.
+        changed: the arguments that forward wrote to; their arrays follow the results.
+        returned: for each result the argument that it is, after forward wrote to that.
+    """
+
+    def __init__(self, kinds: list[_Kind | None], kwargs: dict[str, Any]) -> None:
+        self.kinds, self.kwargs = kinds, kwargs
+        self.results: list[dtype | None] = []
+        self.is_tuple = False
+        self.changed: list[int] = []
+        self.returned: list[int | None] = []
+
+
+@known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
+class FunctionCtx:
+    """The ctx of forward and backward; any attribute can be set on it."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+
+    def __init__(self) -> None:
+        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": (), "error": ""}
+
+    @staticmethod
+    def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
+        """Return what two branches recorded, the one of them that JAX takes."""
+        saved = a["saved"] or b["saved"]
+        if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
+            tensors = [merge(x, y) for (x, _), (y, _) in zip(a["saved"], b["saved"], strict=True)]
+            saved = [(t, t.memory.version if isinstance(t, Tensor) else 0) for t in tensors]
+        return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        note_context(self)
+        super().__setattr__(name, value)
+
+    def _note(self, **facts: Any) -> None:
+        note_context(self)
+        vars(self)["_own"] = vars(self)["_own"] | facts
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save tensors, or None, for backward."""
+        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
+        self._note(saved=[*zip(tensors, versions, strict=True)])
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accept what a jvp method would read: forward mode comes from backward."""
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Say which arguments forward writes to; they are found by themselves."""
+        self._note(dirty=tensors)
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Say which results have no gradient."""
+        self._note(non_differentiable=tensors)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Say whether backward gets zeros or None for what nobody uses."""
+        self._note(materialize=value)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors that forward saved."""
+        own = vars(self)["_own"]
+        if own["error"]:
+            raise RuntimeError(own["error"])
+        return tuple(t for t, _ in own["saved"])
+
+    saved_variables = saved_tensors
+
+
+TAKEN_BACK.append(FunctionCtx)
+
+
+def _wrap(array: Any, kind: _Kind) -> Tensor:
+    array = array if isinstance(array, jax.Array) else jnp.asarray(array)
+    own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
+    flag = kind.requires_grad and own.kind in {"float", "complex"}
+    made = make(array, own, value=Value(array, requires_grad=flag))
+    made.value.leaf = made if flag else None
+    return made
+
+
+def _carry(cls: type[Function]) -> type[fnjax.Function]:
+    """Return the fnjax.Function that runs a class on arrays."""
+    separate = getattr(cls, "setup_context", None) is not Function.setup_context
+    once = getattr(cls.backward, "once_differentiable", False)
+
+    def forward(ctx: Any, call: _Call, *args: Any) -> Any:
+        needs = tuple(ctx.needs_input_grad)[1:]
+        own = cls._context()
+        own.needs_input_grad = needs
+        tensors = [
+            (a.tensor if isinstance(a, _Constant) else a)
+            if kind is None
+            else _wrap(a, kind._replace(requires_grad=kind.requires_grad or bool(n)))
+            for a, kind, n in zip(args, call.kinds, needs, strict=True)
+        ]
+        with set_mode(FORWARD, in_forward=True):
+            if separate:
+                result = cls.forward(*tensors, **call.kwargs)
+                cls.setup_context(own, tuple(tensors), result)
+            else:
+                result = cls.forward(own, *tensors, **call.kwargs)
+        call.is_tuple = isinstance(result, tuple)
+        members = list(result) if isinstance(result, tuple) else [result]
+        inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
+        call.changed = [i for i, t in enumerate(tensors) if isinstance(t, Tensor) and t.memory.version]
+        call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
+        call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
+        _save(ctx, own, tensors, members)
+        changed = [tensors[i].array for i in call.changed if i not in call.returned]
+        arrays = [m.array if isinstance(m, Tensor) else m for m in members]
+        return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        facts: _Saved = ctx._torch
+        own = cls._context()
+        own.needs_input_grad = facts.needs
+        attributes = {k: v for k, v in vars(ctx).items() if k in facts.attributes}
+        vars(own).update(attributes)
+        arrays = iter(ctx.saved_tensors)
+        saved = [k if k is None or isinstance(k, Tensor) else _wrap(next(arrays), k) for k in facts.kinds]
+        vars(own)["_own"] |= {"saved": [(t, 0) for t in saved], "error": facts.error}
+        given = [
+            _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
+            for g, kind in zip(grads, facts.results, strict=False)
+        ]
+        with set_mode(BACKWARD, in_forward=False):
+            found = cls.backward(own, *given)
+        found = found if isinstance(found, tuple) else (found,)
+        found = [
+            vars(f)["_instead"] if isinstance(f, Missing) and vars(f)["_instead"] is not None else f for f in found
+        ]
+        return (None, *(f.array if isinstance(f, Tensor) else f for f in found))
+
+    names = {"forward": staticmethod(forward), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    if cls.backward is not Function.backward:
+        names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
+    return type(cls.__name__, (fnjax.Function,), names)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class _Saved:
+    """What forward's ctx held beside arrays."""
+
+    needs: tuple[bool, ...]
+    kinds: tuple[_Kind | Tensor | None, ...]  # a tensor where nobody traces it
+    results: tuple[dtype | None, ...]
+    attributes: frozenset[str]
+    error: str
+
+
+def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) -> None:
+    facts = vars(own)["_own"]
+    error = ""
+    for tensor, version in facts["saved"]:
+        if isinstance(tensor, Tensor) and tensor.memory.version != version:
+            error = (
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[torch.{tensor.dtype.name} {list(tensor.shape)}] is at version {tensor.memory.version}; expected version "
+                f"{version} instead."
+            )
+    any_needed = any(map(bool, own.needs_input_grad))
+    outputs = {id(m) for m in members}
+    saved = [t for t, _ in facts["saved"]]
+    kinds = tuple(
+        t if t is None or _is_constant(t) else _Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
+        for t in saved
+    )
+    attributes = {k: v for k, v in vars(own).items() if k != "_own" and k != "needs_input_grad"}
+    ctx.save_for_backward(*(t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, _Kind)))
+    for name, value in attributes.items():
+        setattr(ctx, name, value)
+    results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
+    ctx._torch = _Saved(own.needs_input_grad, kinds, results, frozenset(attributes), error)
+    if facts["non_differentiable"]:
+        ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
+    ctx.set_materialize_grads(facts["materialize"])
+
+
+class _Apply:
+    """Gives each class one `apply` of its own, the same object at each look-up."""
+
+    def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
+        if "_apply" not in vars(owner):
+            owner._apply = functools.partial(_apply, owner)
+            functools.update_wrapper(owner._apply, owner.forward)
+            owner._apply.__self__ = owner
+        return owner._apply
+
+
+@known("torch.autograd.Function", "torch.autograd.function.Function")
+class Function:
+    """Base of custom autograd Functions, as PyTorch has it; `apply` takes tensors, or JAX arrays, and gives the same."""
+
+    _apply: Any
+    _carried: Any
+    _context: Any
+    apply = _Apply()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._context = type(f"{cls.__name__}Backward", (FunctionCtx,), {})
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the results."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Record what backward needs."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Compute the gradients."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+
+    vjp = backward
+
+
+def dtype_of(array: Any) -> dtype:
+    """Return torch's dtype of an array from outside: without 64 bits JAX's int32 stands for torch's usual int64."""
+    own = as_dtype(array.dtype)
+    return dtype("int64") if own.name == "int32" and own.array == dtype("int64").array else own
+
+
+def _is_constant(x: Any) -> bool:
+    """Return whether a tensor holds integers that nobody traces, in a call that JAX transforms: they stay known."""
+    return isinstance(x, Tensor) and x.dtype.kind in {"int", "bool"} and is_small(x.array) and is_transformed()
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class _Constant:
+    """A tensor that nobody traces, as a static argument."""
+
+    tensor: Tensor
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray))
+
+
+def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
+    takes_tensors = any(isinstance(leaf, Tensor) for a in (*given, *named.values()) for leaf in _leaves(a))
+    args, kwargs = _bind(cls, given, named)
+    if "_carried" not in vars(cls):
+        cls._carried = _carry(cls)
+    kinds: list[_Kind | None] = []
+    for a in args:
+        if isinstance(a, Tensor) and not _is_constant(a):
+            kinds.append(_Kind(a.dtype, a.requires_grad))
+        else:
+            kinds.append(_Kind(dtype_of(a)) if _is_array(a) and a.dtype != jax.dtypes.float0 else None)
+    args = [_Constant(a) if isinstance(a, Tensor) and kind is None else a for a, kind in zip(args, kinds, strict=True)]
+    call = _Call(kinds, kwargs)
+    at = [i for i, kind in enumerate(kinds) if kind is not None]
+    parents = [args[i].value if isinstance(args[i], Tensor) else Value(jnp.asarray(args[i])) for i in at]
+    others: list[Any] = []
+
+    def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+        full = list(args)
+        for i, a in zip(at, arrays, strict=True):
+            full[i] = a
+        found = cls._carried.apply(call, *full)
+        members = found if call.is_tuple or len(call.changed) > sum(r is not None for r in call.returned) else (found,)
+        others[:] = [None if _is_array(m) else m for m in members]
+        return tuple(m for m in members if _is_array(m))
+
+    values = iter(compute(on_arrays, parents, f"{cls.__name__}Backward"))
+    results: list[Any] = []
+    for i, own in enumerate(call.results):
+        if own is None:
+            results.append(others[i])
+            continue
+        value, target = next(values), call.returned[i]
+        if target is not None and isinstance(args[target], Tensor):
+            args[target].assign(value)
+            results.append(args[target])
+        else:
+            results.append(make(value.array, own, value=value))
+    for i in call.changed:
+        if i not in call.returned:
+            value = next(values)
+            if isinstance(args[i], Tensor):
+                args[i].assign(value)
+    if not takes_tensors:
+        results = [r.array if isinstance(r, Tensor) else r for r in results]
+    return tuple(results) if call.is_tuple else results[0]
+
+
+def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return all positional arguments, defaults filled in, and keyword-only ones."""
+    signature = inspect.signature(cls.forward)
+    separate = cls.setup_context is not Function.setup_context
+    bound = signature.bind(*args, **kwargs) if separate else signature.bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return list(bound.args if separate else bound.args[1:]), bound.kwargs
+
+
+def _leaves(x: Any) -> list[Any]:
+    return jax.tree.leaves(x, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+
+
+# ---------------------------------------------------------------------------------- between arrays and tensors
+
+
+def torch_view(x: Any) -> Any:
+    """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
+
+    Args:
+        x: a JAX or NumPy array, a pytree of them, or a function.
+
+    Returns:
+        A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
+    """
+    if callable(x) and not isinstance(x, Tensor):
+        return _between(x, jax_view, torch_view)
+
+    def wrap(leaf: Any) -> Any:
+        if not _is_array(leaf):
+            return leaf
+        array = jnp.asarray(leaf)
+        return _wrap(array, _Kind(dtype_of(leaf), not is_known(array)))
+
+    return jax.tree.map(wrap, x, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+
+
+def jax_view(x: Any) -> Any:
+    """Return tensors as arrays, in any pytree; of a function of tensors, one of arrays.
+
+    Args:
+        x: a `fnjax.torch.Tensor`, a pytree of them, or a function.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> import fnjax.torch as torch
+        >>> def loss(x):
+        ...     return (torch.sigmoid(x) * x).sum()
+        >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
+        [0.5 0.5]
+    """
+    if callable(x) and not isinstance(x, Tensor):
+        return _between(x, torch_view, jax_view)
+    return jax.tree.map(
+        lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=lambda leaf: isinstance(leaf, Tensor)
+    )
+
+
+def _between(
+    function: Callable[..., Any], enter: Callable[[Any], Any], leave: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return leave(function(*enter(args), **enter(kwargs)))
+
+    return call

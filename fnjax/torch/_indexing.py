@@ -1,0 +1,198 @@
+"""Indexing: `x[index]` and `x[index] = value`, with views where PyTorch has views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch._dtypes import dtype
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._selection import select
+from fnjax.torch._tensor import Tensor, derive, is_known, make
+from fnjax.torch._values import Value, compute
+
+
+def _normalise(index: Any) -> tuple[Any, ...]:
+    """Return an index as a tuple of integers, slices, None, Ellipsis, and tensors or arrays."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if isinstance(index, list) and any(isinstance(i, (Tensor, slice, type(None), list, tuple)) for i in index):
+        parts = tuple(index)
+    return tuple(map(_part, parts))
+
+
+def _part(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        if not part.ndim and part.dtype.kind == "int" and is_known(part.array):
+            return int(part.array)
+        return part
+    if isinstance(part, (jax.Array, np.ndarray)):
+        return make(jnp.asarray(part))
+    if isinstance(part, (list, range)):
+        return make(jnp.asarray(np.asarray(part)), dtype("bool" if part and isinstance(part[0], bool) else "int64"))
+    if isinstance(part, slice):
+        return slice(*(_bound(b) for b in (part.start, part.stop, part.step)))
+    return part
+
+
+def _bound(bound: Any) -> Any:
+    if isinstance(bound, Tensor):
+        if not is_known(bound.array):
+            raise NotSupported(
+                "a slice whose bound is traced", "use torch.narrow with a fixed length, or jax.lax.dynamic_slice"
+            )
+        return int(bound.array)
+    return bound
+
+
+def get_item(x: Tensor, index: Any) -> Tensor:
+    """Return `x[index]`: a view for integers and slices, else a copy."""
+    parts = _normalise(index)
+    if _is_basic(parts):
+        _check_steps(parts)
+        found = x.layout[(*parts, ...)] if not any(p is Ellipsis for p in parts) else x.layout[parts]
+        return x.show(np.asarray(found) if not isinstance(found, np.ndarray) else found)
+    base, tensors, fill = _split_index(x, parts)
+    if any(t.dtype.name in {"bool", "uint8"} and not is_known(t.array) for t in tensors):
+        if len(tensors) > 1 or not isinstance(fill(["mask"])[0], str):
+            raise NotSupported(
+                "an index by a traced mask beside other indices: the size of the result depends on its values",
+                "use torch.where(mask, x, other), or a reduction over x * mask",
+            )
+        return select(base, tensors[0])
+    if all(t.ndim == 0 and t.dtype.kind == "int" for t in tensors):  # a view whose place is traced
+        at = fill([t.array for t in tensors])
+        return derive(base, lambda a: a[at], lambda a, v: a.at[at].set(v))
+    parents = [base.value, *(t.value for t in tensors)]
+    value = compute(lambda a, *given: (a[fill(given)],), parents, "IndexBackward")[0]
+    return make(value.array, x.dtype, value=value)
+
+
+def set_item(x: Tensor, index: Any, new: Any) -> None:
+    """Write `x[index] = new`."""
+    parts = _normalise(index)
+    if _is_basic(parts):
+        target = get_item(x, index)
+        target.assign(_cast(new, target, target.shape))
+        return
+    base, tensors, fill = _split_index(x, parts)
+    own = x.dtype.array
+    given = new.value if isinstance(new, Tensor) else Value(jnp.asarray(new, own))
+    masks = [t for t in tensors if t.dtype.name in {"bool", "uint8"} and not is_known(t.array)]
+    if masks:
+        _write_masked(base, tensors, fill, given, new)
+        return
+
+    def write(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
+        return (a.at[fill(at)].set(v.astype(own)),)
+
+    base.assign(compute(write, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
+
+
+def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, new: Any) -> None:
+    """Write where a traced mask is true."""
+    own = base.dtype.array
+    mask = tensors[0]
+    if len(tensors) > 1:
+        raise NotSupported("a write by a traced mask beside other tensors as indices", "write with torch.where")
+    at = next(i for i, p in enumerate(fill(["mask"])) if isinstance(p, str))
+    if isinstance(new, Tensor) and new.mask is not None:
+        if new.mask.array is not mask.array:
+            given = compute(move_selected, [given, new.mask, mask.value], "IndexPutBackward")[0]
+    elif given.array.ndim == base.ndim - at - mask.ndim + 1 and given.array.size > 1 and at == 0:
+        given = compute(_spread_values, [given, mask.value], "IndexPutBackward")[0]
+    elif given.array.ndim > base.ndim - at - mask.ndim and given.array.size > 1:
+        raise NotSupported(
+            "x[mask] = values with one value for each entry that a traced mask selects",
+            "write x = torch.where(mask, new, x) with an array of x's shape",
+        )
+
+    def put(a: Any, v: Any, m: Any) -> tuple[Any, ...]:
+        m = (m != 0).reshape((1,) * at + m.shape + (1,) * (a.ndim - at - m.ndim))
+        return (jnp.where(m, v.reshape(v.shape if v.size > 1 else ()).astype(own), a),)
+
+    base.assign(compute(put, [base.value, given, mask.value], "IndexPutBackward")[0])
+
+
+def move_selected(array: Any, mask: Any, other: Any) -> tuple[Any, ...]:
+    """Return the entries that one mask selects, in their order at the places that another one selects."""
+    order = jnp.argsort(mask.ravel() == 0, stable=True)
+    return _spread_values(array.reshape(-1, *array.shape[mask.ndim :])[order], other)
+
+
+def _spread_values(values: Any, mask: Any) -> tuple[Any, ...]:
+    """Return values, one for each entry that a mask selects, at the places of these."""
+    order = jnp.cumsum(mask.ravel() != 0) - 1
+    return (values[jnp.clip(order, 0, values.shape[0] - 1)].reshape(mask.shape + values.shape[1:]),)
+
+
+def _cast(new: Any, target: Tensor, shape: Any) -> Value:
+    own = target.dtype.array
+    if isinstance(new, Tensor):
+        extra = max(new.ndim - len(shape), 0)
+
+        def fit(a: Any) -> tuple[Any, ...]:
+            if a.dtype.kind == "c" and not np.issubdtype(own, np.complexfloating):
+                a = a.real
+            return (jnp.broadcast_to(a.reshape(a.shape[extra:]).astype(own), shape),)
+
+        if new.shape == shape and new.array.dtype == own:
+            return new.value
+        return compute(fit, [new.value], "ExpandBackward")[0]
+    return Value(jnp.full(shape, new, own))
+
+
+cast_to = _cast
+
+
+def _is_basic(parts: tuple[Any, ...]) -> bool:
+    return not any(isinstance(p, (Tensor, bool)) for p in parts)
+
+
+def _check_steps(parts: tuple[Any, ...]) -> None:
+    if any(isinstance(p, slice) and p.step is not None and p.step <= 0 for p in parts):
+        raise ValueError("step must be greater than zero")
+
+
+def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
+    """Return the view that integers, slices and None give, the tensors, and the index of their arrays into that view.
+
+    Unlike NumPy, PyTorch takes integers out before it looks where the tensors stand.
+    """
+    taken = sum(
+        p.ndim if isinstance(p, Tensor) and p.dtype.name in {"bool", "uint8"} else p is not None
+        for p in parts
+        if p is not Ellipsis
+    )
+    if not any(p is Ellipsis for p in parts):
+        parts = (*parts, Ellipsis)
+    basic: list[Any] = []
+    places: list[Any] = []  # of the axes of the view: slice(None), or a tensor
+    tensors: list[Tensor] = []
+    for part in parts:
+        if isinstance(part, bool):
+            raise NotSupported("a Python bool as an index", "use x[None] or x[:0]")
+        if isinstance(part, Tensor):
+            axes = part.ndim if part.dtype.name in {"bool", "uint8"} else 1
+            basic += [slice(None)] * axes
+            places.append(part)
+            tensors.append(part)
+        elif part is Ellipsis:
+            count = x.ndim - taken
+            basic += [slice(None)] * count
+            places += [slice(None)] * count
+        else:
+            basic.append(part)
+            places += [] if isinstance(part, int) else [slice(None)]
+    base = x.show(x.layout[tuple(basic)]) if any(b != slice(None) for b in basic) else x
+    known = [
+        np.asarray(t.array) != 0 if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None for t in tensors
+    ]
+
+    def fill(arrays: Any) -> tuple[Any, ...]:
+        source = iter([k if k is not None else a for k, a in zip(known, arrays, strict=True)])
+        return tuple(next(source) if isinstance(p, Tensor) else p for p in places)
+
+    return base, tensors, fill

@@ -1,0 +1,74 @@
+"""Launches of Triton kernels on tensors: what a kernel stores is written into the tensors that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from fnjax.torch import _layout
+from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import Value, compute
+
+
+def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Run `kernel[grid](*args, **named)` with tensors among the arguments.
+
+    A kernel gets the entries of a contiguous tensor, and of another one its storage from the tensor's offset on, so that the
+    strides that a launcher hands over are true.
+
+    Args:
+        kernel: of fnjax.triton.
+        grid: as in Triton.
+        args: tensors, numbers.
+        named: likewise, and options of the compiler.
+    """
+    tensors = [x for x in (*args, *named.values()) if isinstance(x, Tensor)]
+    by_name = kernel.bind(args, named)
+    stored = [(name, by_name.get(name)) for name in kernel.stores]
+
+    def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+        given = {id(t): _pointer(t, a) for t, a in zip(tensors, arrays, strict=True)}
+
+        def enter(x: Any) -> Any:
+            return given[id(x)] if isinstance(x, Tensor) else x
+
+        found = kernel[grid](*map(enter, args), **{k: enter(v) for k, v in named.items()})
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(
+            _leave(target, result)
+            for (_, target), result in zip(stored, results, strict=True)
+            if isinstance(target, Tensor)
+        )
+
+    values = compute(on_arrays, [_value_of(t) for t in tensors], kernel.__name__)
+    targets = [target for _, target in stored if isinstance(target, Tensor)]
+    for target, value in zip(targets, values, strict=True):
+        target.assign(value)
+
+
+def _is_plain(x: Tensor) -> bool:
+    return _layout.is_contiguous(x.layout) or bool(x.part)
+
+
+def _value_of(x: Tensor) -> Value:
+    return x.value if _is_plain(x) else x.memory.value
+
+
+def _pointer(x: Tensor, array: jax.Array) -> jax.Array:
+    """Return the array that a kernel's pointer to a tensor is."""
+    if _is_plain(x):
+        return array
+    return array.reshape(-1)[_layout.offset_of(x.layout, x.memory.layout) :]
+
+
+def _leave(x: Tensor, result: jax.Array) -> jax.Array:
+    """Return the tensor's entries of what a kernel left behind its pointer."""
+    if _is_plain(x):
+        return result.reshape(x.layout.shape)
+    offset = _layout.offset_of(x.layout, x.memory.layout)
+    flat = _layout.write(
+        x.memory.value.array.reshape(-1), x.memory.layout.reshape(-1)[offset:], x.memory.layout, result
+    )
+    return _layout.read(flat, x.layout, x.memory.layout)

@@ -1,0 +1,161 @@
+"""Strided layouts: what a tensor shows of its storage.
+
+A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte for each entry of the
+storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a layout
+into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Layout = np.ndarray[Any, np.dtype[np.int8]]
+
+
+def make_layout(shape: Sequence[int]) -> Layout:
+    """Return the contiguous layout of a new storage."""
+    return np.empty(tuple(shape), np.int8)
+
+
+def offset_of(layout: Layout, whole: Layout) -> int:
+    """Return where in the storage a layout begins."""
+    return int(layout.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) if layout.size else 0
+
+
+def strides_of(layout: Layout) -> tuple[int, ...]:
+    """Return the strides as PyTorch has them: those of a contiguous tensor where an axis has one entry."""
+    return tuple(layout.strides)
+
+
+def is_contiguous(layout: Layout) -> bool:
+    """Return whether the entries are one after the other."""
+    return bool(layout.flags.c_contiguous)
+
+
+def reshape(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """Return a view of another shape; None where only a copy has it."""
+    try:
+        return np.reshape(layout, tuple(shape), copy=False)
+    except ValueError:
+        return None
+
+
+class _Blocks(NamedTuple):
+    """Where a layout lies in its storage, as slices of a reshaped storage.
+
+    Attributes:
+        padded: the length of the storage, filled up.
+        dims: its shape then; the last axis is the one entry between two.
+        starts: of the slices.
+        sizes: of the slices, 1 on the last axis.
+        order: for each axis of the block the axis of the layout.
+    """
+
+    padded: int
+    dims: tuple[int, ...]
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
+    """Return the slices, or None where strides do not nest: x.unfold, or x.as_strided of overlapping rows."""
+    axes = [i for i, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and s]
+    axes.sort(key=lambda i: -layout.strides[i])
+    strides = [layout.strides[i] for i in axes]
+    if any(s <= 0 for s in strides) or any(a % b or a == b for a, b in zip(strides, strides[1:], strict=False)):
+        return None
+    outer = strides[0] if strides else max(total, 1)
+    padded = -(-total // outer) * outer
+    radices = [padded // outer, *(a // b for a, b in zip(strides, strides[1:], strict=False))] if strides else []
+    last = strides[-1] if strides else padded
+    starts, rest = [], offset
+    for stride in strides:
+        starts.append(rest // stride)
+        rest %= stride
+    sizes = [layout.shape[i] for i in axes]
+    if any(start + size > radix for start, size, radix in zip(starts, sizes, radices, strict=True)):
+        return None
+    return _Blocks(padded, (*radices, last), (*starts, rest), (*sizes, 1), tuple(axes))
+
+
+def _flatten(value: jax.Array, padded: int) -> jax.Array:
+    flat = value.reshape(-1)
+    return flat if flat.size == padded else jnp.pad(flat, (0, padded - flat.size))
+
+
+def _positions(layout: Layout, offset: int) -> jax.Array:
+    """Return the index into the storage of each entry."""
+    found: Any = jnp.full(layout.shape, offset, jnp.int32)
+    for axis, stride in enumerate(layout.strides):
+        found = found + stride * jax.lax.broadcasted_iota(jnp.int32, layout.shape, axis)
+    return found
+
+
+def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
+    """Return what a layout shows of a storage's array."""
+    shape = layout.shape
+    if not layout.size:
+        return jnp.zeros(shape, value.dtype)
+    if layout.size == value.size and layout.flags.c_contiguous:
+        return value if value.shape == shape else value.reshape(shape)
+    offset = offset_of(layout, whole)
+    blocks = _find_blocks(layout, offset, value.size)
+    if blocks is None:
+        return value.reshape(-1)[_positions(layout, offset)]
+    block = _flatten(value, blocks.padded).reshape(blocks.dims)
+    block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
+    block = block.reshape(blocks.sizes[:-1])
+    block = jnp.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
+    single = [n if s or n == 1 else 1 for n, s in zip(shape, layout.strides, strict=True)]
+    return jnp.broadcast_to(block.reshape([n if i in blocks.order else 1 for i, n in enumerate(single)]), shape)
+
+
+def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> jax.Array:
+    """Return a storage's array with other entries where a layout shows it.
+
+    Args:
+        value: the array.
+        layout: of the view that is written to.
+        whole: the layout of the storage.
+        new: an array of the layout's shape and the storage's dtype.
+
+    Raises:
+        RuntimeError: several entries of the view are one in memory (PyTorch's message).
+    """
+    if not layout.size:
+        return value
+    if any(n > 1 and not s for n, s in zip(layout.shape, layout.strides, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    if layout.size == value.size and layout.flags.c_contiguous:
+        return new.reshape(value.shape)
+    offset = offset_of(layout, whole)
+    blocks = _find_blocks(layout, offset, value.size)
+    if blocks is None:
+        return value.reshape(-1).at[_positions(layout, offset)].set(new).reshape(value.shape)
+    ordered = jnp.transpose(
+        new.reshape([n for i, n in enumerate(new.shape) if i in blocks.order]), _ranks(blocks.order)
+    )
+    whole_array = _flatten(value, blocks.padded).reshape(blocks.dims)
+    written = jax.lax.dynamic_update_slice(whole_array, ordered.reshape(blocks.sizes), blocks.starts)
+    return written.reshape(-1)[: value.size].reshape(value.shape)
+
+
+def _ranks(order: Sequence[int]) -> list[int]:
+    """Return for each axis of the block which of the layout's long axes, counted in their order, it is."""
+    long = sorted(order)
+    return [long.index(i) for i in order]
+
+
+def size_of(shape: Sequence[int]) -> int:
+    """Return the number of entries."""
+    return math.prod(shape)

@@ -1,0 +1,485 @@
+"""Control flow as calls: `if`, `while` and `for` that decide when they run.
+
+Two passes over a function's tree. The first takes the jumps out (return, break, continue, the else of loops): what follows a
+statement that may jump stands behind a flag, or in its other branch. The second makes each statement a call of `if_`,
+`while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`, conditional expressions
+and builtins such as `int` become calls as well. The calls go to one object, `RUNTIME`; this file knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeGuard
+
+RUNTIME = "__fnjax_run__"
+BUILTINS = frozenset(
+    {"int", "float", "bool", "range", "isinstance", "max", "min", "round", "abs", "sum", "any", "all", "len"}
+)
+# Methods that change lists, dictionaries and sets.
+_CHANGING = frozenset(
+    "append extend insert pop remove clear update setdefault add discard popitem sort reverse appendleft popleft".split()
+)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+Function = ast.FunctionDef
+
+
+def lower(tree: ast.AST) -> ast.AST:
+    """Return the tree with the control flow of all its functions as calls.
+
+    Functions whose decorators speak of Triton stay as they are: their own interpreter reads them.
+    """
+    return ast.fix_missing_locations(_Functions().visit(tree))
+
+
+class _Functions(ast.NodeTransformer):
+    """Lowers functions, inner ones first."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if any("triton" in ast.unparse(d) for d in node.decorator_list):
+            return node
+        self.generic_visit(node)
+        if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in _walk(node.body)):
+            return node
+        names = _Names()
+        node.body = _lower_returns(node.body, names)
+        outer = {n for s in _walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        node.body = _Statements(names, outer).visit_block(node.body)
+        return node
+
+
+class _Names:
+    """Gives new names."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def new(self, what: str) -> str:
+        """Return a name that no source has."""
+        self.count += 1
+        return f"__fnjax_{what}_{self.count}"
+
+
+def _walk(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Return the nodes of statements, without those of inner functions and classes."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _set(name: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _call(function: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Attribute(_load(RUNTIME), function, ast.Load()), list(args), [])
+
+
+def _not(name: str) -> ast.expr:
+    return ast.UnaryOp(ast.Not(), _load(name))
+
+
+# ---------------------------------------------------------------------------------- jumps
+
+
+def _has(body: Iterable[ast.AST], kind: type[ast.stmt] | tuple[type[ast.stmt], ...]) -> bool:
+    return any(isinstance(n, kind) for n in _walk(body))
+
+
+def _has_loop_jump(body: Sequence[ast.stmt], kind: Any) -> bool:
+    """Return whether a break or continue of the loop itself stands in its body."""
+    for statement in body:
+        if isinstance(statement, kind):
+            return True
+        if isinstance(statement, (ast.For, ast.While, *_SCOPES)):
+            if isinstance(statement, (ast.For, ast.While)) and _has_loop_jump(statement.orelse, kind):
+                return True
+            continue
+        for block in _blocks(statement):
+            if _has_loop_jump(block, kind):
+                return True
+    return False
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    found = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if getattr(statement, name, None)]
+    found += [h.body for h in getattr(statement, "handlers", ())]
+    return [b for b in found if isinstance(b, list)]
+
+
+def _ends(body: Sequence[ast.stmt], kinds: tuple[type[ast.stmt], ...]) -> bool:
+    """Return whether a block always ends in a jump of these kinds, or a raise."""
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, (*kinds, ast.Raise)):
+        return True
+    return isinstance(last, ast.If) and _ends(last.body, kinds) and _ends(last.orelse, kinds)
+
+
+def _lower_returns(body: list[ast.stmt], names: _Names) -> list[ast.stmt]:
+    """Return a function's body with one return at its end."""
+    inner = [s for s in body if not isinstance(s, ast.Return)]
+    if not _has(inner, ast.Return) or not any(_may_lower(s) for s in body if _has([s], ast.Return)):
+        return body
+    value, flag = names.new("value"), names.new("returned")
+    block = _Returns(value, flag, names).lower(body, in_loop=False)
+    undefined = ast.Attribute(_load(RUNTIME), "UNDEFINED", ast.Load())
+    begin = [_set(value, undefined), _set(flag, ast.Constant(False))]
+    return [*begin, *block, ast.Return(_call("returned", _load(value)))]
+
+
+def _may_lower(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Return))
+
+
+class _Returns:
+    """Puts the value of a return into a variable, and what would follow behind its flag."""
+
+    def __init__(self, value: str, flag: str, names: _Names) -> None:
+        self.value, self.flag, self.names = value, flag, names
+
+    def lower(self, body: Sequence[ast.stmt], *, in_loop: bool) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for i, statement in enumerate(body):
+            if isinstance(statement, ast.Return):
+                found.append(ast.copy_location(_set(self.value, statement.value or ast.Constant(None)), statement))
+                found.append(ast.copy_location(_set(self.flag, ast.Constant(True)), statement))
+                return [*found, ast.Break()] if in_loop else found
+            if not _has([statement], ast.Return):
+                found.append(statement)
+                continue
+            rest = list(body[i + 1 :])
+            if isinstance(statement, ast.If) and not in_loop:
+                if _ends(statement.body, (ast.Return,)):
+                    statement.orelse, rest = [*statement.orelse, *rest], []
+                elif _ends(statement.orelse, (ast.Return,)):
+                    statement.body, rest = [*statement.body, *rest], []
+            loops = isinstance(statement, (ast.For, ast.While))
+            for name in ("body", "orelse", "finalbody"):
+                if getattr(statement, name, None):
+                    inside = in_loop or (loops and name == "body")
+                    setattr(statement, name, self.lower(getattr(statement, name), in_loop=inside))
+            for handler in getattr(statement, "handlers", ()):
+                handler.body = self.lower(handler.body, in_loop=in_loop)
+            found.append(statement)
+            if in_loop and loops:
+                found.append(ast.copy_location(ast.If(_load(self.flag), [ast.Break()], []), statement))
+                found += self.lower(rest, in_loop=True)
+                return found
+            if rest and not in_loop:
+                found.append(ast.copy_location(ast.If(_not(self.flag), self.lower(rest, in_loop=False), []), statement))
+                return found
+            return [*found, *self.lower(rest, in_loop=in_loop)]
+        return found
+
+
+class _LoopJumps:
+    """Takes break and continue out of a loop's body."""
+
+    def __init__(self, broken: str, skipped: str) -> None:
+        self.broken, self.skipped = broken, skipped
+
+    def lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for i, statement in enumerate(body):
+            if isinstance(statement, (ast.Break, ast.Continue)):
+                flag = self.broken if isinstance(statement, ast.Break) else self.skipped
+                return [*found, ast.copy_location(_set(flag, ast.Constant(True)), statement)]
+            if not _has_loop_jump([statement], (ast.Break, ast.Continue)):
+                found.append(statement)
+                continue
+            rest = list(body[i + 1 :])
+            if isinstance(statement, ast.If):
+                if _ends(statement.body, (ast.Break, ast.Continue)):
+                    statement.orelse, rest = [*statement.orelse, *rest], []
+                elif _ends(statement.orelse, (ast.Break, ast.Continue)):
+                    statement.body, rest = [*statement.body, *rest], []
+            for name in ("body", "orelse", "finalbody"):
+                if getattr(statement, name, None) and not (
+                    name == "body" and isinstance(statement, (ast.For, ast.While))
+                ):
+                    setattr(statement, name, self.lower(getattr(statement, name)))
+            for handler in getattr(statement, "handlers", ()):
+                handler.body = self.lower(handler.body)
+            found.append(statement)
+            if rest:
+                either = ast.BoolOp(ast.Or(), [_load(self.broken), _load(self.skipped)])
+                guarded = ast.If(ast.UnaryOp(ast.Not(), either), self.lower(rest), [])
+                found.append(ast.copy_location(guarded, statement))
+            return found
+        return found
+
+
+# ---------------------------------------------------------------------------------- statements as calls
+
+
+def _is_statement(node: ast.AST) -> TypeGuard[ast.If | ast.While | ast.For]:
+    return isinstance(node, (ast.If, ast.While, ast.For))
+
+
+def _list_written(body: Iterable[ast.AST]) -> list[str]:
+    """Return the names that statements bind, in order."""
+    found: dict[str, None] = {}
+    for node in body:
+        for inner in _walk([node]):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, (ast.Store, ast.Del)):
+                found[inner.id] = None
+            elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
+                found[inner.name] = None
+            elif isinstance(inner, (ast.Import, ast.ImportFrom)):
+                found |= {(a.asname or a.name).partition(".")[0]: None for a in inner.names}
+            elif isinstance(inner, ast.ExceptHandler) and inner.name:
+                found[inner.name] = None
+    comprehended = {
+        n.id
+        for node in body
+        for inner in _walk([node])
+        if isinstance(inner, ast.comprehension)
+        for n in ast.walk(inner.target)
+        if isinstance(n, ast.Name)
+    }
+    return sorted(n for n in found if n not in comprehended or _is_bound_outside(body, n))
+
+
+def _is_bound_outside(body: Iterable[ast.AST], name: str) -> bool:
+    """Return whether a name is bound by something else than comprehensions."""
+    inside = {
+        id(n)
+        for node in body
+        for inner in _walk([node])
+        if isinstance(inner, ast.comprehension)
+        for n in ast.walk(inner.target)
+    }
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and id(n) not in inside
+        for node in body
+        for n in _walk([node])
+    )
+
+
+class _Statements:
+    """Makes calls of a function's if, while and for."""
+
+    def __init__(self, names: _Names, outer: set[str]) -> None:
+        self.names, self.outer = names, outer
+        self.made: list[set[str]] = []  # for each block around the names of containers that it makes itself
+
+    def visit_block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for statement in body:
+            found += self.visit(statement)
+        return found
+
+    def visit(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return what takes a statement's place."""
+        if isinstance(statement, _SCOPES):
+            return [statement]
+        if _is_statement(statement) and self._may_convert(statement):
+            if isinstance(statement, ast.If):
+                made = self._convert_if(statement)
+            elif isinstance(statement, ast.While):
+                made = self._convert_while(statement)
+            else:
+                made = self._convert_for(statement)
+            for each in made:
+                ast.copy_location(each, statement)
+                for node in ast.walk(each):
+                    if not hasattr(node, "lineno") and isinstance(node, (ast.stmt, ast.expr, ast.arg, ast.keyword)):
+                        ast.copy_location(node, statement)
+            return made
+        for name in ("body", "orelse", "finalbody"):
+            if getattr(statement, name, None) and isinstance(getattr(statement, name), list):
+                setattr(statement, name, self.visit_block(getattr(statement, name)))
+        for handler in getattr(statement, "handlers", ()):
+            handler.body = self.visit_block(handler.body)
+        guards = [ast.copy_location(ast.Expr(_call("guard", r)), statement) for r in self._list_changed(statement)]
+        return [*guards, _Expressions().visit(statement)]
+
+    def _list_changed(self, statement: ast.stmt) -> list[ast.expr]:
+        """Return the objects that a statement changes: `x` of `x.append(1)`, `x[0] = 1` and `x.name = 1`."""
+        if not self.made or _blocks(statement):
+            return []
+        found: list[ast.expr] = []
+        for node in _walk([statement]):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+                found.append(node.func.value)
+            elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+                found.append(node.value)
+        plain = [f for f in found if all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(f))]
+        return [copy.deepcopy(f) for f in plain if not (isinstance(f, ast.Name) and f.id in self.made[-1])]
+
+    def _may_convert(self, statement: ast.stmt) -> bool:
+        for node in _walk([statement]):
+            if isinstance(
+                node, (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.AsyncFor)
+            ):
+                return False
+            if isinstance(node, ast.Name) and node.id in {"super", "locals", "__class__"}:
+                return False
+        jumps = (ast.Break, ast.Continue)
+        if isinstance(statement, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement.test)):
+            return False
+        if isinstance(statement, ast.If):
+            return not _has_loop_jump([statement], jumps)
+        return True
+
+    def _state(self, body: Iterable[ast.AST]) -> list[str]:
+        return [n for n in _list_written(body) if n not in self.outer]
+
+    def _function(self, name: str, args: Sequence[str], body: list[ast.stmt], outer: Sequence[str]) -> ast.stmt:
+        scope: list[ast.stmt] = [ast.Global([n]) for n in sorted(self.outer & set(outer))]
+        arguments = ast.arguments([], [ast.arg(a) for a in args], None, [], [], None, [])
+        return ast.FunctionDef(name, arguments, [*scope, *body], [])
+
+    def _values(self, state: Sequence[str]) -> ast.expr:
+        empty = ast.arguments([], [], None, [], [], None, [])
+        return ast.Tuple([_call("get", ast.Lambda(empty, _load(n))) for n in state], ast.Load())
+
+    def _assign(self, state: Sequence[str], call: ast.expr) -> ast.stmt:
+        if not state:
+            return ast.Expr(call)
+        return ast.Assign([ast.Tuple([ast.Name(n, ast.Store()) for n in state], ast.Store())], call)
+
+    def _result(self, state: Sequence[str]) -> ast.Return:
+        return ast.Return(ast.Tuple([_load(n) for n in state], ast.Load()))
+
+    def _block(self, name: str, args: Sequence[str], state: Sequence[str], body: Sequence[ast.stmt]) -> ast.stmt:
+        written = _list_written(body)
+        self.made.append({
+            t.id
+            for s in body
+            if isinstance(s, ast.Assign)
+            and isinstance(s.value, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call))
+            for t in s.targets
+            if isinstance(t, ast.Name)
+        })  # fmt: skip
+        made = [*self.visit_block(body), self._result(state)]
+        self.made.pop()
+        return self._function(name, args, made, written)
+
+    def _convert_if(self, statement: ast.If) -> list[ast.stmt]:
+        state = self._state([*statement.body, *statement.orelse])
+        yes, no = self.names.new("if"), self.names.new("else")
+        test = _Expressions().visit(statement.test)
+        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
+        return [
+            self._block(yes, state, state, statement.body),
+            self._block(no, state, state, statement.orelse or [ast.Pass()]),
+            self._assign(state, _call("if_", test, _load(yes), _load(no), self._values(state), texts)),
+        ]
+
+    def _loop(self, statement: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
+        """Return a loop's body without jumps, what initialises its flags, and the flag of break."""
+        body, before, flag = statement.body, list[ast.stmt](), None
+        breaks = _has_loop_jump(body, ast.Break)
+        if _has_loop_jump(body, (ast.Break, ast.Continue)):
+            broken, skipped = self.names.new("broken"), self.names.new("skipped")
+            skips = _has_loop_jump(body, ast.Continue)
+            body = _LoopJumps(broken, skipped).lower(body)
+            before += [_set(broken, ast.Constant(False)), _set(skipped, ast.Constant(False))]
+            if skips:
+                body = [_set(skipped, ast.Constant(False)), *body]
+            flag = broken if breaks else None
+        return body, before, flag
+
+    def _finish(self, statement: ast.While | ast.For, flag: str | None) -> list[ast.stmt]:
+        """Return the else of a loop, behind its flag."""
+        if not statement.orelse:
+            return []
+        if flag is None:
+            return self.visit_block(statement.orelse)
+        return self.visit(ast.copy_location(ast.If(_not(flag), statement.orelse, []), statement))
+
+    def _convert_while(self, statement: ast.While) -> list[ast.stmt]:
+        body, before, flag = self._loop(statement)
+        test: ast.expr = statement.test
+        if flag is not None:
+            test = ast.BoolOp(ast.And(), [_not(flag), test])
+        state = self._state([*body, ast.Expr(test)])
+        asks, does = self.names.new("test"), self.names.new("while")
+        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
+        asking = self._function(asks, state, [ast.Return(_Expressions().visit(test))], [])
+        return [
+            *before,
+            asking,
+            self._block(does, state, state, body),
+            self._assign(state, _call("while_", _load(asks), _load(does), self._values(state), texts)),
+            *self._finish(statement, flag),
+        ]
+
+    def _convert_for(self, statement: ast.For) -> list[ast.stmt]:
+        body, before, flag = self._loop(statement)
+        item = self.names.new("item")
+        first = ast.Assign([statement.target], _load(item))
+        state = self._state([first, *body])
+        does = self.names.new("for")
+        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
+        iterable = _Expressions().visit(statement.iter)
+        broken = ast.Constant(None) if flag is None else ast.Constant(state.index(flag))
+        return [
+            *before,
+            self._block(does, [item, *state], state, [first, *body]),
+            self._assign(state, _call("for_", iterable, _load(does), self._values(state), texts, broken)),
+            *self._finish(statement, flag),
+        ]
+
+
+class _Expressions(ast.NodeTransformer):
+    """Makes calls of what asks for the truth of a value, and of builtins that ask for numbers."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # likewise left alone
+
+    def _lazily(self, node: ast.expr) -> ast.Lambda:
+        return ast.Lambda(ast.arguments([], [], None, [], [], None, []), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
+            return node
+        self.generic_visit(node)
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return ast.copy_location(_call(name, *map(self._lazily, node.values)), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        return ast.copy_location(_call("not_", node.operand), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
+            return node
+        self.generic_visit(node)
+        return ast.copy_location(_call("either", node.test, self._lazily(node.body), self._lazily(node.orelse)), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.ops) == 1 or any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)):
+            return node
+        sides = [node.left, *node.comparators]
+        parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False)]
+        return ast.copy_location(_call("and_", *map(self._lazily, parts)), node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        self.generic_visit(node)
+        message = self._lazily(node.msg or ast.Constant(None))
+        return ast.copy_location(ast.Expr(_call("assert_", node.test, message)), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in BUILTINS:
+            return ast.copy_location(
+                ast.Call(_call("builtin", node.func, ast.Constant(node.func.id)), node.args, node.keywords), node
+            )
+        return node

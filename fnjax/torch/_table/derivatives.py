@@ -1,0 +1,81 @@
+"""Derivatives: where JAX's are others than PyTorch's, the functions that have PyTorch's.
+
+At ties, bounds and zeros JAX's derivatives are others than PyTorch's. Where a short function has PyTorch's, it takes the
+place of JAX's in code that is differentiated; where there is none, `find_departure` says at which inputs they differ.
+"""
+
+import re
+from collections.abc import Callable
+
+# By the function that a template calls.
+FUNCTIONS = {
+    "jnp.abs": "_abs",
+    "jnp.angle": "_angle",
+    "jnp.arctan2": "_arctan2",
+    "jnp.clip": "_clip",
+    "jnp.fmax": "_fmax",
+    "jnp.fmin": "_fmin",
+    "jnp.linalg.vector_norm": "_norm",
+    "jnp.std": "_std",
+    "jax.nn.leaky_relu": "_leaky_relu",
+}
+NORM = {"jnp.linalg.norm": "_norm"}  # of vectors; Frobenius' norm is one
+# By the operation, where that says more than the template.
+TEMPLATES = {
+    "torch.clamp_min": "_clip(input, min)",
+    "torch.clamp_max": "_clip(input, max=(max))",
+    "torch.cholesky": "jnp.linalg.cholesky(A, upper=upper)",  # its gradient is symmetric
+    "torch.linalg.cholesky": "jnp.linalg.cholesky(A, upper=upper)",
+    "torch.linalg.eigh": "jnp.linalg.eigh(A, UPLO=UPLO)",  # so is that
+    "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
+    "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
+}
+_EQUAL = "equal entries share the gradient otherwise than in PyTorch"
+_DEPARTURES = {
+    "torch.topk": _EQUAL,
+    "torch.kthvalue": _EQUAL,
+    "torch.median": _EQUAL,
+    "torch.nanmedian": _EQUAL,
+    "torch.mode": _EQUAL,
+    "torch.quantile": _EQUAL,
+    "torch.nanquantile": _EQUAL,
+    **dict.fromkeys(
+        [f"torch.nn.functional.max_unpool{rank}d" for rank in (1, 2, 3)],
+        "where several entries have one place, only one of them gets its gradient",
+    ),
+    "torch.hypot": "where both arguments are zero the gradient is finite; PyTorch's is NaN",
+}
+
+
+def find_departure(name: str) -> str:
+    """At which inputs the operation's gradient is JAX's and not PyTorch's; empty where there are none."""
+    return _DEPARTURES.get(drop_in_place(name), "")
+
+
+def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
+    """Return the template of a call that is differentiated.
+
+    Args:
+        name: the operation.
+        text: its template elsewhere.
+        literal: the literal values of the call's parameters.
+    """
+    text = TEMPLATES.get(drop_in_place(name), text)
+    functions, has_order = find_functions(name, literal)
+    for theirs, ours in functions.items():
+        if theirs + "(" in text:
+            if theirs in NORM and not has_order:
+                text = re.sub(r"ord=\(?ord\)?, ", "", text)
+            text = re.sub(rf"(?<![\w.]){re.escape(theirs)}\(", f"{ours}(", text)
+    return text
+
+
+def find_functions(name: str, literal: Callable[[str], object]) -> tuple[dict[str, str], bool]:
+    """Return which functions take the place of JAX's in an operation's template, and whether it names a norm's order."""
+    order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
+    vectors = order in (None, "fro") or isinstance(literal("dim"), int)
+    return FUNCTIONS | (NORM if vectors else {}), order not in (None, "fro")
+
+
+def drop_in_place(name: str) -> str:
+    return name.replace("torch.Tensor.", "torch.").rstrip("_")

@@ -1,0 +1,330 @@
+"""Tensor: a handle on storage, with PyTorch's aliasing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch import _layout
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._journal import note_storage
+from fnjax.torch._values import Storage, Value, compute, get_mode, graft
+
+CPU = "cpu"
+
+
+class Tensor:
+    """A tensor of torch whose numbers are a JAX array.
+
+    It shows a part of a storage, which other tensors may show as well: what is written through one, the others read.
+
+    Attributes:
+        memory: the storage.
+        layout: which entries of it this tensor shows.
+        dtype: torch's dtype; without 64 bits the array's may have half the size.
+        part: "real" or "imag" where the tensor shows one component of complex entries.
+        number: a traced Python number (`x.item()`), which promotes as one.
+        mask: of a selection by a traced mask, which shows the whole tensor (_selection).
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_cached",
+        "_detached",
+        "dtype",
+        "grad",
+        "layout",
+        "memory",
+        "number",
+        "part",
+    )
+
+    memory: Storage
+    layout: Any
+    dtype: Any  # torch's dtype
+    part: str
+    grad: Tensor | None
+    number: bool
+    mask: Value | None
+    _detached: bool
+    _cached: tuple[int, Value] | None
+
+    if TYPE_CHECKING:  # methods and operators are installed by _methods
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __iter__(self) -> Any: ...
+        def __add__(self, other: Any) -> Any: ...
+        def __gt__(self, other: Any) -> Any: ...
+        def __lt__(self, other: Any) -> Any: ...
+
+    @staticmethod
+    def over(storage: Storage, layout: Any, own: dtype, part: str = "", *, detached: bool = False) -> Tensor:
+        """Return a tensor that shows a part of a storage."""
+        made = object.__new__(Tensor)
+        made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
+        made._detached, made._cached, made.grad, made.number, made.mask = detached, None, None, False, None
+        return made
+
+    # ------------------------------------------------------------------ reading and writing
+
+    @property
+    def value(self) -> Value:
+        """What the tensor holds now; the same object until somebody writes."""
+        storage = self.memory
+        if self._cached is not None and self._cached[0] == storage.version:
+            return self._cached[1]
+        whole, layout, part = storage.layout, self.layout, self.part
+        if self._detached:
+            found = Value(jax.lax.stop_gradient(_show(storage.value.array, layout, whole, part)))
+        elif layout is whole and not part:
+            found = storage.value
+        else:
+            found = compute(lambda x: (_show(x, layout, whole, part),), [storage.value], "ViewBackward")[0]
+        self._cached = (storage.version, found)
+        return found
+
+    @property
+    def array(self) -> jax.Array:
+        """The JAX array."""
+        return self.value.array
+
+    def assign(self, new: Value) -> Tensor:
+        """Write an array of this shape and dtype; all tensors that share the memory see it."""
+        storage, layout, part = self.memory, self.layout, self.part
+        self.check_writable()
+        if not isinstance(storage, Derived):
+            note_storage(storage)
+        whole, old = storage.layout, storage.value
+        mode = get_mode()
+
+        def put(x: Any, given: Any) -> tuple[Any, ...]:
+            if part:
+                shown = _layout.read(x, layout, whole)
+                given = jax.lax.complex(given, shown.imag) if part == "real" else jax.lax.complex(shown.real, given)
+            return (_layout.write(x, layout, whole, given),)
+
+        if self._detached or mode.constant or (not mode.enabled and old.requires_grad):
+            array = graft(old.array, jax.lax.stop_gradient(put(old.array, new.array)[0]))
+            storage.value = Value(array, old.node, old.index, requires_grad=old.requires_grad, leaf=old.leaf)
+            if old.node is not None:
+                storage.value = compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
+        elif layout is whole and not part:
+            storage.value = new if new.array.shape == old.array.shape else compute(put, [old, new], "CopyBackwards")[0]
+        else:
+            storage.value = compute(put, [old, new], "CopySlices")[0]
+        storage.version += 1
+        return self
+
+    def check_writable(self) -> None:
+        """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""
+        value = self.memory.value
+        if get_mode().enabled and value.requires_grad and value.node is None and not self._detached:
+            kind = "" if self.layout is self.memory.layout else "view of a "
+            what = f"a {kind}leaf Variable that requires grad is being used in an in-place operation."
+            raise RuntimeError(what)
+
+    def show(self, layout: Any, *, detached: bool = False) -> Tensor:
+        """Return a view of the same storage."""
+        if self.mask is not None:
+            raise NotSupported(
+                "a view of what a traced mask selects: its size is not known under jit",
+                "use torch.where(mask, x, other), or call it outside of jax.jit",
+            )
+        return Tensor.over(self.memory, layout, self.dtype, self.part, detached=detached or self._detached)
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of the axes."""
+        if self.mask is not None:
+            raise NotSupported(
+                "the size of what a traced mask selects is not known under jit",
+                "use torch.where(mask, x, other), or call it outside of jax.jit",
+            )
+        return Size(self.layout.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.layout.ndim
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are recorded for it."""
+        return self.value.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        self.requires_grad_(flag)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Make it a leaf whose gradient is recorded, or not."""
+        value = self.value
+        if value.requires_grad == requires_grad:
+            return self
+        if requires_grad and self.dtype.kind not in {"float", "complex"}:
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if value.node is not None:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables."
+                + (
+                    ""
+                    if requires_grad
+                    else " If you want to use a computed variable in a subgraph that doesn't require "
+                    "differentiation use var_no_grad = var.detach()."
+                )
+            )
+        own = Value(value.array, requires_grad=requires_grad, leaf=self if requires_grad else None)
+        if self.layout is not self.memory.layout or self._detached or self.part:  # a leaf has memory of its own
+            layout = _layout.make_layout(value.array.shape)
+            own.source = _show(self.memory.value.array, self.layout, self.memory.layout, self.part)
+            self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", False
+        self.memory.value = own
+        self._cached = (self.memory.version, own)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it."""
+        return self.value.node is None
+
+    @property
+    def grad_fn(self) -> Any:
+        """The recorded operation that made it, or None."""
+        return self.value.node
+
+    def __repr__(self) -> str:
+        return f"tensor({np.asarray(self.array) if is_known(self.array) else self.array}, dtype={self.dtype})"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _show(array: Any, layout: Any, whole: Any, part: str) -> Any:
+    shown = _layout.read(array, layout, whole)
+    return shown.real if part == "real" else shown.imag if part == "imag" else shown
+
+
+class Size(tuple[int, ...]):
+    """The shape of a tensor."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Return the number of entries."""
+        return _layout.size_of(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size(super().__add__(tuple(other)))
+
+
+class Derived(Storage):
+    """Memory that is another tensor's, seen through a function: `x[k]` with a traced k, the real pairs of complex numbers.
+
+    What is written to it goes into the other tensor.
+    """
+
+    __slots__ = ("_cached", "_parent", "_put", "_show")
+
+    def __init__(self, parent: Tensor, show: Any, put: Any) -> None:
+        self._parent, self._show, self._put = parent, show, put
+        self._cached: tuple[int, Any] = (-1, None)
+        self.serial = parent.memory.serial
+        self.layout = _layout.make_layout(self.value.array.shape)
+
+    @property
+    def version(self) -> int:  # type: ignore[override] # the other's
+        """The writes to the other tensor's storage."""
+        return self._parent.memory.version
+
+    @version.setter
+    def version(self, _: int) -> None:
+        pass
+
+    @property
+    def value(self) -> Value:  # type: ignore[override] # read from the other
+        """What the function shows."""
+        parent = self._parent
+        if self._cached[0] != parent.memory.version:
+            self._cached = (
+                parent.memory.version,
+                compute(lambda *a: (self._show(*a),), [parent.value], "ViewBackward")[0],
+            )
+        return self._cached[1]
+
+    @value.setter
+    def value(self, new: Value) -> None:
+        parent = self._parent
+        parent.assign(compute(lambda a, v: (self._put(a, v),), [parent.value, new], "CopySlices")[0])
+
+
+def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Tensor:
+    """Return a tensor that shows another through a function.
+
+    Args:
+        parent: the other tensor.
+        show: its array → the array that is shown.
+        put: its array and a new one for what is shown → its new array.
+        own: torch's dtype of what is shown.
+    """
+    storage = Derived(parent, show, put)
+    return Tensor.over(storage, storage.layout, parent.dtype if own is None else own)
+
+
+def is_known(array: Any) -> bool:
+    """Return whether the numbers of an array are there: nothing traces it."""
+    return not isinstance(array, jax.core.Tracer)
+
+
+def make(array: Any, own: dtype | None = None, *, value: Value | None = None) -> Tensor:
+    """Return a tensor with memory of its own.
+
+    Args:
+        array: a JAX array.
+        own: torch's dtype; by default that of the array.
+        value: what holds the array, where it was recorded.
+    """
+    value = Value(array) if value is None else value
+    layout = _layout.make_layout(value.array.shape)
+    return Tensor.over(Storage(value, layout), layout, as_dtype(value.array.dtype) if own is None else own)
+
+
+_WIDE = {"int": "int64", "float": "float64", "complex": "complex128", "bool": "bool"}
+
+
+def number(array: Any, own: dtype | None = None) -> Tensor:
+    """Return a traced Python number: a constant for derivatives, which promotes as a number does."""
+    array = jax.lax.stop_gradient(jnp.asarray(array))
+    made = make(array, dtype(_WIDE[as_dtype(array.dtype if own is None else own).kind]), value=Value(array))
+    made.number = True
+    return made
+
+
+def _flatten(tensor: Tensor) -> tuple[tuple[Any, ...], Any]:
+    return (tensor.array,), (tensor.dtype, tensor.requires_grad)
+
+
+def _unflatten(data: Any, children: Any) -> Any:
+    own, requires_grad = data
+    (array,) = children
+    if not isinstance(array, (jax.Array, np.ndarray)):  # JAX puts other things there while it looks at structures
+        return Tensor.over(Storage(Value(array), None), None, own)
+    made = make(jnp.asarray(array), own if array.dtype == own.array else None)
+    return made.requires_grad_(requires_grad) if requires_grad and made.dtype.kind in {"float", "complex"} else made
+
+
+jax.tree_util.register_pytree_node(Tensor, _flatten, _unflatten)

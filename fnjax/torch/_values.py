@@ -1,0 +1,183 @@
+"""Values, the nodes that made them, and gradient mode: what autograd replays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._jax.jax_internals import is_transformed
+from fnjax.torch._journal import next_serial
+
+
+class Mode(NamedTuple):
+    """The gradient mode.
+
+    Attributes:
+        enabled: operations are recorded, as under torch.enable_grad.
+        constant: results are constants for JAX's derivatives: the source said torch.no_grad where PyTorch would
+            differentiate. In a Function's forward, which PyTorch never differentiates, no_grad changes nothing.
+    """
+
+    enabled: bool = True
+    constant: bool = False
+
+
+FORWARD, BACKWARD = Mode(enabled=False), Mode(enabled=False)
+_mode: ContextVar[Mode] = ContextVar("_mode", default=Mode())
+_in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
+
+
+_watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[list[Value]]:
+    """Collect the values that require grad among those which operations in the block read."""
+    found: list[Value] = []
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
+
+
+def get_mode() -> Mode:
+    """Return the gradient mode of this thread."""
+    return _mode.get()
+
+
+class set_mode:  # noqa: N801 - a context manager, used as a function
+    """Set the gradient mode for a block."""
+
+    def __init__(self, mode: Mode, in_forward: bool | None = None) -> None:
+        self._mode, self._in_forward = mode, in_forward
+
+    def __enter__(self) -> None:
+        self._token = _mode.set(self._mode)
+        self._other = None if self._in_forward is None else _in_forward.set(self._in_forward)
+
+    def __exit__(self, *_: object) -> None:
+        _mode.reset(self._token)
+        if self._other is not None:
+            _in_forward.reset(self._other)
+
+
+def switch(enabled: bool) -> Mode:
+    """Return the mode that torch.set_grad_enabled gives here."""
+    mode = _mode.get()
+    if enabled:
+        return Mode(enabled=True)
+    return Mode(enabled=False, constant=mode.constant or not _in_forward.get())
+
+
+SMALL = 256
+
+
+def is_small(array: Any) -> bool:
+    """Return whether an array is known and so small that it may be a constant of the program."""
+    return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
+
+
+class Node:
+    """An operation that was recorded.
+
+    Attributes:
+        function: arrays of the parents → tuple of arrays.
+        parents: the values that it read.
+        name: for `grad_fn`.
+    """
+
+    __slots__ = ("function", "name", "parents")
+
+    def __init__(self, function: Callable[..., tuple[Any, ...]], parents: Sequence[Value], name: str) -> None:
+        self.function, self.parents, self.name = function, tuple(parents), name
+
+
+class Value:
+    """An array at one moment, and where it comes from.
+
+    Attributes:
+        array: the array.
+        node: what made it; None for a leaf and for a constant.
+        index: which of the node's results it is.
+        requires_grad: whether gradients flow into it.
+        leaf: the tensor that collects its gradient in `.grad`.
+        hooks: of `register_hook`, called with the gradient.
+        source: of a leaf made by detach() the array before, which JAX would differentiate.
+    """
+
+    __slots__ = ("array", "hooks", "index", "leaf", "node", "requires_grad", "source")
+    hooks: tuple[Any, ...]
+
+    def __init__(
+        self, array: Any, node: Node | None = None, index: int = 0, *, requires_grad: bool = False, leaf: Any = None
+    ) -> None:
+        self.array, self.node, self.index = array, node, index
+        self.requires_grad, self.leaf, self.hooks, self.source = requires_grad, leaf, (), None
+
+
+def compute(
+    function: Callable[..., Any], parents: Sequence[Value], name: str, *, differentiable: bool = True
+) -> list[Value]:
+    """Run a function on arrays, and record it where gradient mode says so.
+
+    Args:
+        function: arrays → tuple of arrays.
+        parents: the values of its arguments.
+        name: for `grad_fn`.
+        differentiable: whether gradients flow through it.
+
+    Returns:
+        A value for each result; constants of JAX's derivatives under torch.no_grad.
+    """
+    arrays = [p.array for p in parents]
+    if is_transformed() and all(is_small(a) for a in arrays):
+        with (
+            jax.ensure_compile_time_eval()
+        ):  # lengths, grids, shapes: numbers that nobody traces stay numbers under jit
+            results = function(*arrays)
+    else:
+        results = function(*arrays)
+    mode = _mode.get()
+    watch = _watched.get()
+    if watch is not None:
+        watch += [p for p in parents if p.requires_grad]
+    if mode.constant or not differentiable:
+        return [Value(jax.lax.stop_gradient(x)) for x in results]
+    if not mode.enabled or not any(p.requires_grad for p in parents):
+        return [Value(x) for x in results]
+    node = Node(function, parents, name)
+    inexact = jax.numpy.inexact
+    return [
+        Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
+        for i, x in enumerate(results)
+    ]
+
+
+@jax.custom_jvp
+def graft(old: Any, new: Any) -> Any:
+    """Return `new` with the derivative of `old`: a write that autograd does not see."""
+    return new
+
+
+graft.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
+
+
+class Storage:
+    """The memory that views share.
+
+    Attributes:
+        value: what it holds now, an array of the shape in which it was made.
+        layout: of the whole.
+        version: counts the writes.
+        serial: grows with each storage that is made.
+    """
+
+    __slots__ = ("layout", "serial", "value", "version")
+
+    def __init__(self, value: Value, layout: Any) -> None:
+        self.value, self.layout, self.version, self.serial = value, layout, 0, next_serial()

@@ -1,0 +1,378 @@
+"""Views: operations whose result shares the memory of their argument, as NumPy's views of the layout."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch import _layout
+from fnjax.torch._dtypes import dtype
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._tensor import Tensor, derive, make
+from fnjax.torch._values import compute
+
+VIEWS: dict[str, Callable[..., Any]] = {}  # by torch's qualified names, torch.t and torch.Tensor.t
+
+
+def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function as views: `+t` is torch.t and the method."""
+
+    def enter(given: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(given)
+        def function(*args: Any, **named: Any) -> Any:
+            if args and isinstance(args[0], Tensor) and args[0].mask is not None:
+                args[0].shape  # noqa: B018 - raises: it is not known
+            return given(*args, **named)
+
+        for name in names.split():
+            if name.startswith("+"):
+                VIEWS[f"torch.{name[1:]}"] = VIEWS[f"torch.Tensor.{name[1:]}"] = function
+            else:
+                VIEWS[f"torch.Tensor{name}" if name.startswith(".") else name] = function
+        return function
+
+    return enter
+
+
+def _sizes(sizes: Sequence[Any]) -> tuple[int, ...]:
+    """Return sizes that are given one by one, or as one sequence, as integers."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = sizes[0]
+    return tuple(int(s) for s in sizes)
+
+
+def _axis(dim: int, ndim: int) -> int:
+    """Return an axis that may count from the end.
+
+    Raises:
+        IndexError: with PyTorch's message.
+    """
+    dim, low = int(dim), max(ndim, 1)
+    if not -low <= dim < low:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-low}, {low - 1}], but got {dim})")
+    return dim % low
+
+
+def _fill(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
+    """Return the sizes with the one that is -1 filled in."""
+    if -1 in sizes:
+        rest = _layout.size_of([s for s in sizes if s != -1])
+        if rest and total % rest == 0:
+            sizes = tuple(total // rest if s == -1 else s for s in sizes)
+    if _layout.size_of(sizes) != total or min(sizes, default=0) < 0:
+        raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {total}")
+    return sizes
+
+
+def copy(x: Tensor) -> Tensor:
+    """Return a contiguous copy."""
+    value = x.value
+    made = make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0])
+    made.mask = x.mask
+    return made
+
+
+@view(".view")
+def view_as_shape(x: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+    """A view of another shape, which must be one; or of the bits as another dtype (a copy)."""
+    given = shape[0] if len(shape) == 1 else dtype
+    if given is not None and not isinstance(given, (int, tuple, list)) and not hasattr(given, "__index__"):
+        return _reinterpret(x, given)
+    sizes = _fill(_sizes(shape), x.layout.size)
+    found = _layout.reshape(x.layout, sizes)
+    if found is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
+        )
+    return x.show(found)
+
+
+def _reinterpret(x: Tensor, own: dtype) -> Tensor:
+    if own is x.dtype:
+        return x.show(x.layout)
+    if own.array.itemsize != own.itemsize or x.dtype.array.itemsize != x.dtype.itemsize:
+        raise NotSupported(f"view({own}) of {x.dtype} without 64-bit numbers", "switch them on: JAX_ENABLE_X64=1")
+    return derive(x, lambda a: a.view(own.array), lambda a, v: v.view(a.dtype), own)
+
+
+@view("torch.view_as_real")
+def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+    """The real and imaginary parts along a last axis."""
+    return derive(
+        input,
+        lambda a: jnp.stack([a.real, a.imag], -1),
+        lambda a, v: jax.lax.complex(v[..., 0], v[..., 1]),
+        input.dtype.to_real(),
+    )
+
+
+@view("torch.view_as_complex")
+def view_as_complex(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+    """Complex numbers of the pairs along the last axis."""
+    return derive(
+        input,
+        lambda a: jax.lax.complex(a[..., 0], a[..., 1]),
+        lambda a, v: jnp.stack([v.real, v.imag], -1),
+        input.dtype.to_complex(),
+    )
+
+
+@view("+reshape")
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """A view of another shape where there is one, else a copy."""
+    sizes = _fill(_sizes(shape), x.layout.size)
+    found = _layout.reshape(x.layout, sizes)
+    return x.show(found) if found is not None else reshape(copy(x), *sizes)
+
+
+@view(".view_as")
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """A view of another's shape."""
+    return view_as_shape(x, *other.shape)
+
+
+@view(".reshape_as")
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """The shape of another."""
+    return reshape(x, *other.shape)
+
+
+@view("+ravel")
+def ravel(x: Tensor) -> Tensor:
+    """One axis."""
+    return reshape(x, -1) if x.ndim else reshape(x, 1)
+
+
+@view("+flatten")
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Some axes as one."""
+    if not x.ndim:
+        return reshape(x, 1)
+    start, end = _axis(start_dim, x.ndim), _axis(end_dim, x.ndim)
+    shape = x.layout.shape
+    return reshape(x, *shape[:start], _layout.size_of(shape[start : end + 1]), *shape[end + 1 :])
+
+
+@view("+unflatten")
+def unflatten(x: Tensor, dim: int, sizes: Any) -> Tensor:
+    """One axis as several."""
+    dim = _axis(dim, x.ndim)
+    shape = x.layout.shape
+    return view_as_shape(x, *shape[:dim], *_fill(_sizes([sizes]), shape[dim]), *shape[dim + 1 :])
+
+
+@view("+t")
+def t(x: Tensor) -> Tensor:
+    """The transpose of a matrix."""
+    if x.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.ndim}D")
+    return x.show(x.layout.T)
+
+
+@view("+transpose +swapaxes +swapdims")
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two axes exchanged."""
+    return x.show(np.swapaxes(x.layout, _axis(dim0, x.ndim), _axis(dim1, x.ndim)) if x.ndim else x.layout)
+
+
+for _name in ("swapaxes", "swapdims"):
+    VIEWS[f"torch.{_name}"] = VIEWS[f"torch.Tensor.{_name}"] = lambda x, a=None, b=None, **named: transpose(
+        x, *(v for v in (a, b, *named.values()) if v is not None)
+    )
+
+
+@view("+permute")
+def permute(x: Tensor, *dims: Any) -> Tensor:
+    """Axes in another order."""
+    return x.show(np.transpose(x.layout, _sizes(dims)))
+
+
+@view("+movedim +moveaxis")
+def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+    """Axes at other places."""
+    return x.show(np.moveaxis(x.layout, source, destination))
+
+
+@view("+unsqueeze")
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """One more axis, with PyTorch's stride for it."""
+    layout = x.layout
+    dim = _axis(dim, layout.ndim + 1)
+    stride = layout.shape[dim] * layout.strides[dim] if dim < layout.ndim else 1
+    shape, strides = [*layout.shape], [*layout.strides]
+    shape.insert(dim, 1)
+    strides.insert(dim, stride)
+    return x.show(np.lib.stride_tricks.as_strided(layout, shape, strides))
+
+
+@view("+squeeze")
+def squeeze(x: Tensor, *dims: Any, dim: Any = None) -> Tensor:
+    """Without axes of one entry."""
+    if not dims and dim is None:
+        return x.show(np.squeeze(x.layout))
+    wanted = {_axis(d, x.ndim) for d in _sizes(dims or [dim])}
+    return x.show(np.squeeze(x.layout, tuple(d for d in wanted if x.layout.shape[d : d + 1] == (1,))))
+
+
+@view("+select")
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """One entry of an axis, without the axis."""
+    dim = _axis(dim, x.ndim)
+    n = x.layout.shape[dim]
+    if not -n <= index < n:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}")
+    return x.show(x.layout[(slice(None),) * dim + (index, ...)])
+
+
+@view("+narrow")
+def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """Some entries of an axis from one on."""
+    dim = _axis(dim, x.ndim)
+    start = int(start)
+    start += x.layout.shape[dim] if start < 0 else 0
+    if start + length > x.layout.shape[dim]:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({x.layout.shape[dim]}).")
+    return x.show(x.layout[(slice(None),) * dim + (slice(start, start + length),)])
+
+
+@view("+split +unsafe_split +split_with_sizes +unsafe_split_with_sizes")
+def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
+    """An axis in sections of one size, or of these sizes."""
+    sizes = split_size_or_sections if split_size_or_sections is not None else next(iter(named.values()))
+    dim = _axis(dim, x.ndim)
+    n = x.layout.shape[dim]
+    if not isinstance(sizes, (list, tuple)):
+        sizes = [min(sizes, n - at) for at in range(0, n, sizes)] if n else [0]
+    if sum(sizes) != n:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but got "
+            f"split_sizes={list(sizes)}"
+        )
+    starts = np.cumsum([0, *sizes])
+    return tuple(narrow(x, dim, int(start), int(size)) for start, size in zip(starts, sizes, strict=False))
+
+
+@view("+chunk +unsafe_chunk")
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """An axis in at most so many sections of one size."""
+    n = x.layout.shape[_axis(dim, x.ndim)]
+    return split(x, max(-(-n // chunks), 1), dim) if n else split(x, [0] * chunks, dim)
+
+
+@view("+tensor_split")
+def tensor_split(x: Tensor, indices_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
+    """An axis in so many sections, or at these indices."""
+    at = indices_or_sections if indices_or_sections is not None else next(iter(named.values()))
+    at = np.asarray(at.array).tolist() if isinstance(at, Tensor) else at
+    return tuple(x.show(part) for part in np.array_split(x.layout, at, _axis(dim, x.ndim)))
+
+
+def _split_axis(axis: int) -> Callable[..., Any]:
+    def on_axis(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        return tensor_split(x, indices_or_sections, axis if axis != 1 or x.ndim > 1 else 0)
+
+    return on_axis
+
+
+for _name, _at in {"hsplit": 1, "vsplit": 0, "dsplit": 2}.items():
+    VIEWS[f"torch.{_name}"] = VIEWS[f"torch.Tensor.{_name}"] = _split_axis(_at)
+
+
+@view("+unbind")
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The entries of an axis."""
+    return tuple(select(x, dim, i) for i in range(x.layout.shape[_axis(dim, x.ndim)]))
+
+
+@view("+diagonal")
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The entries on a diagonal."""
+    return x.show(np.diagonal(x.layout, offset, dim1, dim2))
+
+
+@view("torch.linalg.diagonal")
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 - PyTorch's
+    """The entries on a diagonal of the last two axes."""
+    return diagonal(A, offset, dim1, dim2)
+
+
+@view(".expand .broadcast_to torch.broadcast_to")
+def expand(x: Tensor, *size: Any) -> Tensor:
+    """Axes of one entry repeated; -1 leaves one as it is."""
+    sizes = _sizes(size)
+    own = (None,) * (len(sizes) - x.ndim) + x.layout.shape
+    return x.show(np.broadcast_to(x.layout, [o if s == -1 else s for s, o in zip(sizes, own, strict=True)]))
+
+
+@view(".expand_as")
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """Repeated to another's shape."""
+    return expand(x, *other.shape)
+
+
+@view("torch.broadcast_tensors")
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All of one shape."""
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    return tuple(expand(t, *shape) for t in tensors)
+
+
+@view(".unfold")
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, which may overlap."""
+    dim = _axis(dimension, x.ndim)
+    windows = np.lib.stride_tricks.sliding_window_view(x.layout, size, dim, writeable=True)
+    return x.show(windows[(slice(None),) * dim + (slice(None, None, step),)])
+
+
+@view("+as_strided")
+def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """Any entries of the storage."""
+    whole = x.memory.layout
+    offset = _layout.offset_of(x.layout, whole) if storage_offset is None else storage_offset
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if last >= whole.size and _layout.size_of(size):
+        raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} are out of bounds for storage")
+    flat = np.reshape(whole, -1, copy=False)
+    return x.show(np.lib.stride_tricks.as_strided(flat[offset:], tuple(size), tuple(stride)))
+
+
+@view("+detach .detach_")
+def detach(x: Tensor) -> Tensor:
+    """The same memory, without history."""
+    return x.show(x.layout, detached=True)
+
+
+@view("torch.positive .positive .as_subclass torch.alias")
+def alias(x: Tensor, *_: Any) -> Tensor:
+    """The tensor once more."""
+    return x.show(x.layout)
+
+
+def _component(part: str) -> Callable[[Tensor], Tensor]:
+    def component(x: Tensor) -> Tensor:
+        if x.dtype.kind != "complex":
+            if part == "imag":
+                raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+            return x.show(x.layout)
+        return Tensor.over(x.memory, x.layout, x.dtype.to_real(), part, detached=x._detached)
+
+    return component
+
+
+VIEWS["torch.real"], VIEWS["torch.imag"] = real, imag = _component("real"), _component("imag")
+# Attributes that are views.
+ATTRIBUTES: dict[str, Callable[[Tensor], Tensor]] = {
+    "T": lambda x: x.show(x.layout.T),
+    "mT": lambda x: x.show(np.swapaxes(x.layout, -1, -2)),
+    "data": detach,
+    "real": real,
+    "imag": imag,
+}
+IN_PLACE = {"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_"}

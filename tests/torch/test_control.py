@@ -1,0 +1,164 @@
+"""Control flow on traced values: what a file gives outside of jit, it gives under jit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax.torch as torch
+
+SOURCE = '''
+import math
+import torch
+
+
+def early(x):
+    if x.sum() > 3:
+        return x * 2
+    if x.sum() > 1:
+        return x + 1
+    return -x
+
+
+def branch_in_place(x):
+    y = x.clone()
+    row = y[0:2]
+    if x.sum() > 3:
+        row.mul_(10)
+    else:
+        row.add_(1)
+    return y
+
+
+def count(x):
+    n = 0
+    while x.sum() < 100:
+        x = x * 2 + 1
+        n += 1
+    return x, n
+
+
+def bisect(x, steps=30):
+    low, high = torch.zeros_like(x), x + 1
+    for _ in range(steps):
+        middle = (low + high) / 2
+        above = middle * middle > x
+        low = torch.where(above, low, middle)
+        high = torch.where(above, middle, high)
+        if (high - low).max() < 1e-4:
+            break
+    return middle
+
+
+def nested(x):
+    for i in range(4):
+        for j in range(3):
+            if x.sum() > 20:
+                return x + 100
+            x = x + j
+        if x[0] > 6:
+            continue
+        x = x * 1.5
+    else:
+        x = x + 0.25
+    return x
+
+
+def loop_else(x):
+    for i in range(3):
+        if x[0] > i:
+            break
+    else:
+        x = x - 50
+    return x + i
+
+
+def logic(x):
+    big, small = x.max() > 2, x.min() < 0
+    y = x * 2 if big and not small else x / 2
+    return y if 0 < x.mean() < 5 or small else -y
+
+
+def numbers(x):
+    n = int(x.max().item()) + 1
+    scale = 2 ** -n
+    top = max(x[0].item(), x[1].item(), 0.5)
+    return x * scale + top + math.floor(x.sum().item()) + n // 2 + float(isinstance(n, int))
+
+
+def checked(x):
+    assert x.min() > -100, "small"
+    if not torch.isfinite(x).all():
+        raise ValueError("not finite")
+    return x + 1
+
+
+def in_place_loop(x):
+    total = torch.zeros(3)
+    while total.sum() < 10:
+        total += x.abs() + 1
+        total[0] = total[1] + 1
+    return total
+
+
+def appended(x):
+    found = []
+    if x.sum() > 0:
+        found.append(x)
+    return x
+'''
+INPUTS = [[1.0, 0.5, 2.0], [0.1, 0.2, 0.3], [-1.0, -2.0, 0.5], [5.0, 0.0, 7.0]]
+NAMES = ["early", "branch_in_place", "count", "bisect", "nested", "loop_else", "logic", "numbers", "checked", "in_place_loop"]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "flow.py"
+    path.write_text(SOURCE)
+    return torch.load(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_jit_gives_what_python_gives(loaded, name):
+    """Python's own control flow on known values is the reference for each function under jit."""
+    function = torch.jax_view(getattr(loaded, name))
+    compiled = jax.jit(function)
+    for values in INPUTS:
+        if name == "bisect" and min(values) < 0:
+            continue
+        x = jnp.array(values)
+        expected, got = jax.tree.leaves(function(x)), jax.tree.leaves(compiled(x))
+        assert len(expected) == len(got)
+        for a, b in zip(expected, got, strict=True):
+            np.testing.assert_allclose(b, a, rtol=2e-6)
+
+
+def test_python_control_flow_is_python_s():
+    """The functions mean what Python makes of them: the same source with NumPy in torch's place gives the same."""
+    x = np.array([1.0, 0.5, 2.0], np.float32)
+    assert _early(x).tolist() == [2.0, 1.0, 4.0]
+
+
+def _early(x):
+    return x * 2 if x.sum() > 3 else x + 1 if x.sum() > 1 else -x
+
+
+def test_gradients_go_through_branches(loaded):
+    """The derivative of a function with branches is that of the branch that is taken."""
+    gradient = jax.jit(jax.grad(lambda x: torch.jax_view(loaded.early)(x).sum()))
+    np.testing.assert_array_equal(gradient(jnp.array([1.0, 0.5, 2.0])), [2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(gradient(jnp.array([0.1, 0.2, 0.3])), [-1.0, -1.0, -1.0])
+
+
+def test_changes_of_objects_in_branches_are_refused(loaded):
+    """A list that a traced branch appends to cannot be taken back, so it raises, with the line."""
+    with pytest.raises(torch.NotSupported, match=r"a list is changed[\s\S]*flow.py:\d+"):
+        jax.jit(torch.jax_view(loaded.appended))(jnp.ones(3))
+
+
+def test_branches_of_different_shapes_raise_when_used(tmp_path):
+    """A variable of another shape in each branch is refused where it is used, by name."""
+    path = tmp_path / "shapes.py"
+    path.write_text("def f(x):\n    if x.sum() > 0:\n        y = x[:1]\n    else:\n        y = x[:2]\n    return y + 1\n")
+    with pytest.raises(torch.NotSupported, match="y has the shape"):
+        jax.jit(torch.jax_view(torch.load(path).f))(jnp.ones(3))

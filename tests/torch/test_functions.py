@@ -1,0 +1,232 @@
+"""torch.autograd.Function as it is written: values, gradients, second derivatives, ctx, and launches of kernels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax.torch as torch
+
+SOURCE = '''
+import torch
+import triton
+import triton.language as tl
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, beta=1.0):
+        ctx.save_for_backward(x)
+        ctx.beta = beta
+        return x * torch.sigmoid(beta * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(ctx.beta * x)
+        return g * (s + ctx.beta * x * s * (1 - s)), None
+
+
+class Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.tanh(x @ w)
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+            y = torch.tanh(x @ w)
+        return torch.autograd.grad(y, (x, w), g)
+
+
+class RecomputedTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.tanh(x @ w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        with torch.enable_grad():
+            y = torch.tanh(x @ w)
+            (grad,) = torch.autograd.grad(y, w, g, create_graph=True)
+        return None, grad
+
+
+class OnlyWhatIsNeeded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x if scale.requires_grad else None, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale, (g * x).sum() if ctx.needs_input_grad[1] else None
+
+
+class AddInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        x.add_(y)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g
+
+
+class Stale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 2
+        ctx.save_for_backward(y)
+        y.add_(1)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+@triton.jit
+def scale_rows(x, w, out, n, row, column, BLOCK: tl.constexpr):
+    i, c = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = c < n
+    tl.store(out + i * n + c, tl.load(x + i * row + c * column, mask=mask) * tl.load(w + c, mask=mask), mask=mask)
+
+
+def launch(x, w):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    scale_rows[(x.shape[0],)](x, w, out, x.shape[1], x.stride(0), x.stride(1), BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return launch(x, w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return launch(g, w), (g * x).sum(0)
+'''
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "layers.py"
+    path.write_text(SOURCE)
+    return torch.load(path)
+
+
+X = jnp.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
+
+
+def test_values_and_derivatives_of_every_order(layers):
+    """apply is a JAX function: jit, grad, vmap and the Hessian give what the twin in plain JAX gives."""
+    twin = lambda x: x * jax.nn.sigmoid(2.0 * x)
+    ours = lambda x: layers.Swish.apply(x, 2.0)
+    np.testing.assert_allclose(ours(X), twin(X), rtol=1e-6)
+    both = [jax.jit(jax.vmap(jax.grad(lambda row, f=f: f(row).sum())))(X) for f in (ours, twin)]
+    np.testing.assert_allclose(*both, rtol=1e-5)
+    np.testing.assert_allclose(*[jax.hessian(lambda x, f=f: f(x).sum())(X[0]) for f in (ours, twin)], atol=1e-6)
+    assert layers.Swish.apply is layers.Swish.apply
+
+
+@pytest.mark.parametrize("name", ["Recomputed", "RecomputedTwice"])
+def test_recomputed_graphs(layers, name):
+    """torch.autograd.grad within backward replays what was recorded; with create_graph to second order, else that raises."""
+    w = jnp.arange(6.0).reshape(3, 2) / 5
+    loss = lambda f: lambda w: (f(X, w) ** 2).sum()
+    twin, ours = (lambda x, w: jnp.tanh(x @ w)), getattr(layers, name).apply
+    np.testing.assert_allclose(*[jax.jit(jax.grad(loss(f)))(w) for f in (ours, twin)], rtol=1e-5)
+    if name == "Recomputed":
+        with pytest.raises(torch.NotSupported, match="create_graph"):
+            jax.hessian(loss(ours))(w)
+    else:
+        np.testing.assert_allclose(*[jax.hessian(loss(f))(w) for f in (ours, twin)], rtol=1e-4, atol=1e-5)
+
+
+def test_requires_grad_is_what_is_differentiated(layers):
+    """Only what is differentiated requires grad, so that layers which save only where it does are right."""
+    scale = jnp.asarray(3.0)
+    f = lambda x, s: layers.OnlyWhatIsNeeded.apply(x, s).sum()
+    np.testing.assert_allclose(jax.grad(f)(X, scale), jnp.full(X.shape, 3.0))
+    np.testing.assert_allclose(jax.jit(jax.grad(f, 1))(X, scale), X.sum(), rtol=1e-6)
+
+
+def test_forwards_in_place_change_the_caller_s_tensor(layers):
+    """A Function that writes to its input changes the tensor that it was given, and returns it."""
+    x, y = torch.torch_view(X), torch.torch_view(X + 1)
+    assert layers.AddInPlace.apply(x, y) is x
+    np.testing.assert_array_equal(x.array, X + X + 1)
+    np.testing.assert_array_equal(jax.grad(lambda x: layers.AddInPlace.apply(x, X).sum())(X), np.ones((2, 3)))
+
+
+def test_saved_tensors_that_change_raise(layers):
+    """backward raises PyTorch's error for a saved tensor that was written to."""
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        jax.grad(lambda x: layers.Stale.apply(x).sum())(X)
+
+
+def test_tensors_in_tensors_out(layers):
+    """apply gives tensors for tensors, and autograd of the source differentiates through it."""
+    x = torch.torch_view(X).detach().requires_grad_()
+    y = layers.Swish.apply(x)
+    assert isinstance(y, torch.Tensor)
+    y.sum().backward()
+    expected = jax.grad(lambda x: (x * jax.nn.sigmoid(x)).sum())(X)
+    np.testing.assert_allclose(x.grad.array, expected, rtol=1e-5)
+
+
+def test_launches_write_into_tensors(layers):
+    """A launcher stays as it is: its kernel writes into the tensors, and strides of views are true."""
+    w = jnp.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(layers.Scaled.apply(X, w), X * w)
+    grads = jax.jit(jax.grad(lambda x, w: layers.Scaled.apply(x, w).sum(), (0, 1)))(X, w)
+    np.testing.assert_allclose(grads[0], jnp.broadcast_to(w, X.shape))
+    np.testing.assert_allclose(grads[1], X.sum(0), rtol=1e-6)
+    turned = torch.jax_view(lambda x, w: layers.launch(x.t(), w))
+    np.testing.assert_allclose(jax.jit(turned)(X.T, w), X * w)
+
+
+def test_gradient_mode():
+    """Under no_grad and through detach nothing is differentiated; item is a constant."""
+
+    def loss(x):
+        with torch.no_grad():
+            a = x * 3
+        return (x * a + x * x.detach() + x * x.sum().item()).sum()
+
+    x = jnp.array([1.0, 2.0])
+    np.testing.assert_allclose(jax.grad(torch.jax_view(loss))(x), 3 * x + x + x.sum())
+
+
+def test_random_numbers_need_a_key():
+    """Draws without a key are refused; with one they are reproducible, and differ from each other."""
+    with pytest.raises(torch.NotSupported, match="need a key"):
+        torch.rand(2)
+    with torch.seed(0):
+        a, b = torch.rand(3), torch.rand(3)
+    with torch.seed(jax.random.key(0)):
+        np.testing.assert_array_equal(torch.rand(3).array, a.array)
+    assert not np.array_equal(a.array, b.array)
+
+
+def test_types():
+    """Promotion is PyTorch's: tensors with axes, then those without, then numbers; dtypes equal NumPy's and JAX's."""
+    half, whole = torch.ones(2, dtype=torch.float16), torch.arange(2)
+    assert (half * torch.tensor(2.0)).dtype is torch.float16
+    assert (whole * 2.5).dtype is torch.float32
+    assert (whole / 2).dtype is torch.float32
+    assert whole.sum().dtype is torch.int64
+    assert torch.result_type(half, torch.ones(2)) is torch.float32
+    assert torch.float32 == jnp.float32 and np.float16 == torch.half
+    assert torch.promote_types(torch.uint8, torch.int8) is torch.int16

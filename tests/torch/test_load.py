@@ -1,0 +1,107 @@
+"""Loading files and packages: private, lenient where a name is not used, and true to Python where it is."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax.torch as torch
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+PACKAGE = {
+    "pkg/__init__.py": "from .missing_part import nothing\n",
+    "pkg/ops/__init__.py": "from .norm import Scale\nNAME = 'ops'\n",
+    "pkg/ops/norm.py": (
+        "import torch\nfrom ..util import helper\nimport pkg.util\n"
+        "class Scale(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n        return helper(x) + pkg.util.ONE\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        from pkg.util import helper as again\n        return again(g)\n"
+    ),
+    "pkg/util.py": "ONE = 1\ndef helper(x):\n    return x * 3\n",
+}
+
+
+def test_relative_and_absolute_imports(tmp_path):
+    """A file of a package finds its neighbours, also by imports within functions; its __init__ may fail."""
+    loaded = torch.load(write(tmp_path, PACKAGE) / "pkg" / "ops" / "norm.py")
+    np.testing.assert_array_equal(loaded.Scale.apply(jnp.ones(2)), [4.0, 4.0])
+    assert torch.load(tmp_path / "pkg" / "ops" / "norm.py") is loaded
+    assert "pkg" not in sys.modules and "torch" not in {m.split(".")[0] for m in sys.modules if m == "pkg"}
+
+
+def test_packages_run_their_init_for_names_that_are_no_modules(tmp_path):
+    """A package gives its modules without its __init__, and other names with it."""
+    loaded = torch.load(write(tmp_path, PACKAGE) / "pkg" / "ops" / "__init__.py", root=tmp_path)
+    assert loaded.NAME == "ops"
+    assert loaded.Scale is loaded.norm.Scale
+
+
+def test_what_is_missing_raises_when_it_is_used(tmp_path):
+    """Missing modules, unknown names of torch and statements that fail raise where they are used, with the reason."""
+    text = (
+        "import torch\nimport no_such_library\nfrom no_such_library.part import thing\n"
+        "@no_such_library.register\ndef f(x):\n    return x + 1\n"
+        "TABLE = thing.build(5)\nlimit: no_such_library.Type = 3\n"
+        "BROKEN = 1 / 0\n"
+        "def g(x):\n    return x + BROKEN\n"
+        "def h(x):\n    return torch.no_such_function(x)\n"
+        "class Sub(torch.nn.NoSuchLayer):\n    pass\n"
+    )
+    loaded = torch.load(write(tmp_path, {"file.py": text}) / "file.py")
+    f, g, h = (torch.jax_view(getattr(loaded, n)) for n in "fgh")
+    np.testing.assert_array_equal(f(jnp.ones(2)), [2.0, 2.0])
+    assert loaded.limit == 3
+    with pytest.raises(torch.NotSupported, match="BROKEN is not available .ZeroDivisionError"):
+        g(jnp.ones(2))
+    with pytest.raises(torch.NotSupported, match="no_such_function"):
+        h(jnp.ones(2))
+    with pytest.raises(torch.NotSupported, match="no_such_library"):
+        loaded.TABLE.look_up
+
+
+def test_imports_that_are_tried_fail_as_in_python(tmp_path):
+    """An import within a try that catches its failure fails; hasattr of torch tells what is there."""
+    text = (
+        "import torch\ntry:\n    import no_such_library\n    FOUND = True\nexcept ImportError:\n    FOUND = False\n"
+        "try:\n    from torch.cuda.amp import custom_fwd\nexcept ImportError:\n    custom_fwd = None\n"
+        "NPU = hasattr(torch, 'npu')\nRELU = hasattr(torch, 'relu')\n"
+    )
+    loaded = torch.load(write(tmp_path, {"file.py": text}) / "file.py")
+    assert (loaded.FOUND, loaded.NPU, loaded.RELU) == (False, False, True)
+    assert callable(loaded.custom_fwd)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "text"),
+    [("nothing.py", FileNotFoundError, "there is no file"), ("broken.py", SyntaxError, "invalid syntax|expected")],
+)
+def test_what_cannot_be_loaded(tmp_path, path, error, text):
+    """A file that is not there, and one that is no Python, are errors at once."""
+    write(tmp_path, {"broken.py": "def f(:\n"})
+    with pytest.raises(error, match=text):
+        torch.load(tmp_path / path)
+
+
+def test_roots(tmp_path):
+    """A root that does not hold the file, and a package that is not installed, are errors."""
+    write(tmp_path, {"a/file.py": "X = 1\n", "b/other.py": ""})
+    with pytest.raises(ValueError, match="not under root"):
+        torch.load(tmp_path / "a" / "file.py", root=tmp_path / "b")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        torch.import_module("no_such_package.part")
+
+
+def test_import_needs_neither_torch_nor_libcst():
+    """`import fnjax.torch` loads jax and numpy, and no library of another extra."""
+    code = "import sys, fnjax.torch\nprint([m for m in ('torch', 'libcst', 'triton', 'einops') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,113 @@
+"""Views share memory: random programs beside NumPy, whose views are PyTorch's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fnjax.torch as torch
+
+settings.register_profile("views", deadline=None, max_examples=60)
+
+
+def _step(draw, x, a):
+    """One more view of a tensor and of an array."""
+    kind = draw(st.sampled_from(["transpose", "slice", "select", "unsqueeze", "diagonal", "reshape"]))
+    if kind == "transpose" and a.ndim > 1:
+        i, j = draw(st.permutations(range(a.ndim)))[:2]
+        return x.transpose(i, j), np.swapaxes(a, i, j)
+    if kind == "slice" and a.ndim:
+        axis = draw(st.integers(0, a.ndim - 1))
+        start, step = draw(st.integers(0, a.shape[axis])), draw(st.integers(1, 2))
+        index = (slice(None),) * axis + (slice(start, None, step),)
+        return x[index], a[index]
+    if kind == "select" and a.ndim and a.shape[0]:
+        i = draw(st.integers(0, a.shape[0] - 1))
+        return x[i], a[i : i + 1].reshape(a.shape[1:]) if a.ndim == 1 else a[i]
+    if kind == "unsqueeze":
+        axis = draw(st.integers(0, a.ndim))
+        return x.unsqueeze(axis), np.expand_dims(a, axis)
+    if kind == "diagonal" and a.ndim > 1:
+        return x.diagonal(), np.einsum("ii...->...i", a) if a.shape[0] == a.shape[1] else (x.diagonal(), None)[1]
+    return x, a
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_writes_reach_all_that_share_memory(data):
+    """What is written through a chain of views arrives where NumPy writes it, and is read back as NumPy reads it."""
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    base = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    tensor = torch.torch_view(jnp.asarray(base))
+    x, a = tensor, base
+    for _ in range(data.draw(st.integers(1, 4))):
+        y, b = _step(data.draw, x, a)
+        if b is None or (b.size and not np.shares_memory(b, base)):
+            break
+        x, a = y, b
+    assert x.shape == a.shape
+    np.testing.assert_array_equal(x.array, a)
+    x.mul_(-2).sub_(1)
+    a *= -2
+    a -= 1
+    np.testing.assert_array_equal(tensor.array, base)
+    np.testing.assert_array_equal(x.array, a)
+
+
+def test_strides_and_contiguity():
+    """Strides, offsets and contiguity are those of the layout; a reshape copies where no view has the shape."""
+    x = torch.zeros(2, 3, 4)
+    y = x.transpose(0, 2)
+    assert (y.stride(), y.is_contiguous()) == ((1, 4, 12), False)
+    assert x[1].storage_offset() == 12
+    assert y.reshape(24).data_ptr() != x.data_ptr()
+    assert x.reshape(6, 4).data_ptr() == x.data_ptr()
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        y.view(24)
+    assert y.contiguous().stride() == (6, 2, 1)
+
+
+def test_expanded_entries_cannot_be_written():
+    """A write to entries that are one in memory raises PyTorch's error."""
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        torch.zeros(3, 1).expand(3, 4).add_(1)
+
+
+def test_a_view_at_a_traced_place():
+    """`y[k]` with a traced k is a view, under jit as outside."""
+
+    def write(x, k):
+        y = x.clone()
+        y[k].zero_()
+        return y
+
+    f, x = torch.jax_view(write), jnp.ones((3, 2))
+    expected = np.ones((3, 2)) * [[1], [0], [1]]
+    np.testing.assert_array_equal(f(x, jnp.asarray(1)), expected)
+    np.testing.assert_array_equal(jax.jit(f)(x, jnp.asarray(1)), expected)
+
+
+def test_components_of_complex_numbers_are_views():
+    """The real and imaginary parts can be written to, and so can view_as_real's pairs."""
+    z = torch.complex(torch.ones(2), torch.zeros(2))
+    z.imag = z.real * 3
+    torch.view_as_real(z)[0, 0] = 5.0
+    np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))
+
+
+def test_selections_by_traced_masks():
+    """What a traced mask selects can be computed with, summed and written back; its size is refused."""
+
+    def scale(x):
+        y = x.clone()
+        y[x > 0] = x[x > 0] * 10
+        return y, x[x > 0].sum()
+
+    x = jnp.array([1.0, -2.0, 3.0])
+    y, total = jax.jit(torch.jax_view(scale))(x)
+    np.testing.assert_array_equal(y, [10.0, -2.0, 30.0])
+    assert total == 4.0
+    with pytest.raises(torch.NotSupported, match="size of what a traced mask selects"):
+        jax.jit(torch.jax_view(lambda x: x[x > 0].view(2, 1)))(x)
