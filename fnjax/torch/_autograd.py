@@ -92,7 +92,8 @@ def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
 
 def _once() -> NotSupported:
     return NotSupported(
-        "a second derivative of what torch.autograd gave without create_graph", "pass create_graph=True to torch.autograd"
+        "a second derivative of what torch.autograd gave without create_graph",
+        "pass create_graph=True to torch.autograd",
     )
 
 

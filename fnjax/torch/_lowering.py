@@ -19,7 +19,23 @@ BUILTINS = frozenset(
 )
 # Methods that change lists, dictionaries and sets.
 _CHANGING = frozenset(
-    "append extend insert pop remove clear update setdefault add discard popitem sort reverse appendleft popleft".split()
+    [
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "remove",
+        "clear",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+        "popitem",
+        "sort",
+        "reverse",
+        "appendleft",
+        "popleft",
+    ]
 )
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 Function = ast.FunctionDef
@@ -314,7 +330,9 @@ class _Statements:
                 found.append(node.func.value)
             elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
                 found.append(node.value)
-        plain = [f for f in found if all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(f))]
+        plain = [
+            f for f in found if all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(f))
+        ]
         return [copy.deepcopy(f) for f in plain if not (isinstance(f, ast.Name) and f.id in self.made[-1])]
 
     def _may_convert(self, statement: ast.stmt) -> bool:

@@ -98,8 +98,8 @@ def _refuse(self: Missing, *_: Any) -> Any:
     raise self.refuse()
 
 
-for _name in "add sub mul truediv floordiv mod pow matmul and xor lshift rshift".split():
+for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "xor", "lshift", "rshift"]:
     setattr(Missing, f"__{_name}__", _refuse)
     setattr(Missing, f"__r{_name}__", _refuse)
-for _name in "lt le gt ge len int float index neg abs setitem".split():
+for _name in ["lt", "le", "gt", "ge", "len", "int", "float", "index", "neg", "abs", "setitem"]:
     setattr(Missing, f"__{_name}__", _refuse)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fnjax.torch as torch
+from fnjax import torch
 
-SOURCE = '''
+SOURCE = """
 import math
 import torch
 
@@ -106,9 +106,20 @@ def appended(x):
     if x.sum() > 0:
         found.append(x)
     return x
-'''
+"""
 INPUTS = [[1.0, 0.5, 2.0], [0.1, 0.2, 0.3], [-1.0, -2.0, 0.5], [5.0, 0.0, 7.0]]
-NAMES = ["early", "branch_in_place", "count", "bisect", "nested", "loop_else", "logic", "numbers", "checked", "in_place_loop"]
+NAMES = [
+    "early",
+    "branch_in_place",
+    "count",
+    "bisect",
+    "nested",
+    "loop_else",
+    "logic",
+    "numbers",
+    "checked",
+    "in_place_loop",
+]
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +170,8 @@ def test_changes_of_objects_in_branches_are_refused(loaded):
 def test_branches_of_different_shapes_raise_when_used(tmp_path):
     """A variable of another shape in each branch is refused where it is used, by name."""
     path = tmp_path / "shapes.py"
-    path.write_text("def f(x):\n    if x.sum() > 0:\n        y = x[:1]\n    else:\n        y = x[:2]\n    return y + 1\n")
+    path.write_text(
+        "def f(x):\n    if x.sum() > 0:\n        y = x[:1]\n    else:\n        y = x[:2]\n    return y + 1\n"
+    )
     with pytest.raises(torch.NotSupported, match="y has the shape"):
         jax.jit(torch.jax_view(torch.load(path).f))(jnp.ones(3))

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fnjax.torch as torch
+from fnjax import torch
 
-SOURCE = '''
+SOURCE = """
 import torch
 import triton
 import triton.language as tl
@@ -116,7 +116,7 @@ class Scaled(torch.autograd.Function):
     def backward(ctx, g):
         x, w = ctx.saved_tensors
         return launch(g, w), (g * x).sum(0)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ X = jnp.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
 
 
 def test_values_and_derivatives_of_every_order(layers):
-    """apply is a JAX function: jit, grad, vmap and the Hessian give what the twin in plain JAX gives."""
+    """Apply is a JAX function: jit, grad, vmap and the Hessian give what the twin in plain JAX gives."""
     twin = lambda x: x * jax.nn.sigmoid(2.0 * x)
     ours = lambda x: layers.Swish.apply(x, 2.0)
     np.testing.assert_allclose(ours(X), twin(X), rtol=1e-6)
@@ -171,13 +171,13 @@ def test_forwards_in_place_change_the_caller_s_tensor(layers):
 
 
 def test_saved_tensors_that_change_raise(layers):
-    """backward raises PyTorch's error for a saved tensor that was written to."""
+    """Backward raises PyTorch's error for a saved tensor that was written to."""
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         jax.grad(lambda x: layers.Stale.apply(x).sum())(X)
 
 
 def test_tensors_in_tensors_out(layers):
-    """apply gives tensors for tensors, and autograd of the source differentiates through it."""
+    """Apply gives tensors for tensors, and autograd of the source differentiates through it."""
     x = torch.torch_view(X).detach().requires_grad_()
     y = layers.Swish.apply(x)
     assert isinstance(y, torch.Tensor)

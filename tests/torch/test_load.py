@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fnjax.torch as torch
+from fnjax import torch
 
 
 def write(folder, files):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fnjax.torch as torch
+from fnjax import torch
 
 settings.register_profile("views", deadline=None, max_examples=60)
 
