@@ -411,8 +411,15 @@ def test_strata_are_the_files():
     assert set(FILES) - set(STRATA) <= {name for name in empty if name.endswith("__init__")}
 
 
-def _is_ours(name):
-    return name.split(".")[0] == "fnjax"
+def test_only_the_porter_imports_from_torch():
+    """Nothing in the core imports fnjax.torch; the porter reads its table of operations."""
+    importers = {}
+    for name, path in FILES.items():
+        found = {full.removeprefix("fnjax.") for full in imports(path) if full.startswith("fnjax.torch")}
+        if found and not name.startswith("torch."):
+            importers[name] = {part for full in found for part in full.split(".")[1:2]}
+    assert {name.split(".")[0] for name in importers} == {"port"}
+    assert set().union(*importers.values()) == {"_table"}
 
 
 def test_only_the_primitives_speak_of_interpreters():

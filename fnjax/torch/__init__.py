@@ -1,15 +1,35 @@
 """PyTorch source run as it is, on JAX arrays.
 
-    import fnjax.torch
-    layers = fnjax.torch.load("layers_torch.py")
-    jax.grad(lambda x: layers.Swish.apply(x).sum())(x)
-
-In a copy of the file, `import fnjax.torch as torch` does the same.
+Examples:
+    >>> import pathlib, tempfile
+    >>> import jax, jax.numpy as jnp
+    >>> import fnjax.torch
+    >>> source = '''
+    ... import torch
+    ...
+    ... class Square(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...
+    ...     @staticmethod
+    ...     def backward(ctx, grad_output):
+    ...         (x,) = ctx.saved_tensors
+    ...         return grad_output.mul(2).mul_(x)
+    ... '''
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "layers_torch.py")
+    >>> path.write_text(source) > 0
+    True
+    >>> layers = fnjax.torch.load(path)
+    >>> print(jax.grad(lambda x: layers.Square.apply(x).sum())(jnp.arange(3.0)))
+    [0. 2. 4.]
 """
 
 from typing import Any as _Any
 
-from fnjax.torch import _distributions, _methods
+from fnjax.torch import _distributions as _distributions  # adds its names to torch's
+from fnjax.torch import _methods
 from fnjax.torch._errors import NotSupported as NotSupported
 from fnjax.torch._function import jax_view as jax_view
 from fnjax.torch._function import torch_view as torch_view

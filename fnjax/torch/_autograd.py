@@ -140,8 +140,8 @@ def grad(
     unused = len(used) < len(values)
     if unused and not allow_unused and not materialize_grads:
         raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
-            "is the desired behavior."
+            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
+            "this is the desired behavior."
         )
     unique = list({id(v): v for v in used}.values())
     found = differentiate([r.value for r, _ in pairs], unique, starts, record=create_graph) if unique else []

@@ -27,6 +27,7 @@ from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch._values import Value, compute
 
 _SUPPORT = ("general", "derivatives", "memory", "indexing", "layers", "images", "linear", "losses", "random", "trees")
+_PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index"}
 
 
@@ -420,9 +421,12 @@ def _find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | No
                     numbers.append({"bool": bool, "int": int, "float": float, "complex": complex}[x.dtype.kind])
                 else:
                     tensors.append(x)
-            elif overload.result in {"promoted", "bool", "float"} and isinstance(x, (bool, int, float, complex)):
-                if name in {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}:
-                    numbers.append(type_of_number(x))
+            elif (
+                overload.result in {"promoted", "bool", "float"}
+                and name in _PROMOTING_NUMBERS
+                and isinstance(x, (bool, int, float, complex))
+            ):
+                numbers.append(type_of_number(x))
     given = values.get("dtype")
     if given is not None:
         own = as_dtype(given)

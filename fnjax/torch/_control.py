@@ -48,7 +48,7 @@ def truth(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
     if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
-    value = value if value.ndim == 0 else value.reshape(())  # type: ignore[attr-defined] # a method of Tensor
+    value = value if value.ndim == 0 else value.reshape(())
     return value if value.dtype.kind == "bool" else value != 0
 
 
@@ -202,7 +202,7 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str) -> Any:
                 name,
                 NotSupported(f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"),
             )
-    both = [x for x in (a, b)]
+    both = [a, b]
     tensors = [x for x in both if isinstance(x, Tensor)]
     plain = [x for x in tensors if not x.number]
     kinds = [type_of_number(x) for x in both if not isinstance(x, Tensor)]
@@ -447,7 +447,7 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
             found: dict[str, Any] = {}
             first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
             start = carry.leave(first)
-            jax.eval_shape(lambda *a: _explore(run, a, found), *start)
+            jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
             if not carry.settle(found["state"], found["written"]):
                 break
         end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)

@@ -1,13 +1,13 @@
 """torch's dtypes, and PyTorch's type promotion.
 
-A tensor has torch's dtype beside the array's own: without 64 bits JAX keeps an int64 tensor as an int32 array, and what the
-source asks of its dtype, and how it promotes, is still int64's.
+A tensor has torch's dtype beside the array's own: without 64 bits JAX keeps an int64 tensor as an int32 array, and what
+the source asks of its dtype, and how it promotes, is still int64's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,9 @@ class dtype:  # noqa: N801 - PyTorch's name
         name: `float32`, as NumPy writes it (`bool` for booleans).
     """
 
-    _all: dict[str, dtype] = {}
+    _all: ClassVar[dict[str, Any]] = {}
 
-    def __new__(cls, name: str) -> dtype:
+    def __new__(cls, name: str) -> Self:
         """Return the one object of a name."""
         if name not in cls._all:
             made = super().__new__(cls)

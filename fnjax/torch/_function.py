@@ -194,8 +194,8 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) ->
         if isinstance(tensor, Tensor) and tensor.memory.version != version:
             error = (
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[torch.{tensor.dtype.name} {list(tensor.shape)}] is at version {tensor.memory.version}; expected version "
-                f"{version} instead."
+                f"[torch.{tensor.dtype.name} {list(tensor.shape)}] is at version {tensor.memory.version}; expected "
+                f"version {version} instead."
             )
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
@@ -204,7 +204,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) ->
         t if t is None or _is_constant(t) else _Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
-    attributes = {k: v for k, v in vars(own).items() if k != "_own" and k != "needs_input_grad"}
+    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     ctx.save_for_backward(*(t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, _Kind)))
     for name, value in attributes.items():
         setattr(ctx, name, value)
@@ -228,7 +228,7 @@ class _Apply:
 
 @known("torch.autograd.Function", "torch.autograd.function.Function")
 class Function:
-    """Base of custom autograd Functions, as PyTorch has it; `apply` takes tensors, or JAX arrays, and gives the same."""
+    """Base of custom autograd Functions, as PyTorch has it; `apply` maps tensors to tensors, and arrays to arrays."""
 
     _apply: Any
     _carried: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 _current: ContextVar[Journal | None] = ContextVar("_current", default=None)
 _serial = itertools.count()
@@ -19,7 +19,7 @@ class Journal:
         contexts: the ctx objects that were written to.
     """
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Self:
         self.start = next(_serial)
         self.storages: dict[int, tuple[Any, Any]] = {}
         self.contexts: dict[int, tuple[Any, dict[str, Any]]] = {}

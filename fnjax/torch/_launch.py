@@ -15,8 +15,8 @@ from fnjax.torch._values import Value, compute
 def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Run `kernel[grid](*args, **named)` with tensors among the arguments.
 
-    A kernel gets the entries of a contiguous tensor, and of another one its storage from the tensor's offset on, so that the
-    strides that a launcher hands over are true.
+    A kernel gets the entries of a contiguous tensor, and of another one its storage from the tensor's offset on, so
+    that the strides that a launcher hands over are true.
 
     Args:
         kernel: of fnjax.triton.

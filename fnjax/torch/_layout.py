@@ -1,12 +1,13 @@
 """Strided layouts: what a tensor shows of its storage.
 
 A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte for each entry of the
-storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a layout
-into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
+storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a
+layout into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -69,11 +70,11 @@ def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
     axes = [i for i, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and s]
     axes.sort(key=lambda i: -layout.strides[i])
     strides = [layout.strides[i] for i in axes]
-    if any(s <= 0 for s in strides) or any(a % b or a == b for a, b in zip(strides, strides[1:], strict=False)):
+    if any(s <= 0 for s in strides) or any(a % b or a == b for a, b in itertools.pairwise(strides)):
         return None
     outer = strides[0] if strides else max(total, 1)
     padded = -(-total // outer) * outer
-    radices = [padded // outer, *(a // b for a, b in zip(strides, strides[1:], strict=False))] if strides else []
+    radices = [padded // outer, *(a // b for a, b in itertools.pairwise(strides))] if strides else []
     last = strides[-1] if strides else padded
     starts, rest = [], offset
     for stride in strides:

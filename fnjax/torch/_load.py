@@ -1,8 +1,8 @@
 """Loading PyTorch source: files and packages in which `torch` is fnjax.torch and `triton` is fnjax.triton.
 
-What is loaded stays private: the interpreter's own modules are not touched, a PyTorch that is installed is neither used nor
-disturbed. A top-level statement that fails binds its names to a value that raises when it is used, so that a file of which
-one part cannot run serves with the others.
+What is loaded stays private: the interpreter's own modules are not touched, a PyTorch that is installed is neither used
+nor disturbed. A top-level statement that fails binds its names to a value that raises when it is used, so that a file
+of which one part cannot run serves with the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Root:
         return path if path.is_dir() and any(path.glob("*.py")) else None
 
     def load(self, name: str) -> types.ModuleType:
-        """Return a module under this folder, executed the first time; a package's `__init__` runs when it is asked for names.
+        """Return a module under this folder, executed the first time.
+
+        A package's `__init__` runs when it is asked for a name that is none of its modules.
 
         Raises:
             ModuleNotFoundError: there is no such file.
@@ -244,8 +246,8 @@ def _import_stand_in(name: str, fromlist: tuple[str, ...], guarded: bool) -> Any
 def load(path: str | Path, *, root: str | Path | None = None) -> types.ModuleType:
     """Execute a file of PyTorch source, in which torch is fnjax.torch and triton is fnjax.triton.
 
-    Imports of packages under `root`, absolute or relative, also within functions, are loaded in the same way, privately. A
-    name of torch that fnjax does not have, and a module that cannot be found, raise when they are used.
+    Imports of packages under `root`, absolute or relative, also within functions, are loaded in the same way,
+    privately. A name of torch that fnjax does not have, and a module that cannot be found, raise when they are used.
 
     Args:
         path: the file.

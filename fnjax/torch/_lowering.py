@@ -1,9 +1,10 @@
 """Control flow as calls: `if`, `while` and `for` that decide when they run.
 
-Two passes over a function's tree. The first takes the jumps out (return, break, continue, the else of loops): what follows a
-statement that may jump stands behind a flag, or in its other branch. The second makes each statement a call of `if_`,
-`while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`, conditional expressions
-and builtins such as `int` become calls as well. The calls go to one object, `RUNTIME`; this file knows nothing of tensors.
+Two passes over a function's tree. The first takes the jumps out (return, break, continue, the else of loops): what
+follows a statement that may jump stands behind a flag, or in its other branch. The second makes each statement a call
+of `if_`, `while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`,
+conditional expressions and builtins such as `int` become calls as well. The calls go to one object, `RUNTIME`; this
+file knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -457,7 +458,8 @@ class _Expressions(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node
 
-    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # likewise left alone
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
 
     def _lazily(self, node: ast.expr) -> ast.Lambda:
         return ast.Lambda(ast.arguments([], [], None, [], [], None, []), node)

@@ -190,6 +190,10 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
+def _to(own: dtype) -> Callable[..., Tensor]:
+    return lambda self, memory_format=None: to(self, own)
+
+
 for _name, _own in {
     "float": "float32",
     "double": "float64",
@@ -204,7 +208,7 @@ for _name, _own in {
     "cfloat": "complex64",
     "cdouble": "complex128",
 }.items():
-    METHODS[_name] = (lambda own: lambda self, memory_format=None: to(self, own))(dtype(_own))
+    METHODS[_name] = _to(dtype(_own))
 for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream", "resolve_conj", "resolve_neg"):
     METHODS[_name] = lambda self, *_, **__: self
 
@@ -321,7 +325,8 @@ def _in_place(name: str) -> Callable[..., Any]:
         found = run_call(bind(operation, (self, *args), kwargs))
         if found.dtype.kind != self.dtype.kind and _promotes_above(found.dtype, self.dtype):
             raise RuntimeError(
-                f"result type {_type_name(found.dtype)} can't be cast to the desired output type {_type_name(self.dtype)}"
+                f"result type {_type_name(found.dtype)} can't be cast to the desired output type "
+                f"{_type_name(self.dtype)}"
             )
         return self.assign(cast_to(found, self, self.shape))
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -251,7 +251,7 @@ class Device:
     def __repr__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -266,6 +266,8 @@ _NONE = {"torch.newaxis", "torch.version.hip", "torch.version.xpu"}
 
 class _Version(str):
     """A version that compares by its numbers, with strings and tuples too."""
+
+    __slots__ = ()
 
     @staticmethod
     def _key(version: Any) -> tuple[int, ...]:
@@ -384,7 +386,7 @@ def _guess(leaves: list[Any]) -> dtype:
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
     """Return a tensor of data; the same one where nothing changes."""
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)  # type: ignore[attr-defined] # given in _methods
+        return data if dtype is None else data.to(dtype)
     return tensor(data, dtype=dtype)
 
 
@@ -419,7 +421,12 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
 
 def _like(number: Any) -> Callable[..., Tensor]:
     def fill(
-        input: Tensor, fill_value: Any = number, *, dtype: Any = None, requires_grad: bool = False, **_: Any
+        input: Tensor,  # noqa: A002 - PyTorch's name
+        fill_value: Any = number,
+        *,
+        dtype: Any = None,
+        requires_grad: bool = False,
+        **_: Any,
     ) -> Tensor:
         own = input.dtype if dtype is None else as_dtype(dtype)
         raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
@@ -517,7 +524,7 @@ class _GradMode:
         self._enabled = enabled
         self._stack: list[set_mode] = []
 
-    def __enter__(self) -> _GradMode:
+    def __enter__(self) -> Self:
         block = set_mode(switch(self._enabled))
         block.__enter__()
         self._stack.append(block)
@@ -558,7 +565,7 @@ class _SetGradEnabled(_GradMode):
         super().__init__(mode)
         super().__enter__()
 
-    def __enter__(self) -> _SetGradEnabled:
+    def __enter__(self) -> Self:
         return self
 
 
@@ -722,7 +729,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorc
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
     """Return entries of one tensor or another."""
     if input is None:
-        return tuple(make(jnp.asarray(i), DTYPES["int64"]) for i in np.nonzero(np.asarray(condition.numpy())))  # type: ignore[attr-defined] # given in _methods
+        return tuple(make(jnp.asarray(i), DTYPES["int64"]) for i in np.nonzero(np.asarray(condition.numpy())))
     both = (input, other)
     own = result_type(
         [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],

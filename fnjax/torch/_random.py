@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -32,7 +32,7 @@ class seed:  # noqa: N801 - a context manager, used as a function
         self._key = jax.random.key(key) if isinstance(key, int) else key
         self._count = 0
 
-    def __enter__(self) -> seed:
+    def __enter__(self) -> Self:
         self._token = _current.set(self)
         return self
 

@@ -233,9 +233,9 @@ class Size(tuple[int, ...]):
 
 
 class Derived(Storage):
-    """Memory that is another tensor's, seen through a function: `x[k]` with a traced k, the real pairs of complex numbers.
+    """Memory that is another tensor's, seen through a function.
 
-    What is written to it goes into the other tensor.
+    So are `x[k]` with a traced k, and the real pairs of complex numbers. A write goes into the other tensor.
     """
 
     __slots__ = ("_cached", "_parent", "_put", "_show")
@@ -247,7 +247,7 @@ class Derived(Storage):
         self.layout = _layout.make_layout(self.value.array.shape)
 
     @property
-    def version(self) -> int:  # type: ignore[override] # the other's
+    def version(self) -> int:
         """The writes to the other tensor's storage."""
         return self._parent.memory.version
 
@@ -256,7 +256,7 @@ class Derived(Storage):
         pass
 
     @property
-    def value(self) -> Value:  # type: ignore[override] # read from the other
+    def value(self) -> Value:
         """What the function shows."""
         parent = self._parent
         if self._cached[0] != parent.memory.version:

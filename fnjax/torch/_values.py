@@ -27,10 +27,9 @@ class Mode(NamedTuple):
 
 
 FORWARD, BACKWARD = Mode(enabled=False), Mode(enabled=False)
-_mode: ContextVar[Mode] = ContextVar("_mode", default=Mode())
+_DEFAULT = Mode()
+_mode: ContextVar[Mode] = ContextVar("_mode", default=_DEFAULT)
 _in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
-
-
 _watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
 
 
@@ -112,6 +111,7 @@ class Value:
 
     __slots__ = ("array", "hooks", "index", "leaf", "node", "requires_grad", "source")
     hooks: tuple[Any, ...]
+    source: Any
 
     def __init__(
         self, array: Any, node: Node | None = None, index: int = 0, *, requires_grad: bool = False, leaf: Any = None
@@ -136,9 +136,7 @@ def compute(
     """
     arrays = [p.array for p in parents]
     if is_transformed() and all(is_small(a) for a in arrays):
-        with (
-            jax.ensure_compile_time_eval()
-        ):  # lengths, grids, shapes: numbers that nobody traces stay numbers under jit
+        with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
     else:
         results = function(*arrays)

@@ -251,8 +251,8 @@ def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: 
         sizes = [min(sizes, n - at) for at in range(0, n, sizes)] if n else [0]
     if sum(sizes) != n:
         raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but got "
-            f"split_sizes={list(sizes)}"
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {dim}), but "
+            f"got split_sizes={list(sizes)}"
         )
     starts = np.cumsum([0, *sizes])
     return tuple(narrow(x, dim, int(start), int(size)) for start, size in zip(starts, sizes, strict=False))

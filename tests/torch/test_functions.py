@@ -142,7 +142,7 @@ def test_values_and_derivatives_of_every_order(layers):
 
 @pytest.mark.parametrize("name", ["Recomputed", "RecomputedTwice"])
 def test_recomputed_graphs(layers, name):
-    """torch.autograd.grad within backward replays what was recorded; with create_graph to second order, else that raises."""
+    """torch.autograd.grad within backward replays what was recorded; a second order needs create_graph, else raises."""
     w = jnp.arange(6.0).reshape(3, 2) / 5
     loss = lambda f: lambda w: (f(X, w) ** 2).sum()
     twin, ours = (lambda x, w: jnp.tanh(x @ w)), getattr(layers, name).apply
@@ -228,5 +228,6 @@ def test_types():
     assert (whole / 2).dtype is torch.float32
     assert whole.sum().dtype is torch.int64
     assert torch.result_type(half, torch.ones(2)) is torch.float32
-    assert torch.float32 == jnp.float32 and np.float16 == torch.half
+    assert torch.float32 == jnp.float32
+    assert np.float16 == torch.half
     assert torch.promote_types(torch.uint8, torch.int8) is torch.int16

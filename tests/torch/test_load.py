@@ -25,7 +25,8 @@ PACKAGE = {
         "import torch\nfrom ..util import helper\nimport pkg.util\n"
         "class Scale(torch.autograd.Function):\n"
         "    @staticmethod\n    def forward(ctx, x):\n        return helper(x) + pkg.util.ONE\n"
-        "    @staticmethod\n    def backward(ctx, g):\n        from pkg.util import helper as again\n        return again(g)\n"
+        "    @staticmethod\n    def backward(ctx, g):\n"
+        "        from pkg.util import helper as again\n        return again(g)\n"
     ),
     "pkg/util.py": "ONE = 1\ndef helper(x):\n    return x * 3\n",
 }
@@ -36,7 +37,7 @@ def test_relative_and_absolute_imports(tmp_path):
     loaded = torch.load(write(tmp_path, PACKAGE) / "pkg" / "ops" / "norm.py")
     np.testing.assert_array_equal(loaded.Scale.apply(jnp.ones(2)), [4.0, 4.0])
     assert torch.load(tmp_path / "pkg" / "ops" / "norm.py") is loaded
-    assert "pkg" not in sys.modules and "torch" not in {m.split(".")[0] for m in sys.modules if m == "pkg"}
+    assert "pkg" not in sys.modules
 
 
 def test_packages_run_their_init_for_names_that_are_no_modules(tmp_path):
@@ -61,12 +62,12 @@ def test_what_is_missing_raises_when_it_is_used(tmp_path):
     f, g, h = (torch.jax_view(getattr(loaded, n)) for n in "fgh")
     np.testing.assert_array_equal(f(jnp.ones(2)), [2.0, 2.0])
     assert loaded.limit == 3
-    with pytest.raises(torch.NotSupported, match="BROKEN is not available .ZeroDivisionError"):
+    with pytest.raises(torch.NotSupported, match=r"BROKEN is not available \(ZeroDivisionError"):
         g(jnp.ones(2))
     with pytest.raises(torch.NotSupported, match="no_such_function"):
         h(jnp.ones(2))
     with pytest.raises(torch.NotSupported, match="no_such_library"):
-        loaded.TABLE.look_up
+        loaded.TABLE.look_up  # noqa: B018 - the access is the test
 
 
 def test_imports_that_are_tried_fail_as_in_python(tmp_path):
