@@ -46,6 +46,8 @@ class Case:
     tolerance: float
     # Where the interpreter has no say: what the launch gives, by parameter.
     reference: dict | None = None
+    # What it gives instead where x * y + z of float16 rounds once.
+    fused: dict | None = None
 
     @property
     def outs(self):
@@ -83,10 +85,10 @@ def cases_of(file):
     """A function that describes launches of the kernels of one file, and the list that they go into."""
     cases = []
 
-    def case(name, kernel, grid, *, tolerance=0.0, reference=None, **arguments):
+    def case(name, kernel, grid, *, tolerance=0.0, reference=None, fused=None, **arguments):
         if isinstance(grid, int):
             grid = (grid,)
-        cases.append(Case(f"{file}-{name}", file, f"{kernel}_kernel", grid, arguments, tolerance, reference))
+        cases.append(Case(f"{file}-{name}", file, f"{kernel}_kernel", grid, arguments, tolerance, reference, fused))
 
     return case, cases
 

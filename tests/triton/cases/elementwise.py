@@ -7,6 +7,13 @@ from tests.triton.case import Out, Same, Type, cases_of, floats, integers, out
 case, POINTWISE = cases_of("pointwise")
 N = 1000
 
+
+def fused(x, y, z):
+    """x * y + z of float16, rounded once: float64 holds the product and the sum."""
+    x, y, z = (np.asarray(a, np.float16).astype(np.float64) for a in (x, y, z))
+    return (x * y + z).astype(np.float16)
+
+
 case("scale", "scale", 8, x_ptr=floats(1, N), out_ptr=out(N), n=N, factor=2.0, BLOCK=128)
 case("scale-small-block", "scale", 3, x_ptr=floats(2, 7), out_ptr=out(7), n=7, factor=-0.5, BLOCK=4)
 case("scale-block-larger", "scale", 1, x_ptr=floats(2, 5), out_ptr=out(5), n=5, factor=3, BLOCK=64)
@@ -46,8 +53,10 @@ case("optional-none", "optional", 4, x_ptr=floats(23, 100), bias_ptr=None, out_p
 case("element-half", "element", 4, x_ptr=floats(25, 100), out_ptr=out(100, dtype=np.float16), n=100, BLOCK=32)
 case("element-integer", "element", 4, x_ptr=integers(25, 100, low=-99, high=99), out_ptr=out(100, dtype=np.int32),
      n=100, BLOCK=32)  # fmt: skip
-case("promotion", "promotion", 4, tolerance=2e-7, x_ptr=floats(26, 100, dtype=np.float16), out_ptr=out(100),
-     half_ptr=out(100, dtype=np.float16), n=100, BLOCK=32)  # fmt: skip
+X = floats(26, 100, dtype=np.float16)
+FUSED = fused(X, 1.001, 0.1)
+case("promotion", "promotion", 4, tolerance=2e-7, x_ptr=X, out_ptr=out(100), half_ptr=out(100, dtype=np.float16), n=100,
+     BLOCK=32, fused={"out_ptr": FUSED.astype(np.float32) * np.float32(1.001), "half_ptr": FUSED})  # fmt: skip
 case("scalars", "scalars", 9, x_ptr=floats(27, 30), index_ptr=integers(28, 9, low=0, high=30), out_ptr=out(9), n=9)
 case("scalars-int64", "scalars", 9, x_ptr=floats(27, 30), index_ptr=integers(28, 9, low=0, high=30, dtype=np.int64),
      out_ptr=out(9), n=9)  # fmt: skip
@@ -84,8 +93,9 @@ for name in ("float16", "int8", "int16", "int32"):
 case("bitcast", "bitcast", 1, x_ptr=floats(46, 60), out_ptr=out(60, dtype=np.int32), back_ptr=out(60), n=60, BLOCK=64)
 case("quantise", "quantise", 5, x_ptr=floats(47, 5, 30), out_ptr=out(5, 30, dtype=np.int8), scale_ptr=out(5), n=30,
      BLOCK=32, tolerance=2e-7)  # fmt: skip
-case("half", "half", 1, x_ptr=floats(48, 60, dtype=np.float16), y_ptr=floats(49, 60, dtype=np.float16),
-     out_ptr=out(2, 60, dtype=np.float16), n=60, BLOCK=64)  # fmt: skip
+X, Y = floats(48, 60, dtype=np.float16), floats(49, 60, dtype=np.float16)
+case("half", "half", 1, x_ptr=X, y_ptr=Y, out_ptr=out(2, 60, dtype=np.float16), n=60, BLOCK=64,
+     fused={"out_ptr": np.stack([fused(Y, -0.3, fused(X, Y, X)), np.maximum(X, Y) * X])})  # fmt: skip
 case("booleans", "pointers", 2, x_ptr=integers(50, 60, low=0, high=2).astype(bool),
      out_ptr=Out(np.zeros(60, bool)), n=60, BLOCK=32)  # fmt: skip
 case("toward-zero", "toward_zero", 1, x_ptr=SMALL, out_ptr=out(100, dtype=np.float16), n=100, BLOCK=128)
