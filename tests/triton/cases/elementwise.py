@@ -9,7 +9,7 @@ N = 1000
 
 
 def fused(x, y, z):
-    """x * y + z of float16, rounded once: float64 holds the product and the sum."""
+    """Return x * y + z of float16, rounded once: float64 holds the product and the sum."""
     x, y, z = (np.asarray(a, np.float16).astype(np.float64) for a in (x, y, z))
     return (x * y + z).astype(np.float16)
 
