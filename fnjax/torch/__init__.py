@@ -28,8 +28,12 @@ Examples:
 
 from typing import Any as _Any
 
-from fnjax.torch import _distributions as _distributions  # adds its names to torch's
+from fnjax.torch import _creation as _creation  # this one and the next four enter names of torch
+from fnjax.torch import _distributions as _distributions
+from fnjax.torch import _gradient_mode as _gradient_mode
+from fnjax.torch import _machine as _machine
 from fnjax.torch import _methods
+from fnjax.torch import _operations as _operations
 from fnjax.torch._errors import NotSupported as NotSupported
 from fnjax.torch._function import jax_view as jax_view
 from fnjax.torch._function import torch_view as torch_view

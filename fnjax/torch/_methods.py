@@ -13,16 +13,19 @@ import numpy as np
 from fnjax.torch import _layout, _views
 from fnjax.torch._autograd import backward
 from fnjax.torch._call import bind, run, run_call
+from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import DEFAULT, as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
-from fnjax.torch._namespace import KNOWN, TYPES, Device, construct, find_function
+from fnjax.torch._machine import Device
+from fnjax.torch._namespace import find_function
+from fnjax.torch._operations import masked_select
 from fnjax.torch._table import TABLE, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
 from fnjax.torch._values import Value, compute
 
-METHODS: dict[str, Any] = {"masked_select": KNOWN["torch.masked_select"]}
+METHODS: dict[str, Any] = {"masked_select": masked_select}
 
 
 def method(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,244 @@
+"""Making tensors: `torch.tensor`, `torch.zeros`, `torch.arange` and their like."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._jax.jax_internals import is_transformed
+from fnjax.torch import _views
+from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, result_type, type_of_number
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._namespace import KNOWN, known, write_out
+from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch._values import SMALL
+
+_IGNORED = {"device", "layout", "pin_memory", "memory_format", "generator", "requires_grad", "names", "dtype", "size"}
+
+
+def with_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes a tensor, with `out=`; it takes no option that it does not know."""
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **named: Any) -> Any:
+        own = inspect.signature(function).parameters
+        unknown = [n for n in named if n not in own and n not in _IGNORED]
+        if unknown:
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{unknown[0]}'")
+        found = function(*args, **named)
+        return found if out is None else write_out(out, found)
+
+    return call
+
+
+def _convert(array: Any, own: dtype) -> jax.Array:
+    try:
+        return jnp.asarray(array, own.array)
+    except OverflowError:
+        raise NotSupported(
+            f"a number of {own} that does not fit into 32 bits", "switch 64-bit numbers on: JAX_ENABLE_X64=1"
+        ) from None
+
+
+def _options(own: Any, requires_grad: bool, array: Any, default: dtype) -> Tensor:
+    found = default if own is None else as_dtype(own)
+    if is_transformed() and not isinstance(array, jax.Array) and np.size(array) <= SMALL:
+        with jax.ensure_compile_time_eval():  # a number that nobody traces
+            made = make(_convert(array, found), found)
+    else:
+        made = make(_convert(array, found), found)
+    return made.requires_grad_() if requires_grad else made
+
+
+@known("torch.tensor")
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """Return a tensor of data: numbers, nested lists, NumPy and JAX arrays, tensors among them."""
+    if isinstance(data, Tensor):
+        own = data.dtype if dtype is None else as_dtype(dtype)
+        return _options(own, requires_grad, jax.lax.stop_gradient(data.array), own)
+    if isinstance(data, (np.ndarray, np.generic, jax.Array)):
+        own = as_dtype(data.dtype)
+        return _options(dtype, requires_grad, data, own)
+    leaves = _list_leaves(data)
+    own = _guess(leaves)
+    if any(isinstance(x, Tensor) for x in leaves):
+        raw = jax.tree.map(
+            lambda x: x.array if isinstance(x, Tensor) else x, data, is_leaf=lambda x: isinstance(x, Tensor)
+        )
+        return _options(dtype, requires_grad, jnp.asarray(raw), own)
+    return _options(dtype, requires_grad, np.asarray(data, own.numpy if dtype is None else None), own)
+
+
+def _list_leaves(data: Any) -> list[Any]:
+    if isinstance(data, (list, tuple)):
+        return [leaf for part in data for leaf in _list_leaves(part)]
+    return [data]
+
+
+def _guess(leaves: list[Any]) -> dtype:
+    tensors = [x for x in leaves if isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array))]
+    numbers = [type_of_number(x) for x in leaves if not isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array))]
+    if not leaves:
+        return DEFAULT
+    return result_type([(as_dtype(t.dtype), 1) for t in tensors], numbers)
+
+
+@known("torch.as_tensor", "torch.asarray", "torch.from_numpy")
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of data; the same one where nothing changes."""
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.to(dtype)
+    return tensor(data, dtype=dtype)
+
+
+def _filled(number: Any) -> Callable[..., Tensor]:
+    def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
+        sizes = _views._sizes(size or [named.get("size", named.get("shape", ()))])
+        own = DEFAULT if dtype is None else as_dtype(dtype)
+        return _options(own, requires_grad, jnp.full(sizes, number, own.array), own)
+
+    return fill
+
+
+KNOWN["torch.zeros"] = KNOWN["torch.empty"] = _filled(0)
+KNOWN["torch.ones"] = _filled(1)
+
+
+@known("torch.empty_strided", "torch.empty_permuted")
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of these sizes and strides."""
+    length = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if _views._sizes([size]) else 1
+    base = KNOWN["torch.zeros"](length, dtype=dtype)
+    return _views.as_strided(base, tuple(size), tuple(stride), 0)
+
+
+@known("torch.full")
+def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """Return a tensor of one number."""
+    own = as_dtype(dtype) if dtype is not None else _guess([fill_value])
+    raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
+    return _options(own, requires_grad, jnp.full(_views._sizes([size]), raw, own.array), own)
+
+
+def _like(number: Any) -> Callable[..., Tensor]:
+    def fill(
+        input: Tensor,  # noqa: A002 - PyTorch's name
+        fill_value: Any = number,
+        *,
+        dtype: Any = None,
+        requires_grad: bool = False,
+        **_: Any,
+    ) -> Tensor:
+        own = input.dtype if dtype is None else as_dtype(dtype)
+        raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
+        array = jnp.broadcast_to(jnp.asarray(raw, own.array), input.shape)
+        return _options(own, requires_grad, array, own)
+
+    return fill
+
+
+KNOWN |= {
+    "torch.zeros_like": _like(0),
+    "torch.empty_like": _like(0),
+    "torch.ones_like": _like(1),
+    "torch.full_like": _like(0),
+}
+
+
+@known("torch.arange", "torch.range")
+def arange(
+    *bounds: Any,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    **_: Any,
+) -> Tensor:
+    """Return equally spaced numbers."""
+    if len(bounds) == 1:
+        end = bounds[0]
+    elif bounds:
+        start, end, step = (*bounds, step)[:3]
+    given = [b.item() if isinstance(b, Tensor) else b for b in (start, end, step)]
+    own = (
+        as_dtype(dtype)
+        if dtype is not None
+        else DEFAULT
+        if any(isinstance(b, float) for b in given)
+        else DTYPES["int64"]
+    )
+    if any(isinstance(b, Tensor) for b in given):
+        raise NotSupported("torch.arange of a traced number: its length is not known", "pass a Python number")
+    count = max(int(np.ceil((given[1] - given[0]) / given[2])), 0)
+    return _options(own, requires_grad, given[0] + np.arange(count) * given[2], own)
+
+
+@known("torch.scalar_tensor")
+def scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor without axes."""
+    return tensor(s, dtype=DEFAULT if dtype is None else dtype)
+
+
+for _name in [
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+    "arange",
+    "range",
+]:
+    KNOWN[f"torch.{_name}"] = with_out(KNOWN[f"torch.{_name}"])
+
+
+TYPES = {
+    f"{name}Tensor": dtype(own)
+    for name, own in {
+        "Float": "float32",
+        "Double": "float64",
+        "Half": "float16",
+        "BFloat16": "bfloat16",
+        "Byte": "uint8",
+        "Char": "int8",
+        "Short": "int16",
+        "Int": "int32",
+        "Long": "int64",
+        "Bool": "bool",
+    }.items()
+}
+
+
+def construct(own: dtype, *data: Any) -> Tensor:
+    """Return what `torch.FloatTensor(2, 3)` and `torch.FloatTensor([1., 2.])` give."""
+    if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is own:
+        return _views.alias(data[0])
+    if len(data) == 1 and isinstance(data[0], (list, tuple, Tensor, np.ndarray)) and not isinstance(data[0], Size):
+        return tensor(data[0], dtype=own)
+    return make(jnp.zeros(_views._sizes(data or (0,)), own.array), own)
+
+
+class _TypeOfTensors(type):
+    """The type of `torch.FloatTensor`, of which the float32 tensors are instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is cls.own  # type: ignore[attr-defined] # set below
+
+    def __call__(cls, *data: Any, **_: Any) -> Tensor:
+        return construct(cls.own, *data)  # type: ignore[attr-defined] # set below
+
+
+for _name, _own in TYPES.items():
+    for _space in ("torch", "torch.cuda"):
+        KNOWN[f"{_space}.{_name}"] = _TypeOfTensors(_name, (), {"own": _own})

@@ -1,0 +1,83 @@
+"""Gradient mode and what else of torch.autograd is a name: `no_grad`, `enable_grad`, `grad`, `checkpoint`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Self
+
+from fnjax.torch import _autograd
+from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._values import get_mode, set_mode, switch
+
+
+class _GradMode:
+    """torch.no_grad and its like: a context manager, a decorator, and for set_grad_enabled a statement."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._stack: list[set_mode] = []
+
+    def __enter__(self) -> Self:
+        block = set_mode(switch(self._enabled))
+        block.__enter__()
+        self._stack.append(block)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.pop().__exit__(*error)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        enabled = self._enabled
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with _GradMode(enabled):
+                return function(*args, **kwargs)
+
+        return inside
+
+
+def _mode_of(enabled: bool) -> Callable[..., Any]:
+    def make_mode(function: Any = None, **_: Any) -> Any:
+        mode = _GradMode(enabled if not isinstance(function, bool) else enabled == function)
+        return mode(function) if callable(function) else mode
+
+    return make_mode
+
+
+for _space in ("torch", "torch.autograd", "torch.autograd.grad_mode"):
+    KNOWN |= {
+        f"{_space}.no_grad": _mode_of(False),
+        f"{_space}.inference_mode": _mode_of(False),
+        f"{_space}.enable_grad": _mode_of(True),
+    }
+
+
+class _SetGradEnabled(_GradMode):
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        super().__enter__()
+
+    def __enter__(self) -> Self:
+        return self
+
+
+KNOWN["torch.set_grad_enabled"] = KNOWN["torch.autograd.set_grad_enabled"] = _SetGradEnabled
+KNOWN["torch.is_grad_enabled"] = lambda: get_mode().enabled
+KNOWN["torch.is_inference_mode_enabled"] = lambda: False
+KNOWN |= {"torch.autograd.grad": _autograd.grad, "torch.autograd.backward": _autograd.backward}
+KNOWN["torch.autograd.Variable"] = lambda x, requires_grad=False: x.detach().requires_grad_(requires_grad)
+
+
+@known("torch.utils.checkpoint.checkpoint")
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
+    """Call a function; what it would recompute, jax.checkpoint recomputes around it."""
+    return function(*args, **kwargs)
+
+
+@known("torch.autograd.function.once_differentiable")
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a backward that is differentiated once."""
+    function.once_differentiable = True  # type: ignore[attr-defined] # read by _function
+    return function

@@ -1,0 +1,210 @@
+"""The machine as torch describes it (devices, versions), and what compiles or prepares and computes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from fnjax.torch._dtypes import DTYPES
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._tensor import Tensor
+
+
+class Device:
+    """A device of torch: there is one, the JAX array's own."""
+
+    def __init__(self, type: Any, index: int | None = None) -> None:  # noqa: A002 - PyTorch's name
+        if isinstance(type, int):
+            type, index = "cuda", type  # noqa: A001 - as above
+        self.type: str
+        self.type, _, number = str(type).partition(":")
+        self.index = int(number) if number else index
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Device, str)):
+            return False
+        other = Device(other)
+        return other.type == self.type and (None in (self.index, other.index) or self.index == other.index)
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+KNOWN["torch.device"] = Device
+for _name in ("inf", "nan", "pi", "e"):
+    KNOWN[f"torch.{_name}"] = getattr(np, _name)
+KNOWN |= dict.fromkeys(("torch.newaxis", "torch.version.hip", "torch.version.xpu"))  # None
+
+
+class _Version(str):
+    """A version that compares by its numbers, with strings and tuples too."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _key(version: Any) -> tuple[int, ...]:
+        parts = version if isinstance(version, tuple) else str(version).partition("+")[0].split(".")
+        return tuple(int(p) for p in parts if str(p).isdigit())
+
+    def __lt__(self, other: Any) -> bool:
+        return self._key(self) < self._key(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._key(self) > self._key(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._key(self) <= self._key(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._key(self) >= self._key(other)
+
+
+KNOWN["torch.__version__"] = _Version("2.13.0")
+for _name in (
+    "strided",
+    "contiguous_format",
+    "preserve_format",
+    "legacy_contiguous_format",
+    "channels_last",
+    "channels_last_3d",
+):
+    KNOWN[f"torch.{_name}"] = _name
+
+
+def _hand_back(*args: Any, **_: Any) -> Any:
+    """Return the function that a compiler would be given; called with options, a decorator."""
+    return args[0] if args and callable(args[0]) else lambda function: function
+
+
+for _name in [
+    "jit.script",
+    "jit.export",
+    "jit.ignore",
+    "jit.unused",
+    "jit.trace",
+    "compile",
+    "compiler.disable",
+    "compiler.allow_in_graph",
+    "_dynamo.disable",
+    "compiler.assume_constant_result",
+    "jit.script_method",
+    "_dynamo.allow_in_graph",
+    "fx.wrap",
+    "compiler.substitute_in_graph",
+]:
+    KNOWN[f"torch.{_name}"] = _hand_back
+
+
+@contextlib.contextmanager
+def _nothing(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+for _name in [
+    "autocast",
+    "amp.autocast",
+    "cuda.amp.autocast",
+    "cuda.device",
+    "cuda.device_of",
+    "cuda.stream",
+    "cuda.nvtx.range",
+    "random.fork_rng",
+    "profiler.record_function",
+    "autograd.profiler.record_function",
+    "autograd.set_detect_anomaly",
+    "autograd.detect_anomaly",
+    "cpu.amp.autocast",
+    "backends.cudnn.flags",
+]:
+    KNOWN[f"torch.{_name}"] = _nothing
+for _name in [
+    "cuda.synchronize",
+    "cuda.empty_cache",
+    "cuda.ipc_collect",
+    "cuda.set_device",
+    "cuda.nvtx.range_push",
+    "cuda.nvtx.range_pop",
+    "cuda.reset_peak_memory_stats",
+    "cuda.nvtx.mark",
+    "_dynamo.graph_break",
+    "_dynamo.mark_dynamic",
+    "clear_autocast_cache",
+]:
+    KNOWN[f"torch.{_name}"] = lambda *_, **__: None
+for _name in [
+    "compiler.is_compiling",
+    "jit.is_scripting",
+    "jit.is_tracing",
+    "_dynamo.is_compiling",
+    "onnx.is_in_onnx_export",
+    "is_autocast_enabled",
+    "is_anomaly_enabled",
+    "are_deterministic_algorithms_enabled",
+    "is_autocast_cpu_enabled",
+    "compiler.is_dynamo_compiling",
+    "_C._get_tracing_state",
+    "cuda.is_current_stream_capturing",
+    "distributed.is_initialized",
+    "distributed.is_available",
+]:
+    KNOWN[f"torch.{_name}"] = lambda *_, **__: False
+KNOWN["torch.get_autocast_gpu_dtype"] = lambda: DTYPES["float16"]
+KNOWN["torch.get_autocast_dtype"] = lambda device="cuda": DTYPES["float16"]
+KNOWN["torch.cuda.is_available"] = lambda: True
+KNOWN["torch.cuda.device_count"] = lambda: 1
+KNOWN["torch.cuda.current_device"] = lambda: 0
+KNOWN["torch.cuda.get_device_capability"] = lambda device=None: (8, 0)
+KNOWN["torch.cuda.get_device_name"] = lambda device=None: "NVIDIA A100"
+KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleNamespace(
+    multi_processor_count=108, name="NVIDIA A100", major=8, minor=0, total_memory=80 << 30, warp_size=32,
+    max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+)  # fmt: skip
+KNOWN["torch.cuda.current_stream"] = lambda device=None: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
+KNOWN["torch.version.cuda"] = "12.4"
+KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
+
+
+@known("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
+def manual_seed(seed: int) -> NoReturn:
+    """Raise: there is no global random state."""
+    raise NotSupported(
+        "torch.manual_seed sets a global state, which JAX has not", "call within `with fnjax.torch.seed(key):`"
+    )
+
+
+def _cast(custom: bool) -> Callable[..., Any]:
+    def decorator(function: Any = None, *, device_type: Any = None, cast_inputs: Any = None) -> Any:
+        if function is None:
+            return functools.partial(decorator, device_type=device_type, cast_inputs=cast_inputs)
+        if not custom or cast_inputs is None:
+            return function
+
+        @functools.wraps(function)
+        def casting(*args: Any, **kwargs: Any) -> Any:
+            def narrow(x: Any) -> Any:
+                return x.to(cast_inputs) if isinstance(x, Tensor) and x.dtype.is_floating_point else x
+
+            return function(*map(narrow, args), **{k: narrow(v) for k, v in kwargs.items()})
+
+        return casting
+
+    return decorator
+
+
+for _space in ("torch.cuda.amp", "torch.amp", "torch.cuda.amp.autocast_mode"):
+    KNOWN |= {f"{_space}.custom_fwd": _cast(True), f"{_space}.custom_bwd": _cast(False)}

@@ -1,0 +1,95 @@
+"""Dtypes and their limits, questions about tensors, and the operations that the table cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch import _views
+from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, promote, result_type, type_of_number
+from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch._values import Value, compute
+
+for _name, _own in DTYPES.items():
+    KNOWN[f"torch.{_name}"] = _own
+KNOWN |= {"torch.dtype": dtype, "torch.Size": Size, "torch.Tensor": Tensor}
+
+
+class _Info:
+    def __init__(self, own: dtype, found: Any) -> None:
+        self.dtype, self.bits = own.name, found.bits
+        self.min, self.max = (
+            (int if own.kind == "int" else float)(found.min),
+            (int if own.kind == "int" else float)(found.max),
+        )
+        if own.kind != "int":
+            self.eps, self.tiny, self.resolution = float(found.eps), float(found.tiny), float(found.resolution)
+            self.smallest_normal = self.tiny
+
+
+@known("torch.finfo")
+def finfo(type: Any = DEFAULT) -> _Info:  # noqa: A002 - PyTorch's name
+    """Return the limits of a floating-point dtype, as Python numbers."""
+    own = as_dtype(type).to_real()
+    return _Info(own, jnp.finfo(own.numpy))  # type: ignore[no-untyped-call] # of ml_dtypes
+
+
+@known("torch.iinfo")
+def iinfo(type: Any) -> _Info:  # noqa: A002 - PyTorch's name
+    """Return the limits of an integer dtype."""
+    own = as_dtype(type)
+    return _Info(own, jnp.iinfo(own.numpy))  # type: ignore[no-untyped-call] # as above
+
+
+KNOWN["torch.is_tensor"] = lambda obj: isinstance(obj, Tensor)
+KNOWN["torch.numel"] = lambda x: x.layout.size
+KNOWN["torch.promote_types"] = lambda a, b: promote(as_dtype(a), as_dtype(b))
+KNOWN["torch.get_default_dtype"] = lambda: DEFAULT
+KNOWN["torch.is_floating_point"] = lambda x: x.dtype.is_floating_point
+KNOWN["torch.is_complex"] = lambda x: x.dtype.is_complex
+KNOWN["torch.clone"] = lambda x, *, memory_format=None: x.clone()
+
+
+@known("torch.result_type")
+def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
+    """Return the dtype in which an operation on both computes."""
+    both = (tensor1, tensor2)
+    return result_type(
+        [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],
+        [type_of_number(t) for t in both if not isinstance(t, Tensor)],
+    )
+
+
+@known("torch.masked_select", "torch.Tensor.masked_select")
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+    """Return the entries that a mask selects, along one axis."""
+    input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
+    return input[mask]
+
+
+@known("torch.where")
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
+    """Return entries of one tensor or another."""
+    if input is None:
+        return tuple(make(jnp.asarray(i), DTYPES["int64"]) for i in np.nonzero(np.asarray(condition.numpy())))
+    both = (input, other)
+    own = result_type(
+        [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],
+        [type_of_number(t) for t in both if not isinstance(t, Tensor)],
+    )
+    values = [t.value if isinstance(t, Tensor) else Value(jnp.asarray(t, own.array)) for t in both]
+
+    def choose(c: Any, a: Any, b: Any) -> tuple[Any, ...]:
+        return (jnp.where(c, a.astype(own.array), b.astype(own.array)),)
+
+    value = compute(choose, [condition.value, *values], "WhereBackward")[0]
+    return make(value.array, own, value=value)
+
+
+@known("torch.is_nonzero")
+def is_nonzero(input: Tensor) -> bool:  # noqa: A002 - PyTorch's name
+    """Return whether the one entry is not zero."""
+    return bool(input)
