@@ -1,1 +1,1 @@
-"""One call of a Function: where PyTorch's words become arrays."""
+"""One call of a Function: PyTorch's interface on the outside, flat arrays on the inside."""

@@ -38,7 +38,10 @@ from fnjax._messages.troubles import TROUBLES
 
 
 def apply(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a Function: `forward` as it stands outside every transformation, else as a rule that JAX carries."""
+    """Call a Function on its arguments and return its outputs.
+
+    Outside every transformation `forward` is run directly; otherwise the call becomes a rule that JAX traces.
+    """
     if not is_transformed():
         return run_eagerly(definition, args, kwargs)
     arguments, operands = take_arguments(definition, args, kwargs)
@@ -48,11 +51,11 @@ def apply(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 class Call:
-    """One call of a Function, its arrays left out.
+    """One call of a Function without its arrays.
 
     Attributes:
-        form: of what forward returned when it was run last. JAX runs rules when it comes to them and hands on arrays
-            alone, so the form waits here.
+        form: the structure of what the last run of forward returned. JAX runs rules when it needs them and passes on
+            arrays only, so the structure is held here.
     """
 
     __slots__ = ("_arguments", "_definition", "_hooks", "form")
@@ -63,7 +66,7 @@ class Call:
         self._hooks = current_hooks()  # of the call: when forward runs again, the block may be over
 
     def rule(self) -> Rule:
-        """What JAX is to know of it."""
+        """Build the rule that represents this call in JAX."""
         definition = self._definition
         rule = Rule(
             definition.name,
@@ -77,7 +80,7 @@ class Call:
         return with_device_copies(rule) if definition.options.device_copies and definition.backward else rule
 
     def _run(self, needs: Needs, *operands: Any) -> Run:
-        """Run forward on a new ctx, and keep what backward can reach."""
+        """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
         definition, arguments = self._definition, self._arguments
         self._warn_of_containers(needs)
         needs = self._differentiable(needs)
@@ -115,7 +118,7 @@ class Call:
         return tuple(n and d for n, d in zip(needs, self._arguments.differentiable, strict=True))
 
     def _record(self, ctx: Any, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
-        """What a run of forward leaves behind: its outputs, what ctx saved, and backward and jvp on that."""
+        """Build the result of a run of forward: its outputs, the residuals, and backward and jvp on these."""
         definition = self._definition
         _check_backward(definition, len(self.form.members))
         outputs = [to_tensor(x) for x in originals]
@@ -158,24 +161,24 @@ class Call:
         raise vmap_and_generate(self._definition.vmap, self._definition.name)
 
     def captures_tracers(self) -> bool:
-        """Whether a method, or a function among the static arguments, has a tracer in its closure."""
+        """Return whether a method, or a function among the static arguments, closes over a tracer."""
         definition, arguments = self._definition, self._arguments
         methods = (definition.forward, definition.setup_context, definition.backward, definition.jvp)
         static = [a.static for a in arguments.each] + list(arguments.keywords.values())
         return any(captures_tracers(f) for f in (*methods, *static))
 
     def error(self, what: Trouble) -> FnjaxError:
-        """The exception for a trouble, in the user's words."""
+        """Build the exception for an error kind; it names the method at fault and the class."""
         method, say = TROUBLES[what]
         return say(getattr(self._definition, method), self._definition.name)
 
     def operand_names(self) -> tuple[str, ...]:
-        """For each operand the name of its argument."""
+        """Return for each operand the name of its argument."""
         return self._arguments.operand_names()
 
 
 def _check_backward(definition: Definition, n_outputs: int) -> None:
-    """Find a backward with the wrong number of parameters while the user's forward is at hand."""
+    """Raise if backward has the wrong number of parameters, while the user's call of forward is on the stack."""
     backward, name = definition.backward, definition.name
     if backward is None:
         return

@@ -1,4 +1,4 @@
-"""The arguments of one call, told apart: arrays become operands, everything else is static."""
+"""Arguments of one call: arrays become operands, everything else is static."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Arguments:
         self.differentiable: list[bool] = []
 
     def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> Arrays:
-        """Take the positional arguments apart; return the operands."""
+        """Split the positional arguments into arrays and static parts; return the arrays, the operands."""
         operands: Arrays = []
         for i, arg in enumerate(args):
             start, rest = len(operands), None
@@ -70,11 +70,11 @@ class Arguments:
         return operands
 
     def name(self, index: int) -> str:
-        """How messages call an argument: its position and name."""
+        """Return the position and name of an argument, for messages."""
         return f"argument {index} ('{self.parameters.name(index)}')"
 
     def operand_names(self) -> tuple[str, ...]:
-        """For each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
+        """Return for each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
         names = {
             at: self.parameters.name(i) + path
             for i, places in enumerate(self.axes(range(len(self.differentiable))))
@@ -83,19 +83,19 @@ class Arguments:
         return tuple(names[at] for at in sorted(names))
 
     def fill(self, operands: Sequence[Any]) -> list[Any]:
-        """The positional arguments with other arrays in place of the operands."""
+        """Return the positional arguments with `operands` in place of the arrays."""
         return [self._fill(a, operands, a.static) for a in self.each]
 
     def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
-        """`ctx.needs_input_grad`: for each argument whether it needs a gradient, in the structure of a pytree."""
+        """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree."""
         return NeedsInputGrad(self._each(needs, False, containers=False))
 
     def tangents(self, tangents: Sequence[Any]) -> list[Any]:
-        """For each argument its tangent, None for static values, in the structure of a pytree."""
+        """Return the tangent of each argument, None for static values, in the structure of a pytree."""
         return self._each(tangents, None, containers=False)
 
     def axes(self, dims: Sequence[int | None]) -> list[Any]:
-        """`in_dims`: for each argument its batch axis, None for static values, in the structure of any container."""
+        """Return `in_dims`: the batch axis of each argument or None, in the structure of any container."""
         return self._each(dims, None, containers=True)
 
     def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
@@ -113,12 +113,12 @@ class Arguments:
 
 
 def _is_operand(leaf: Any) -> bool:
-    """Return whether a leaf of a container that is not traversed is what JAX must know of."""
+    """Return whether JAX must track a leaf of a container that is not traversed: a tracer or a Ref."""
     return is_tracer(leaf) or is_ref(leaf)
 
 
 def take_arguments(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
-    """Bind the arguments of `apply` and take them apart; return them without their arrays, and these."""
+    """Bind the arguments of `apply` to forward's parameters; return their static parts and their arrays."""
     given, keywords = definition.parameters.bind(definition.name, args, kwargs)
     arguments = Arguments(definition.parameters, keywords)
     return arguments, arguments.take(definition.name, given, pytree=definition.options.pytree)

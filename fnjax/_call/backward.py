@@ -31,7 +31,7 @@ from fnjax._messages.refs import ref_gradient
 
 
 class Record(NamedTuple):
-    """What one run of forward left for backward and jvp: types and static values, no arrays.
+    """Types and static values of one run of forward, for backward and jvp; it holds no arrays.
 
     Attributes:
         definition: the class.
@@ -55,7 +55,7 @@ class Record(NamedTuple):
 
 
 def pull(record: Record, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-    """Call backward: residuals, cotangents → gradients of the operands; None stands for zero."""
+    """Compute the vjp with the user's backward: residuals, cotangents → gradients of the operands; None means zero."""
     definition = record.definition
     assert definition.backward is not None
     ctx = record.saved.restore(definition.make_ctx, residuals)
@@ -72,7 +72,10 @@ def pull(record: Record, residuals: Sequence[Any], cotangents: Sequence[Any]) ->
 
 
 def _grad_output(saved: Saved, ct: Any, aval: Any, differentiable: bool) -> Any:
-    """What backward gets for an output: PyTorch's gradient is the conjugate of JAX's cotangent."""
+    """Return the gradient that backward receives for an output, or None where it receives none.
+
+    PyTorch's gradient of a complex value is the conjugate of JAX's cotangent.
+    """
     if ct is not None:
         return jnp.conj(ct) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else ct
     if not saved.materialize or not (differentiable or saved.materialize_non_diff):
@@ -105,7 +108,10 @@ def _take_gradients(record: Record, returned: Any) -> Arrays:
 
 
 def _warn_of_nothing(record: Record) -> None:
-    """A `return` that was forgotten would train in silence, with zero gradients."""
+    """Warn that backward returned None for every argument.
+
+    A missing `return` would otherwise train silently, with zero gradients.
+    """
     definition, arguments = record.definition, record.arguments
     needed = [i for i, need in enumerate(arguments.needs(record.needs)) if any(jax.tree.leaves(need))]
     assert definition.backward is not None

@@ -1,4 +1,4 @@
-"""What a function finds outside itself."""
+"""Values that a function closes over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnjax._jax.trees import has_leaf, is_tracer
 
 
 def captures_tracers(value: Any, depth: int = 4) -> bool:
-    """Whether a function has a tracer in its closure or defaults, or calls one that has."""
+    """Return whether a function has a tracer in its closure or defaults, or refers to a function that has."""
     # A function may hold itself, so there is an end; what lies deeper is met when the rule runs, and is an error there.
     function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
     if not isinstance(function, types.FunctionType) or not depth:
@@ -18,7 +18,7 @@ def captures_tracers(value: Any, depth: int = 4) -> bool:
 
 
 def captured(function: types.FunctionType) -> list[Any]:
-    """What a function finds in its closure and defaults."""
+    """Return the values in a function's closure and defaults, and the function that it wraps."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), getattr(function, "__wrapped__", None)]
 

@@ -25,7 +25,7 @@ class NeedsInputGrad(tuple[Any, ...]):
     __slots__ = ()
 
     def __call__(self, which: int | tuple[int, int] | Sequence[tuple[int, int]]) -> bool:
-        """Whether any argument in `which` needs a gradient: an index, a pair (begin, end), or a list of pairs."""
+        """Return whether any argument in `which` needs a gradient: an index, a range (begin, end), a list of ranges."""
         if isinstance(which, int):
             return any(jax.tree.leaves(self[which]))
         if isinstance(which, tuple):
@@ -34,7 +34,7 @@ class NeedsInputGrad(tuple[Any, ...]):
 
 
 class FunctionCtx:
-    """What `forward` leaves for `backward`: saved tensors, attributes and marks.
+    """Context that `forward` fills for `backward`: saved tensors, attributes and marks.
 
     fnjax makes one for each run of `forward` and passes it as `ctx`; what it recorded comes back in the `ctx` of
     `backward`. Any attribute can be set; arrays in it (in containers too) become residuals, everything else rides
@@ -79,7 +79,10 @@ class FunctionCtx:
 
     @property
     def needs_input_grad(self) -> NeedsInputGrad:
-        """For each argument whether it is being differentiated, in its structure if the class has `pytree = True`."""
+        """A bool for each argument: is it being differentiated?
+
+        In the argument's structure if the class has `pytree = True`.
+        """
         return self._needs
 
     @needs_input_grad.setter
@@ -100,10 +103,10 @@ class FunctionCtx:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Save arrays for `jvp`; kept apart from those for `backward`.
+        """Save arrays for `jvp`; they are separate from those for `backward`.
 
         Raises:
-            AssertionError: for anything that is no array.
+            AssertionError: for anything that is not an array.
         """
         for tensor in tensors:
             if tensor is not None and not is_tensor(tensor):
@@ -115,7 +118,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """In `backward` the saved arrays; in `forward` the empty tuple, as in PyTorch."""
+        """The saved arrays in `backward`; the empty tuple in `forward`, as in PyTorch."""
         if self._saved is None:
             raise read_twice(type(self).__name__)
         saved = self._saved
@@ -138,12 +141,12 @@ class FunctionCtx:
         self._not_writable("saved_variables")
 
     def get_saved_variables(self) -> tuple[Any, ...]:
-        """`saved_tensors` under its C++ name."""
+        """Return `saved_tensors`; this is its C++ name."""
         return self.saved_tensors
 
     @property
     def to_save(self) -> tuple[Any, ...]:
-        """What `save_for_backward` was given, readable in `forward`."""
+        """The arguments of `save_for_backward`, readable in `forward`."""
         return self._to_save
 
     @to_save.setter
@@ -152,7 +155,7 @@ class FunctionCtx:
 
     @property
     def non_differentiable(self) -> tuple[Any, ...]:
-        """What `mark_non_differentiable` was given."""
+        """The arguments of `mark_non_differentiable`."""
         return self._non_differentiable
 
     @non_differentiable.setter
@@ -161,7 +164,7 @@ class FunctionCtx:
 
     @property
     def dirty_tensors(self) -> tuple[Any, ...]:
-        """What `mark_dirty` was given."""
+        """The arguments of `mark_dirty`."""
         return self._dirty
 
     @dirty_tensors.setter
@@ -176,12 +179,12 @@ class FunctionCtx:
         return value
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Say that these inputs were changed in place; they never are in JAX, so this only checks its arguments.
+        """Declare that inputs were changed in place; in JAX they never are, so this only checks its arguments.
 
         Unlike PyTorch, nothing else happens: arrays cannot change, so return the new array as an output.
 
         Raises:
-            RuntimeError: for what is no array.
+            RuntimeError: for anything that is not an array.
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
@@ -196,10 +199,10 @@ class FunctionCtx:
         self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Mark outputs that carry no gradient; `backward` sees zeros in their place. A later call replaces this one.
+        """Mark outputs that carry no gradient; `backward` sees zeros for them. A later call replaces this one.
 
         Raises:
-            RuntimeError: for what is no array.
+            RuntimeError: for anything that is not an array.
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
@@ -226,7 +229,7 @@ class FunctionCtx:
 
     @property
     def materialize_grads(self) -> bool:
-        """What `set_materialize_grads` was given."""
+        """The argument of `set_materialize_grads`; True by default."""
         return self._materialize
 
     @materialize_grads.setter
@@ -235,7 +238,7 @@ class FunctionCtx:
 
     @classmethod
     def name(cls) -> str:
-        """The name of the node, `SquareBackward` for a class `Square`."""
+        """Return the name of the node, `SquareBackward` for a class `Square`."""
         return cls.__name__
 
     def _not_writable(self, attribute: str) -> NoReturn:
@@ -249,12 +252,12 @@ class FunctionCtx:
 
 
 def arrays_of(ctx: FunctionCtx) -> list[Any]:
-    """All JAX arrays on a ctx."""
+    """Return all JAX arrays that a ctx holds."""
     return [leaf for leaf in jax.tree.leaves(_content(ctx)) if isinstance(leaf, jax.Array)]
 
 
 def map_arrays(fun: Callable[[Any], Any], ctx: FunctionCtx) -> FunctionCtx:
-    """A copy of a ctx with `fun` applied to its arrays."""
+    """Return a copy of a ctx with `fun` applied to its arrays."""
     other = copy.copy(ctx)
     mapped = jax.tree.map(lambda leaf: fun(leaf) if isinstance(leaf, jax.Array) else leaf, _content(ctx))
     other._saved, other.saved_data = mapped["saved"], mapped["data"]

@@ -1,4 +1,4 @@
-"""What a class says of its Function: the methods, and the options."""
+"""Methods and options of a Function, as read from its class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Method = Callable[..., Any]
 
 
 class Options:
-    """What a class may say besides its methods. A new option is a line here, and a line where it counts."""
+    """Options that a class may set besides its methods. A new option is a line here and a line where it is used."""
 
     pytree: ClassVar[bool] = False
     clear_saved_tensors_on_access: ClassVar[bool] = False
@@ -24,7 +24,7 @@ class Options:
 
 
 class Definition(NamedTuple):
-    """A class at one moment; methods that it does not have are None.
+    """Snapshot of a class; methods that it does not define are None.
 
     Attributes:
         name: the name of the class.
@@ -49,5 +49,5 @@ class Definition(NamedTuple):
     vmap: Method | None
 
     def make_ctx(self, needs: NeedsInputGrad, inputs: Sequence[Any] = ()) -> FunctionCtx:
-        """A new ctx for a run of forward on these arrays, or for one of backward."""
+        """Return a new ctx, for a run of forward on `inputs` or for one of backward."""
         return self.ctx(needs, inputs, single_access=self.options.clear_saved_tensors_on_access)

@@ -1,4 +1,4 @@
-"""What a user's method raises, with a note that says which Function it comes from and what to write instead."""
+"""Annotated errors: a note says which Function a user's error comes from and what to write instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fnjax._messages.troubles import closure
 
 
 class explained:  # noqa: N801 - used as a function; a class costs a third of a generator
-    """Explain what `method` raises in the block.
+    """Context manager that annotates what `method` raises in its block.
 
     Args:
         definition: the class.
@@ -54,7 +54,11 @@ def explain(
     operands: Sequence[Any] = (),
     n_saved: int | None = None,
 ) -> None:
-    """Add a note to an error; raise another in its place where fnjax knows better."""
+    """Add a note to an error, or raise a clearer one in its place.
+
+    Raises:
+        FnjaxError: for a tracer that has leaked out of its transformation.
+    """
     if isinstance(e, jax.errors.UnexpectedTracerError):
         raise closure(definition.forward, definition.name) from e
     if isinstance(e, AxisError) and not e.method:  # the innermost Function is the one to be named

@@ -1,4 +1,4 @@
-"""Calling the user's forward: outside every transformation, where nobody differentiates, and on a ctx that records."""
+"""Calling the user's forward: outside every transformation, without differentiation, and on a ctx that records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
 
 def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run forward as it stands, on concrete arrays, and drop what it records: a call that nobody transforms."""
+    """Run forward on concrete arrays, outside every transformation, and return its outputs; drop what it saves."""
     if not kwargs and _are_plain(definition, args):  # the usual case: nothing to bind, to convert or to take apart
         returned = run_alone(definition, args, {}, _no_needs(len(args)), args)
     else:
@@ -31,7 +31,7 @@ def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _are_plain(definition: Definition, args: Sequence[Any]) -> bool:
-    """Whether these are concrete arrays and Python numbers, as many as forward wants."""
+    """Return whether all arguments are concrete arrays and Python numbers, as many as forward takes."""
     array = concrete_type()
     for arg in args:
         kind = type(arg)
@@ -52,7 +52,7 @@ def run_alone(
     needs: NeedsInputGrad,
     operands: Sequence[Any],
 ) -> Any:
-    """Run forward for what it returns; what it records on ctx is dropped.
+    """Run forward and return its outputs; drop what it saves on ctx.
 
     Args:
         definition: the class.
@@ -79,10 +79,10 @@ def call_forward(
     keywords: Mapping[str, Any],
     operands: Sequence[Any] = (),
 ) -> Any:
-    """Call forward, and setup_context if there is one.
+    """Call forward, then setup_context if there is one; return what forward returned.
 
-    An operand that forward returns as it is reaches setup_context as an array of its own among the outputs, so that
-    what is saved of the two is told apart.
+    An operand that forward returns unchanged reaches setup_context as a new array among the outputs, so that a saved
+    output can be distinguished from a saved input.
     """
     if definition.setup_context is None:
         return definition.forward(ctx, *args, **keywords) if keywords else definition.forward(ctx, *args)

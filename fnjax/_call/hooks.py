@@ -1,4 +1,4 @@
-"""saved_tensors_hooks and save_on_cpu: what is done to saved arrays between forward and backward."""
+"""saved_tensors_hooks and save_on_cpu: transformations of saved arrays between forward and backward."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fnjax._messages.arguments import no_hook
 
 
 class Hooks:
-    """A pair of hooks, equal to a pair of the same code that closes over the same: JAX's caches ask.
+    """Pair of hooks; pairs of the same code with the same closures are equal, since they are keys of JAX's caches.
 
     Attributes:
-        pack: array → what is kept.
-        unpack: what is kept → array.
+        pack: array → packed value.
+        unpack: packed value → array.
     """
 
     __slots__ = ("_hash", "_key", "pack", "unpack")
@@ -131,6 +131,6 @@ def _to_device(array: Any) -> Any:
 
 
 def current_hooks() -> Hooks | None:
-    """The hooks in force."""
+    """Return the hooks that apply now, or None."""
     hooks: Hooks | None = _CURRENT.value
     return hooks

@@ -23,7 +23,7 @@ from fnjax._messages.outputs import (
 
 
 def push(record: Record, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
-    """Call jvp: residuals, tangents (None for zero) → tangents of the outputs, None for zero."""
+    """Compute the jvp with the user's method: residuals, tangents → tangents of the outputs; None means zero."""
     definition, form = record.definition, record.form
     assert definition.jvp is not None
     ctx = record.saved.restore(definition.make_ctx, residuals, for_jvp=True)
@@ -60,7 +60,7 @@ def _take_leaves(record: Record, member: Any, form: Split, output: int) -> Array
 
 
 def _take_tangent(record: Record, tangent: Any, leaf: int, output: int) -> Any:
-    """Bring one tangent to the dtype of its output."""
+    """Check one tangent and cast it to the dtype of its output."""
     aval, name, jvp = record.outputs[leaf], record.definition.name, record.definition.jvp
     if tangent is None:
         return None

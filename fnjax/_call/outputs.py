@@ -1,4 +1,4 @@
-"""What forward returned, taken apart into arrays and their form."""
+"""Outputs of forward, split into arrays and their structure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fnjax._messages.refs import ref_output
 
 
 class Outputs(NamedTuple):
-    """The form of what `forward` returned.
+    """Structure of what `forward` returned.
 
     Attributes:
         members: the members of the returned tuple (or the one value), without their arrays.
@@ -25,12 +25,12 @@ class Outputs(NamedTuple):
     make: Callable[[list[Any]], Any] | None
 
     def fill(self, arrays: Sequence[Any]) -> Any:
-        """The value with `arrays` in place."""
+        """Return the outputs with `arrays` in their places."""
         filled = self.each(arrays)
         return filled[0] if self.make is None else self.make(filled)
 
     def each(self, arrays: Sequence[Any], *otherwise: Any) -> list[Any]:
-        """The members with `arrays` in place; `otherwise` replaces what is no array."""
+        """Return the members with `arrays` in their places; `otherwise` replaces everything that is not an array."""
         values = iter(arrays)
         return [m.fill(values, *otherwise) for m in self.members]
 
@@ -39,7 +39,7 @@ _ONE_ARRAY = Outputs((ARRAY,), None)
 
 
 def take_outputs(definition: Definition, returned: Any) -> tuple[Arrays, Outputs]:
-    """The arrays that forward returned, as they came, and the form that they stood in."""
+    """Split what forward returned into its arrays, unconverted, and its structure."""
     if is_array(returned):
         return [returned], _ONE_ARRAY
     is_tuple = isinstance(returned, tuple)
@@ -61,7 +61,7 @@ def take_outputs(definition: Definition, returned: Any) -> tuple[Arrays, Outputs
 
 
 def refuse_numbers(definition: Definition, returned: Any) -> None:
-    """Raise where forward made Python numbers of what is being differentiated."""
+    """Raise if forward returned Python floats or complex numbers instead of arrays that are being differentiated."""
     members = returned if isinstance(returned, tuple) else (returned,)
     for member in members:
         if isinstance(member, float | complex):

@@ -1,4 +1,4 @@
-"""What ctx recorded becomes residuals, and a ctx again."""
+"""Conversion of what ctx recorded into residuals, and of residuals into a ctx."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Restore = Callable[[Sequence[Any]], Any]  # residuals → a value that ctx held
 
 
 class Saved(NamedTuple):
-    """A ctx without its arrays.
+    """Contents of a ctx without its arrays.
 
     Attributes:
         needs: its needs_input_grad.
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
     def restore(
         self, make: Callable[..., FunctionCtx], residuals: Sequence[Any], *, for_jvp: bool = False
     ) -> FunctionCtx:
-        """A new ctx with the residuals in place, for backward or for jvp; `make` is its class."""
+        """Return a new ctx, made by the class `make`, with the residuals in place, for backward or for jvp."""
         ctx = make(self.needs)
         ctx._saved = tuple(x(residuals) for x in (self.for_forward if for_jvp else self.tensors))
         ctx._materialize = self.materialize
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
 
 
 class _Residuals:
-    """Collects the arrays that backward can reach, each once, told apart by identity."""
+    """Collection of the arrays that backward can reach, each once, by identity."""
 
     def __init__(
         self, ctx: str, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]
@@ -74,7 +74,7 @@ class _Residuals:
         self.intermediates: Arrays = []
 
     def add(self, array: Any) -> int:
-        """The index among the residuals of `array`."""
+        """Return the index of `array` among the residuals; add it if it is new."""
         key = id(array)  # of arrays that the caller holds, so no id comes twice
         if key not in self._index:
             source = self._sources.get(key)
@@ -86,7 +86,7 @@ class _Residuals:
         return self._index[key]
 
     def _is_residual(self, leaf: Any) -> bool:
-        """Return whether JAX carries a leaf to backward: arrays, and the Refs among the operands."""
+        """Return whether JAX carries a leaf to backward: it is an array, or a Ref among the operands."""
         if is_ref(leaf) and id(leaf) not in self._sources:
             if is_tracer(leaf):
                 raise ref_saved(self._ctx)
@@ -94,7 +94,7 @@ class _Residuals:
         return is_array(leaf) or is_ref(leaf)
 
     def stow(self, value: Any) -> Restore:
-        """Take the arrays out of a value; without any it is kept as the very object."""
+        """Add the arrays in a value to the residuals; return a function that restores the value from these."""
         if is_array(value):
             index = self.add(value)
             return lambda residuals: residuals[index]
@@ -115,7 +115,7 @@ def save(
     *,
     with_jvp: bool,
 ) -> tuple[Saved, tuple[Kept, ...], Arrays]:
-    """Take the arrays out of what a ctx recorded.
+    """Split what a ctx recorded into residuals and static values.
 
     Args:
         ctx: after forward.
@@ -174,7 +174,7 @@ def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Res
 
 
 def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Sequence[Any]) -> None:
-    """Raise for an object that hides an array of this run from JAX: backward would find it dead."""
+    """Raise if an object hides an array of this run from JAX: backward would find a leaked tracer in it."""
     if is_array(value) or is_ref(value):
         return
 

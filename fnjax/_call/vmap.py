@@ -1,4 +1,4 @@
-"""The user's own batching rule."""
+"""The user's batching rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fnjax._messages.outputs import vmap_out_dims, vmap_returns
 
 
 class VmapInfo(NamedTuple):
-    """What a `vmap` static method is told of the batch.
+    """Description of the batch that a `vmap` static method receives.
 
     Attributes:
         batch_size: how many examples there are.

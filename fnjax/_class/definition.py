@@ -12,7 +12,7 @@ from fnjax._messages.definitions import backward_and_vjp, missing_forward, mixed
 
 
 class FunctionMeta(type):
-    """The type of `Function`, as in PyTorch; it counts the changes of its classes."""
+    """Metaclass of `Function`, as PyTorch has one; it counts the changes of its classes."""
 
     changes = 0
 
@@ -26,12 +26,12 @@ class FunctionMeta(type):
 
 
 class Reader:
-    """Reads a class as it is written, itself and its bases without `base`.
+    """Cached reader of a class and its bases without `base`.
 
-    What it read stands until the class has other members: a lookup in all bases costs more than an eager call.
+    Its result is valid until a member of the class changes: a lookup in all bases costs more than an eager call.
 
     Raises:
-        FnjaxError: for what can be found wrong when the class is defined.
+        FnjaxError: for mistakes that can be found when the class is defined.
     """
 
     def __init__(self, cls: Any, base: type) -> None:
@@ -46,7 +46,7 @@ class Reader:
         self._check()
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """A method of the class, not counting those of the base (a mixin may stand behind it)."""
+        """Return a method of the class, or None; those of `base` are skipped, those of a mixin after it are not."""
         for space in self._spaces:
             if name in space:
                 method = space[name]
@@ -54,7 +54,7 @@ class Reader:
         return None
 
     def read(self) -> Definition:
-        """The class as it is now."""
+        """Return the current definition of the class."""
         self._look()
         if self._definition is None or self._signature != _signature(self._definition.forward):
             self._definition = self._define()
@@ -62,7 +62,7 @@ class Reader:
         return self._definition
 
     def _look(self) -> None:
-        """Forget what was found if the class has other members now."""
+        """Drop the cached definition if the members of the class have changed."""
         if self._changes == FunctionMeta.changes:
             return
         if self._is_told:  # then nothing need be compared before the count changes again
@@ -105,6 +105,6 @@ class Reader:
 
 
 def _signature(method: Callable[..., Any]) -> tuple[Any, ...]:
-    """What a function may be given anew while it stays the same object: tools that reload modules do that."""
+    """Return the code and defaults of a function: tools that reload modules replace these in the same object."""
     function = getattr(method, "__func__", method)
     return getattr(function, "__code__", None), getattr(function, "__defaults__", None)

@@ -18,7 +18,7 @@ from fnjax._messages.definitions import called_class, called_instance
 
 
 class _Apply:
-    """Gives each class one `apply` of its own, the same object at each look-up."""
+    """Descriptor that returns the `apply` of the class, the same object at each lookup."""
 
     def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
         return owner._apply
@@ -81,12 +81,12 @@ class Function(Options, metaclass=FunctionMeta):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise: Functions are called through `apply`."""
+        """Raise an error: Functions are called through `apply`."""
         raise called_instance(type(self).__name__)
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` beside a `setup_context`.
+        """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` if there is a `setup_context`.
 
         Args:
             *args: a `FunctionCtx` (without a setup_context) that takes what backward needs, and what `apply` was given;

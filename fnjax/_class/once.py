@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def once_differentiable(fn: F) -> F:
     """Mark a `backward` that must not be differentiated: a second derivative raises instead of being wrong.
 
-    Unlike PyTorch, which drops the term in silence on one of its two paths, it always raises.
+    Unlike PyTorch, which silently drops the term in one of its two cases, it always raises.
 
     Examples:
         >>> import jax, fnjax
@@ -49,7 +49,7 @@ def once_differentiable(fn: F) -> F:
 
 
 def _call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a backward so that a derivative of what it returns raises: PyTorch's no_grad, with an error behind it."""
+    """Call a backward under stop_gradient, like PyTorch's no_grad; a derivative of what it returns raises an error."""
     given, form = split(list(args), lambda x: isinstance(x, jax.Array | FunctionCtx))
     contexts = [x for x in given if isinstance(x, FunctionCtx)]
     arrays = [x for x in given if not isinstance(x, FunctionCtx)]

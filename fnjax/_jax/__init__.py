@@ -1,1 +1,1 @@
-"""Arrays and JAX alone: rules on flat lists of arrays, and the primitives that carry them."""
+"""Rules on flat lists of arrays, and the primitives that represent them; nothing here depends on ctx or classes."""

@@ -14,7 +14,7 @@ from fnjax._jax.rule import Arrays, Derivative, Needs, Rule, Run
 
 
 def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
-    """A rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
+    """Return a rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
 
     def run(needs: Needs, *operands: Any) -> Run:
         derivatives: list[Derivative] = []
@@ -34,7 +34,7 @@ def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
 
 
 def _sum(grads: Any) -> Any:
-    """Sum gradients over axis 0, as the dtype adds up: what flax stores of fp8 takes the larger one."""
+    """Sum gradients over axis 0, with the addition of their dtype: flax's fp8 metadata takes the maximum."""
     if not jax.numpy.issubdtype(grads.dtype, jax.dtypes.extended):
         return grads.sum(0)
     return jax.lax.scan(lambda total, grad: (ad.add_jaxvals(total, grad), None), grads[0], grads[1:])[0]
@@ -43,7 +43,7 @@ def _sum(grads: Any) -> Any:
 def batched_derivative(
     derivative: Derivative, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]
 ) -> Derivative:
-    """A derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
+    """Return a derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
 
     def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert derivative.pull is not None

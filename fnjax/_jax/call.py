@@ -1,12 +1,12 @@
 """fnjax_call: a call of a Function as one equation, operands → outputs.
 
-With primitives of its own every Function has every derivative, Hessians among them, which no `jax.custom_vjp` has for
-every rule (docs/design.md compares them). And every fact of a trace is a parameter of an equation, so that nothing is
+With its own primitives every Function has every derivative, Hessians included, which `jax.custom_vjp` does not have for
+every rule (docs/design.md compares them). Every fact of a trace is a parameter of an equation, so no state is
 shared: `jax.custom_vjp` keeps the structure of its residuals in one store per staged call and replaces it whenever the
 forward rule is traced again, for other perturbed inputs.
 
-The derivative of `fnjax_call` gets its outputs from `fnjax_call` again: so the second derivative of a saved output goes
-through the custom rule too, also where JAX could not differentiate the body. A saved intermediate is an extra result,
+The derivative of `fnjax_call` computes the outputs by `fnjax_call` again: so the second derivative of a saved output
+uses the custom rule too, even where JAX could not differentiate the body. A saved intermediate is an extra result,
 whose derivative is that of the body.
 """
 
@@ -68,11 +68,11 @@ call_p.multiple_results = True
 
 
 class Body(NamedTuple):
-    """The operations of forward.
+    """Operations of forward.
 
     Attributes:
         jaxpr: (captured arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
-        n_captured: how many of the equation's operands are arrays from outside; they come first.
+        n_captured: how many of the equation's operands are captured arrays; they come first.
         n_outputs: how many of its results are outputs.
     """
 
@@ -82,11 +82,11 @@ class Body(NamedTuple):
 
 
 class _NeedsBodyError(Exception):
-    """A call without a body met a trace that needs one."""
+    """Control flow: a call without a body is under a trace that needs one."""
 
 
 def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
-    """Call `rule` under a transformation."""
+    """Apply a rule to operands under the current transformation; return its outputs."""
     trace = current_trace()
     if linearizes(trace):  # JAX would call _jvp under a trace of its own, which costs more than a small Function
         return _linearize(trace, rule, operands)
@@ -102,7 +102,12 @@ def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
 
 
 def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
-    """Run a rule as an equation with a body, traced here and now, where the arrays that it captures are alive."""
+    """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the run.
+
+    Raises:
+        FnjaxError: for captured tracers of a transformation that has ended, and callbacks that hide device-varying
+            values.
+    """
     # A rule that can finish runs forward for its outputs alone, so that the user's batching rule stays in force.
     finish = rule.finish if any(needs) else None
     jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
@@ -135,7 +140,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
 
 
 def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
-    """Call `rule` where JAX linearizes: what JAX does with `_jvp`, without a trace of that alone."""
+    """Apply a rule under `jax.linearize`: return what JAX computes by `_jvp`, without a trace of its own for that."""
     needs = tuple(belongs_to(x, trace) for x in operands)
     # Forward belongs to the trace around: there the arrays of un-jitted calls are concrete.
     with under_primals(trace):
@@ -152,7 +157,7 @@ def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
 
 
 def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
-    """Run a rule whose derivative is due: on concrete arrays, or as an equation; return its residuals as well."""
+    """Run a rule that is being differentiated, on concrete arrays or as an equation; return run and residuals."""
     if any(map(is_ref, chosen(operands, needs))):
         raise rule.error("perturbed ref")
     if is_transformed():
@@ -182,7 +187,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
 
 
 def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
-    """Return whether JAX must see the body before it lowers: it has a rule for Refs in operations of its own alone."""
+    """Return whether JAX must see the body before it lowers: only its own operations have rules for Refs."""
     return body is not None and (must_be_opened(body.jaxpr) or any(map(is_ref, operands)))
 
 
@@ -220,9 +225,9 @@ def _type(value: Any) -> tuple[Any, Any]:
 def _jvp_of_intermediates(
     rule: Rule, body: Body, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Arrays, Arrays]:
-    """Values and tangents of the intermediates: JAX differentiates the operations that made them.
+    """Return values and tangents of the intermediates; JAX differentiates the operations that compute them.
 
-    What made integers alone is not differentiated: it may be a callback.
+    Operations that compute integers only are not differentiated: they may be callbacks.
     """
     jaxpr, n_outputs = body.jaxpr, body.n_outputs
     smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
@@ -282,7 +287,7 @@ def _batch(
 def _batch_unstaged(
     axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, still: bool
 ) -> tuple[Arrays, list[int | None]]:
-    """Batch a call that has no body yet: forward is run once, batched, under the traces around."""
+    """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
     # A rule of the user's wants the outputs' types, and tracers from outside are alive where the call stands.
     if rule.batch is not None or rule.owner.captures_tracers():
         raise _NeedsBodyError
@@ -297,7 +302,7 @@ def _batch_unstaged(
 
 
 def _names_axis(jaxpr: Any, name: Any) -> bool:
-    """Whether a collective in `jaxpr` speaks of the axis `name`."""
+    """Return whether a collective in `jaxpr` refers to the axis `name`."""
     return any(
         any(
             _is_axis(p, name) for param in eqn.params.values() for p in (param if isinstance(param, tuple) else [param])
@@ -312,10 +317,10 @@ def _is_axis(param: Any, name: Any) -> bool:
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:
-    """The transpose in operands in which the call is linear: a backward that calls a Function on grad_output.
+    """Transpose a call in the operands in which it is linear: a backward that calls a Function on grad_output.
 
-    It is that of the operations of forward: only these can show that they are linear, and a rule that is not their
-    derivative has no say in it. For the same reason it must not be differentiated further.
+    This transposes the operations of forward: only these can be checked for linearity, and the user's backward need not
+    be their derivative. For the same reason the result must not be differentiated further.
     """
     linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
 
@@ -335,10 +340,10 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
 def _recompute(
     trace: Any, saves: Any, values: Sequence[Any], again: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays] | None:
-    """Return the outputs under a `jax.checkpoint` twice, as computed first and again; None where nothing is kept.
+    """Return the outputs under a `jax.checkpoint` twice, as first computed and as recomputed; None if nothing is saved.
 
-    JAX's coming implementation asks a policy while the call is still one equation. So it is differentiated here; if the
-    policy knows the name of its residuals, they are kept, and operands of the call that is computed again.
+    JAX's coming implementation asks the policy while the call is still one equation. So it is differentiated here; if
+    the policy knows the name of its residuals, they are saved and become operands of the recomputed call.
     """
     if body is None or len(body.jaxpr.out_avals) > body.n_outputs or (memory := saves(rule.residual_name)) is None:
         return None
@@ -354,7 +359,7 @@ def _recompute(
 
 
 def _with_residuals(rule: Rule, derivative: Derivative, n: int) -> Rule:
-    """Return a rule whose first operands are the residuals of its derivative, and then come those of `rule`."""
+    """Return a rule whose operands are the residuals of its derivative followed by the operands of `rule`."""
     pull: LinearMap | None = derivative.pull
     push: LinearMap | None = derivative.push
     given = Derivative(

@@ -1,4 +1,4 @@
-"""What checkify sees of an equation: NaN, indices out of bounds, `checkify.check` inside of forward and backward."""
+"""checkify support: NaN, indices out of bounds and `checkify.check` inside forward and backward."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fnjax._jax.wall import wall
 
 
 def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Callable[..., int]) -> None:
-    """Let checkify see into the equations of a primitive that has a parameter `rule`, and `PROGRAM`.
+    """Let checkify evaluate the equations of a primitive that has the parameters `rule` and `PROGRAM`.
 
     Args:
         primitive: the primitive.
-        evaluate: operands, with the parameters → what an equation computes.
-        count: the parameters → how many operands an equation has.
+        evaluate: operands, with the parameters → the results of an equation.
+        count: the parameters → the number of operands of an equation.
     """
 
     def check(run: Callable[..., Arrays], args: Sequence[Any], **params: Any) -> Arrays:

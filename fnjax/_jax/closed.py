@@ -1,4 +1,4 @@
-"""Rules that use traced arrays from outside: traced whole while these are alive."""
+"""Closure conversion: rules that use outer tracers are traced in full while these are alive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fnjax._jax.trees import is_inexact
 
 
 def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
-    """Trace a rule, forward and backward, while the tracers that it captures are alive.
+    """Trace a rule, forward and backward, with the tracers that it captures as operands (closure conversion).
 
-    JAX may run it again when the trace that these belong to has ended: a pullback of a jitted function, a scan's body.
-    It is traced as if every operand that can be differentiated were: so that is what `needs_input_grad` says there.
+    JAX may run a rule again when the trace of these has ended: a pullback of a jitted function, a scan's body. The rule
+    is traced as if every operand that can be differentiated were, and `needs_input_grad` says so there.
 
     Returns:
-        A rule whose operands are the captured arrays and then those of `rule`; these arrays; and the derivative of a
-        run of it that counts them among the intermediates, after those of `rule`.
+        A rule whose operands are the captured arrays followed by those of `rule`; the captured arrays; and the
+        derivative of a run that counts them among the intermediates, after those of `rule`.
     """
     needs = tuple(map(is_inexact, operands))
     forward, by_forward, n_outputs, derivative = trace_run(rule, needs, operands)
@@ -75,7 +75,7 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
 
 
 class _Remains:
-    """Answers for a closed rule, of whose call nothing may stay alive."""
+    """Owner of a closure-converted rule; it keeps nothing of the original call alive."""
 
     def __init__(self, errors: dict[Any, Exception]) -> None:
         self._errors = errors
@@ -98,7 +98,10 @@ def _close_map(
     given: Sequence[Any],
     types: Sequence[Any],
 ) -> tuple[LinearMap | None, Arrays]:
-    """Trace `pull` or `push`; what it captures comes first among its residuals then."""
+    """Trace `pull` or `push`; the arrays that it captures become its first residuals.
+
+    An error that the user's method raises is stored and raised when the derivative is computed.
+    """
     if fun is None:
         return None, []
     sharded = functools.partial(call_sharded, rule, fun, types=types)

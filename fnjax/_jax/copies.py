@@ -1,4 +1,4 @@
-"""Inside shard_map: outputs whose gradients a backward sums over the devices itself, as PyTorch's processes do."""
+"""Inside shard_map: outputs whose gradients backward sums over devices itself, as PyTorch's processes do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fnjax._jax.trees import is_inexact
 def with_device_copies(rule: Rule) -> Rule:
     """Return a rule whose outputs vary over the mesh axes over which its backward sums their gradients.
 
-    JAX sums the gradients of a value that does not vary over what is made of it on each device. A backward that sums
-    them too would count each device's gradient once for each device.
+    For a value that does not vary, JAX sums its gradients over the devices. If backward also sums them, each device's
+    gradient is counted once for each device.
     """
     if not manual_axes():
         return rule
@@ -54,8 +54,8 @@ def _vary(x: Any, axes: frozenset[Any]) -> Any:
 def _find_sums(rule: Rule, operands: Sequence[Any]) -> list[frozenset[Any]]:
     """Return for each output the mesh axes over which backward sums its gradient.
 
-    Backward is traced with cotangents that vary. A gradient that is made of one and does not vary is a sum over the
-    devices, or another collective.
+    Backward is traced with device-varying cotangents. A gradient that depends on one and does not vary is the result of
+    a sum over the devices or of another collective.
     """
     axes = manual_axes()
     forward = trace_run(rule, tuple(map(is_inexact, operands)), operands)

@@ -1,4 +1,4 @@
-"""Cutting a program in two: what some of its results need, and the rest."""
+"""Partition of a program: the equations that some of its results need, and the rest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LAYOUT = {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims",
 
 
 class Halves(NamedTuple):
-    """A program in two.
+    """Partitioned program.
 
     Attributes:
-        first: inputs → the results that were asked for, then what the second half needs of it.
-        second: what the first handed on, then the direct inputs → the other results.
-        pending: the types of what is handed on.
+        first: inputs → the requested results, then the residuals for the second part.
+        second: these residuals, then the direct inputs → the other results.
+        pending: the types of the residuals.
     """
 
     first: ClosedJaxpr
@@ -27,12 +27,12 @@ class Halves(NamedTuple):
 
 
 def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
-    """Cut a program without calls that both halves need a part of.
+    """Partition a program; calls that both parts need must have been split before (`fission.halve`).
 
     Args:
         jaxpr: inputs → results.
-        ours: which results the first half gives.
-        direct: which inputs the second half may have as they are; of the others it gets what is handed on.
+        ours: the results that the first part computes.
+        direct: the inputs that the second part receives directly; what it needs of the others is passed as residuals.
     """
     needed = find_needed(jaxpr, ours)
     theirs = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if not mine]
@@ -58,7 +58,7 @@ def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
 
 
 def find_needed(jaxpr: Any, results: Sequence[bool]) -> set[Any]:
-    """The variables that some results of a program need, loops and branches seen through."""
+    """Return the variables on which some results of a program depend; loops and branches are analysed inside."""
     needed = set(variables(v for v, r in zip(jaxpr.outvars, results, strict=True) if r))
     for eqn in reversed(jaxpr.eqns):
         wanted = [v in needed for v in eqn.outvars]
@@ -70,7 +70,7 @@ def find_needed(jaxpr: Any, results: Sequence[bool]) -> set[Any]:
 
 
 def _find_operands(jaxpr: Any, eqn: Any, wanted: Sequence[bool]) -> set[Any]:
-    """The operands that some results of an equation need: JAX has a rule for each kind."""
+    """Return the operands on which some results of an equation depend, by JAX's dead code elimination."""
     if eqn.primitive.name == "optimization_barrier":
         return set(variables(x for x, w in zip(eqn.invars, wanted, strict=True) if w))
     operands = list(dict.fromkeys(variables(eqn.invars)))
@@ -80,14 +80,14 @@ def _find_operands(jaxpr: Any, eqn: Any, wanted: Sequence[bool]) -> set[Any]:
 
 
 def part(jaxpr: Any, inputs: Sequence[Any], results: Sequence[Any], eqns: Sequence[Any]) -> Any:
-    """Some equations of a program as a program."""
+    """Return a program of some equations of another."""
     names = [tuple(f"{what} {i}" for i in range(len(xs))) for what, xs in (("input", inputs), ("result", results))]
     info = DebugInfo("fnjax", "part", *names)
     return jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(results), eqns=list(eqns), debug_info=info)
 
 
 def variables(atoms: Iterable[Any]) -> list[Any]:
-    """Those of a list of atoms that are not constants."""
+    """Return the atoms that are not constants."""
     return [x for x in atoms if not isinstance(x, Literal)]
 
 

@@ -28,7 +28,7 @@ linear_p.multiple_results = True
 
 
 def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
-    """The tangents of the outputs of a run: one equation, symbolic zeros where there is no derivative."""
+    """Return the tangents of a run's outputs, by one equation; outputs without a derivative get symbolic zeros."""
     differentiable = run.derivative.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
     dense = iter(())
@@ -49,7 +49,7 @@ def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[
 
 
 def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
-    """`jax.jvp` in the arguments whose tangents are not symbolic zeros."""
+    """Apply `jax.jvp` in the perturbed arguments only, those whose tangents are not symbolic zeros."""
     moving = [type(t) is not ad.Zero for t in tangents]
 
     def of_moving(*values: Any) -> Arrays:
@@ -61,7 +61,7 @@ def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Seq
 
 @keeps_kernel
 def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
-    """Forward mode: the user's jvp, or the transpose of backward."""
+    """Compute forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
     if derivative.push is not None:  # what the user wrote comes before what can be derived
@@ -82,7 +82,7 @@ def _transpose(
     rule: Rule,
     **_: Any,
 ) -> list[Any]:
-    """Reverse mode: the user's backward, or the transpose of jvp."""
+    """Compute reverse mode: the user's backward, or the transpose of jvp."""
     n_residuals = len(derivative.kept)
     residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
@@ -107,7 +107,7 @@ def _restrict(
     wanted: Sequence[bool],
     types: Sequence[Any],
 ) -> Callable[..., Arrays]:
-    """`pull` or `push` as a function of its given vectors alone; it returns those that are wanted, None among them."""
+    """Return `pull` or `push` as a function of its present vectors; its results are those wanted, some None."""
 
     def restricted(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
         assert fun is not None
@@ -117,11 +117,12 @@ def _restrict(
 
 
 def _hold(residuals: Arrays) -> Arrays:
-    """The residuals behind a barrier: what backward computes from them again is not merged with what forward computed.
+    """Return the residuals behind an optimization barrier, so that XLA recomputes what backward computes from them.
 
-    Without it XLA keeps these values instead, and nothing is saved by recomputing (docs/guides/saving-and-memory.md).
-    Masks and whole numbers have a barrier of their own: behind one with arrays that are differentiated JAX 0.10 gives
-    them tangents, for which jnp.all has no rule. Pallas has no barrier, and what it compiles XLA does not see.
+    Without it XLA merges this with what forward computed, keeps these values instead, and recomputing saves no memory
+    (docs/guides/saving-and-memory.md). Masks and integers have a barrier of their own: behind one with arrays that are
+    differentiated JAX 0.10 gives them tangents, for which jnp.all has no rule. Pallas has no barrier, and XLA does not
+    see what Pallas compiles.
     """
     if is_in_kernel():
         return residuals

@@ -1,7 +1,7 @@
-"""fnjax_either: one equation for two programs of the same types, one for a GPU and one for every other platform.
+"""fnjax_either: platform switch, one equation for two programs of the same types, for GPUs and for all else.
 
-Which of them runs is known when JAX lowers for a platform. `jax.lax.platform_dependent` traces both at once; here the
-one for a GPU is touched only where JAX lowers for a GPU: what it needs can perhaps be imported there alone.
+JAX chooses when it lowers for a platform. `jax.lax.platform_dependent` traces both at once; here the program for a GPU
+is touched only where JAX lowers for a GPU: its imports may be available only there.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ GPUS = ("cuda", "rocm")  # as JAX lowers for them
 
 
 class Either(Protocol):
-    """Two programs; it is compared and hashed, as JAX's caches demand."""
+    """Pair of programs for a platform switch; it must be comparable and hashable, as a key of JAX's caches."""
 
     @property
     def outputs(self) -> Sequence[int]:
-        """For each result the operand whose type it has."""
+        """For each result the index of the operand whose type it has."""
 
     def everywhere(self, *operands: Any) -> Arrays:
-        """The program for all platforms but GPUs."""
+        """Run the program for all platforms but GPUs."""
 
     def on_gpu(self, *operands: Any) -> Arrays:
-        """The program for GPUs; it need be no JAX function that can be differentiated or batched."""
+        """Run the program for GPUs; JAX need not be able to differentiate or batch it."""
 
     def differentiated(self, *operands: Any) -> Arrays:
-        """The program that JAX differentiates, on every platform."""
+        """Run the program that JAX differentiates, on every platform."""
 
 
 either_p = Primitive("fnjax_either")
@@ -46,7 +46,7 @@ either_p.multiple_results = True
 
 
 def run_either(either: Either, operands: Sequence[Any]) -> Arrays:
-    """Run the program for the platform."""
+    """Run the program for the platform that JAX lowers for; return its results."""
     # Inside shard_map a result varies where any operand does, also one that has its type.
     on = frozenset().union(*(varying(jax.typeof(x)) for x in operands))
     missing = [tuple(on - varying(jax.typeof(x))) for x in operands]
@@ -74,7 +74,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, either: Either) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _Batched:
-    """Two programs for a batch: these operands have its axis first."""
+    """Pair of programs for a batch; the operands in `which` have the batch axis first."""
 
     one: Either
     which: tuple[bool, ...]
@@ -90,7 +90,7 @@ class _Batched:
         return jax.vmap(self.one.differentiated, self._axes)(*operands)
 
     def on_gpu(self, *operands: Any) -> Arrays:
-        """One example after the other."""
+        """Run the examples sequentially."""
 
         def run(examples: Sequence[Any]) -> Arrays:
             given = iter(examples)

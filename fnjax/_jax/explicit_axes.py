@@ -1,7 +1,8 @@
-"""Meshes with Explicit axes: methods written for one device, and results with the shardings that JAX expects.
+"""Meshes with Explicit axes: methods written for one device return results with the shardings that JAX expects.
 
-There the sharding of an array is part of its type. A backward that contracts over a sharded axis (`x.T @ g`) does not
-say how its result is to be sharded, which JAX refuses; and JAX wants each gradient with the sharding of its argument.
+With Explicit axes the sharding of an array is part of its type. A backward that contracts over a sharded axis
+(`x.T @ g`) does not specify the sharding of its result, which JAX refuses; and JAX expects each gradient to have the
+sharding of its argument.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from fnjax._jax.trees import is_ref
 def call_sharded(
     rule: Rule, fun: LinearMap, residuals: Sequence[Any], vectors: Sequence[Any], types: Sequence[Any]
 ) -> Arrays:
-    """Call `fun(residuals, vectors)`, and give each result the sharding of its type.
+    """Call `fun(residuals, vectors)` and reshard each result to the sharding of its type.
 
-    The function runs as it is where JAX can tell the shardings of its operations: it may name some itself
-    (`out_sharding`). Where JAX cannot, the function runs with Auto axes, and XLA chooses them.
+    The function runs unchanged where JAX can infer the shardings of its operations: it may specify some itself
+    (`out_sharding`). Where JAX cannot, it runs with Auto axes, and XLA chooses them.
 
     Args:
-        rule: whose function it is.
+        rule: the rule that the function belongs to, for errors.
         fun: a backward or a jvp.
         residuals: its first argument.
         vectors: its second, None among them.
-        types: those of the results; that of a result that is None may be anything.
+        types: those of the results; that of a result that is None is ignored.
     """
     mesh = _find_explicit_mesh([*types, *map(jax.typeof, [v for v in vectors if v is not None])])
     if mesh is None:
@@ -51,7 +52,7 @@ def call_sharded(
 
 
 def _find_explicit_mesh(types: Sequence[Any]) -> Any:
-    """The mesh of the context or, outside `jax.set_mesh`, of these types, if it has Explicit axes."""
+    """Return the mesh of the context or, outside `jax.set_mesh`, of these types, if it has Explicit axes; else None."""
     shardings = [getattr(t, "sharding", None) for t in types]  # a Ref's type may have none
     for mesh in (jax.sharding.get_abstract_mesh(), *(s.mesh for s in shardings if isinstance(s, NamedSharding))):
         if AxisType.Explicit in mesh.axis_types:
@@ -60,7 +61,7 @@ def _find_explicit_mesh(types: Sequence[Any]) -> Any:
 
 
 def _call_auto(mesh: Any, rule: Rule, fun: LinearMap, args: tuple[Arrays, Arrays]) -> Arrays:
-    """Call `fun` as `jax.sharding.auto_axes` does, which takes no Refs and does not let it return None."""
+    """Call `fun` with Auto axes, like `jax.sharding.auto_axes`, but allow Ref residuals and results of None."""
     explicit = [a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind is AxisType.Explicit]
     refs = [x for x in args[0] if is_ref(x)]
     values = [ref[...] for ref in refs]

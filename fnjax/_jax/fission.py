@@ -1,4 +1,4 @@
-"""Making one program two: calls, loops and branches that both halves need a part of become two of their kind."""
+"""Partition of a program through calls, loops and branches: one that both parts need becomes two."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Flags = Sequence[bool]
 
 
 def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Halves:
-    """Cut a program that captures nothing in two, through its loops and branches.
+    """Partition a program that captures nothing, through its loops and branches.
 
     Args:
         program: inputs → results.
-        ours: which results the first half gives.
-        direct: which inputs the second half may have as they are.
-        avals: the types of the inputs, where not those of the program.
+        ours: the results that the first part computes.
+        direct: the inputs that the second part receives directly.
+        avals: the types of the inputs, if they differ from those of the program.
     """
     jaxpr = open_jaxpr(program)
     traced = trace("halves", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
@@ -44,7 +44,7 @@ def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None 
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], ours: Flags) -> Arrays:
-    """Evaluate a program, with two equations in the place of one that both halves need a part of."""
+    """Evaluate a program; an equation that both parts need is replaced by two."""
     needed = find_needed(jaxpr, ours)
     used = find_needed(jaxpr, [True] * len(ours))
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
@@ -74,19 +74,19 @@ def _join(ours: Flags, mine: Sequence[Any], theirs: Sequence[Any]) -> Arrays:
 
 
 def _split_call(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """A call has no meaning of its own: its body stands in its place."""
+    """Inline a call: the equations of its body are split one by one."""
     body = read_body(eqn)
     return _evaluate(open_jaxpr(body), getattr(body, "consts", ()), args, ours)
 
 
 def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """A barrier would tie the halves together."""
+    """Split an optimization barrier in two, since one would make each part depend on the other."""
     theirs = [not o for o in ours]
     return _join(ours, *(jax.lax.optimization_barrier(chosen(args, these)) for these in (ours, theirs)))
 
 
 def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """What is computed again is computed once, in the first half, and the second gets what it needs of it."""
+    """Recompute in the first part only; the second receives the residuals that it needs."""
     halves = halve(read_body(eqn), ours, [True] * len(args))
     n = sum(ours)
     results = bind_remat(eqn, halves.first, args)
@@ -94,7 +94,7 @@ def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 
 def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """Two scans: the first stacks up what the second needs of each step."""
+    """Split a scan in two; the first stacks what the second needs of each iteration."""
     body, n_fixed, n_carried, how = read_scan(eqn)
     jaxpr, consts = open_jaxpr(body), getattr(body, "consts", ())
     fixed, carried, scanned = args[:n_fixed], args[n_fixed : n_fixed + n_carried], args[n_fixed + n_carried :]
@@ -130,12 +130,12 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 
 def _take_in(jaxpr: Any) -> Any:
-    """The constants of a program as its first inputs."""
+    """Return a program with its constants as its first inputs."""
     return part(jaxpr, [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
 
 
 def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """Two conditionals: what is pending of one branch lies beside what is pending of the others."""
+    """Split a conditional in two; residuals of different branches share slots of the same type."""
     index, *operands = args
     pieces = []
     for branch in read_branches(eqn):
@@ -177,7 +177,7 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 
 def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
-    """Two of them: what is pending leaves the first with a new dimension, for the mesh axes on which it varies."""
+    """Split a shard_map in two; residuals leave the first with a new axis over the mesh axes on which they vary."""
     n, (jaxpr, in_specs, out_specs, axes, how) = sum(ours), read_shard_map(eqn)
     found: list[Halves] = []
 

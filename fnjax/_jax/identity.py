@@ -1,4 +1,4 @@
-"""Keys for programs, functions and what they are made of: equal where two of them surely do the same."""
+"""Keys for programs and functions: equal keys imply equal behaviour."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fnjax._jax.trees import is_tracer
 
 
 def identify(value: Any, inside: tuple[Any, ...] = ()) -> Hashable:
-    """Return a key, equal to that of another value only if JAX may use what it compiled for one for the other.
+    """Return a key that equals that of another value only if JAX may use what it compiled for one for the other.
 
-    Programs are told apart equation by equation, functions by their code and by what they close over now, and other
-    values by their own `==`. What can be written to, such as a list or a NumPy array, equals nothing but itself.
+    Programs are compared equation by equation, functions by their code and by what they close over now, and other
+    values by their own `==`. Mutable values, such as a list or a NumPy array, equal only themselves.
 
     Args:
         value: a jaxpr, a function, or anything. The key keeps alive what it compares.
@@ -49,7 +49,7 @@ def identify(value: Any, inside: tuple[Any, ...] = ()) -> Hashable:
 
 
 class _Itself:
-    """A key for an object that equals no other."""
+    """Key of an object that equals no other."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -95,7 +95,7 @@ def _identify_constant(value: Any) -> Hashable:
 
 
 def _identify_function(function: types.FunctionType, inside: tuple[Any, ...]) -> Hashable:
-    """Return a key from code and all that a call has besides its arguments; globals are read when it is called."""
+    """Return a key from the code, defaults and closure of a function; its globals are compared by identity."""
     if function in inside:
         return inside.index(function)
     inside = (*inside, function)
@@ -111,7 +111,7 @@ def _is_frozen(value: Any) -> bool:
 
 
 def _list_attributes(value: Any) -> list[Any]:
-    """Return the attributes of an object of fnjax or of a frozen dataclass; nobody writes to their lists and dicts."""
+    """Return the attributes of an object of fnjax or a frozen dataclass; lists and dicts in it never change."""
     slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
     found = []
     for name in sorted({*slots, *getattr(value, "__dict__", ())} - {"__weakref__"}):

@@ -1,6 +1,6 @@
-"""What leans on an inside of JAX, or on a version of it: design.md's table of risks, a function a line.
+"""Everything that depends on an internal of JAX or on its version: design.md's table of risks, a function a line.
 
-Nothing here knows of rules, ctx or classes.
+Nothing here depends on rules, ctx or classes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr
 
 
 def open_jaxpr(closed: Any) -> Any:
-    """The jaxpr in a closed one: one class instead of two since JAX 0.12."""
+    """Return the jaxpr in a closed one; since JAX 0.12 both are one class."""
     return getattr(closed, "jaxpr", closed)
 
 
 def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """A jaxpr of a function of flat arrays, and what it captures: `jax.make_jaxpr` without its costs.
+    """Return the jaxpr of a function of flat arrays, and the arrays that it captures.
 
-    These are several times those of a small Function.
+    `jax.make_jaxpr` costs several times as much as tracing a small Function does.
     """
     info = DebugInfo("fnjax", name, tuple(f"array {i}" for i in range(len(avals))), ())
     jaxpr, _, captured = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
@@ -38,9 +38,9 @@ def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tupl
 
 
 def make_lifetime() -> Any:
-    """Return an empty jaxpr, as a parameter of an equation whose other parameters belong to the user.
+    """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
 
-    JAX caches what it learnt of an equation under its parameters, and lets go of them only when a jaxpr among them
+    JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
     dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
     Inside a Pallas kernel it is marked as high, see `is_in_kernel`.
     """
@@ -55,7 +55,7 @@ def _empty_jaxpr() -> Any:
 def opened_by(
     primitive: Primitive, evaluate: Callable[..., Any], also: Callable[..., bool] = lambda *_, **__: False
 ) -> None:
-    """Let JAX replace an equation by what `evaluate` computes: in a kernel, and where `also` holds of the equation."""
+    """Let JAX replace an equation by what `evaluate` computes: in a kernel, and if `also` holds for the equation."""
 
     def is_high(*operands: Any, lifetime: Any = None, **params: Any) -> bool:
         return (lifetime is not None and lifetime.is_high) or also(*operands, **params)
@@ -65,7 +65,7 @@ def opened_by(
 
 
 class _Program:
-    """The program of an equation, which checkify sees for as long as it evaluates it."""
+    """Program of an equation, visible to checkify only while the equation is evaluated."""
 
     debug_info = DebugInfo("fnjax", "checked", (), ())
     seen: ContextVar[Any] = ContextVar("seen", default=None)
@@ -79,11 +79,11 @@ PROGRAM = {"call_jaxpr": _Program()}
 
 
 def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
-    """Let `check` compute what an equation gives under `jax.experimental.checkify`: its errors, then its results.
+    """Let `check` compute the errors and results of an equation under `jax.experimental.checkify`.
 
-    It is given a function (program, values of errors, operands of the program) → errors and results of the program;
-    the values of errors and the operands of the equation; and the parameters of the equation. Checkify binds the
-    primitive to these values, without its `call_jaxpr`, and with a function in `subfuns` that evaluates that.
+    It receives a function (program, error values, operands of the program) → errors and results of the program; the
+    error values and operands of the equation; and its parameters. Checkify binds the primitive to these values, without
+    its `call_jaxpr`, and with a function in `subfuns` that evaluates that.
     """
     usual = primitive.bind_with_trace
 
@@ -106,11 +106,11 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
 
 
 def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
-    """Let `recompute` say what a `jax.checkpoint` of JAX's coming implementation computes first, and what again.
+    """Let `recompute` compute an equation under a `jax.checkpoint` of JAX's coming implementation.
 
-    It is given the trace; a function (name) → the memory that the policy keeps it in, or None; the operands that are
-    known first, and those that are computed again; and the parameters of the equation. It returns the results of both,
-    or None for those of the equation itself.
+    It receives the trace; a function (name) → the memory in which the policy saves that name, or None; the operands
+    known in the first computation, and those of the recomputation; and the equation's parameters. It returns the
+    results of both, or None to evaluate the equation itself.
     """
     usual = primitive.bind_with_trace
 
@@ -136,30 +136,30 @@ def _saves(trace: Any, name: str) -> Any:
 
 
 def under_kept(trace: Any) -> Any:
-    """Return the context in which a `jax.checkpoint` computes first."""
+    """Return the context of the first computation of a `jax.checkpoint`."""
     return set_current_trace(trace.parent_trace)
 
 
 def under_recomputed(trace: Any) -> Any:
-    """Return the context in which a `jax.checkpoint` computes again."""
+    """Return the context of the recomputation of a `jax.checkpoint`."""
     return set_current_trace(trace.jaxpr_trace)
 
 
 def must_be_opened(jaxpr: Any) -> bool:
-    """Return whether a program has operations that JAX replaces before it lowers: high ones, or Refs of its own."""
+    """Return whether a program has operations that JAX replaces before it lowers: high ones, or internal Refs."""
     return jaxpr.is_high or any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in jaxpr.effects)
 
 
 def has_effects(jaxpr: Any) -> bool:
-    """Return whether a program does more than compute: print, check, call out. A collective is a mere computation."""
+    """Return whether a program prints, checks or calls Python. A collective does not count as an effect."""
     return any(type(effect).__name__ != "NamedAxisEffect" for effect in jaxpr.effects)
 
 
 def is_in_kernel() -> bool:
     """Return whether the kernel of a `pallas_call` is being traced.
 
-    Pallas compiles only the primitives that it knows. Before that, JAX replaces each equation that says of itself that
-    it is high by what the `to_lojax` of its primitive computes. Elsewhere being high has a price: JAX 0.10 has no fast
+    Pallas compiles only the primitives that it knows. Before that, JAX replaces each equation that is marked as
+    high by what the `to_lojax` of its primitive computes. Elsewhere the mark has a cost: JAX 0.10 has no fast
     dispatch for a `jax.jit` with such an equation.
     """
     pallas = sys.modules.get("jax.experimental.pallas")
@@ -179,7 +179,7 @@ _IN_KERNEL = jax.make_user_context(False)
 
 
 def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a rule of a primitive run as part of a kernel where its equation is in one."""
+    """Return a primitive's rule that counts as inside a kernel whenever its equation is in one."""
 
     @functools.wraps(rule)
     def marked(*args: Any, lifetime: Any = None, **params: Any) -> Any:
@@ -190,12 +190,12 @@ def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def destinations(eqn: Any) -> Sequence[Any]:
-    """Where an equation of `jax.device_put` puts each of its operands: memories, devices or shardings."""
+    """Return the memory, device or sharding to which `jax.device_put` moves each operand of an equation."""
     return eqn.params["devices"]  # type: ignore[no-any-return]
 
 
 def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:
-    """Lower the operations of a jaxpr where they are called, not as a function of their own."""
+    """Lower the operations of a jaxpr inline, not as a separate function."""
     results, tokens = mlir.jaxpr_subcomp(
         ctx.module_context,
         open_jaxpr(jaxpr),
@@ -212,7 +212,7 @@ def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence
 
 
 def can_call_host(ctx: mlir.LoweringRuleContext) -> bool:
-    """Return whether what is lowered can call Python: it runs in this process, on one platform, and is not exported."""
+    """Return whether a lowered program can call Python: in this process, on one platform, not exported."""
     module = ctx.module_context
     if module.lowering_parameters.for_export:
         return False
@@ -228,15 +228,15 @@ PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
 
 
 def effects_of(jaxpr: Any) -> set[Any]:
-    """Return the effects of a program as an abstract evaluation gives them: its inputs by their position."""
+    """Return the effects of a program in the form that abstract evaluation returns: inputs by their position."""
     at = {v: i for i, v in enumerate(jaxpr.invars)}
     return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
 
 
 def without_writes(jaxpr: Any, wanted: Sequence[bool]) -> Any:
-    """Return a program for the results that are wanted, which does not write to the Refs that it is given.
+    """Return a program for the wanted results that does not write to its Refs.
 
-    None where a result depends on what is in a Ref to which the program writes.
+    It is None if a result depends on a Ref to which the program writes.
     """
     written = {e.input for e in jaxpr.effects if hasattr(e, "input") and type(e).__name__ != "ReadEffect"}
     if written:
@@ -247,7 +247,7 @@ def without_writes(jaxpr: Any, wanted: Sequence[bool]) -> Any:
 
 
 def has_no_gradient(value: Any) -> bool:
-    """Return whether a value is a Ref of the kind that JAX does not differentiate, though it makes it a tangent."""
+    """Return whether a value is a Ref that JAX does not differentiate, although JAX creates a tangent for it."""
     return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"
 
 
@@ -255,10 +255,10 @@ def has_no_gradient(value: Any) -> bool:
 
 
 class Scan(NamedTuple):
-    """An equation of `jax.lax.scan`: fixed operands, carried ones, scanned ones → carried results, stacked ones.
+    """Parsed `jax.lax.scan` equation: fixed, carried and scanned operands → carried and stacked results.
 
     Attributes:
-        body: one iteration, of one slice of what is scanned.
+        body: one iteration, on one slice of the scanned operands.
         n_fixed: how many operands are fixed.
         n_carried: how many are carried.
         how: length, reverse and unroll.
@@ -271,7 +271,7 @@ class Scan(NamedTuple):
 
 
 def read_scan(eqn: Any) -> Scan:
-    """Return what an equation of a scan does."""
+    """Return the parts of a scan equation."""
     params, body = eqn.params, open_jaxpr(eqn.params["jaxpr"])
     # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
     n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, body.invars, strict=True))
@@ -281,22 +281,22 @@ def read_scan(eqn: Any) -> Scan:
 
 
 def read_while(eqn: Any) -> tuple[Any, int, int]:
-    """Return the body of a `jax.lax.while_loop`, and how many operands are for the condition and the body alone."""
+    """Return the body of a `jax.lax.while_loop`, and the numbers of constants of its condition and of its body."""
     return eqn.params["body_jaxpr"], eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
 
 
 def read_branches(eqn: Any) -> Sequence[Any]:
-    """Return the branches of a `jax.lax.cond` or `switch`; the first operand of the equation says which is taken."""
+    """Return the branches of a `jax.lax.cond` or `switch`, in the order of the index operand."""
     return list(eqn.params["branches"])
 
 
 class ShardMap(NamedTuple):
-    """An equation of `jax.shard_map`.
+    """Parsed `jax.shard_map` equation.
 
     Attributes:
-        body: what each device computes.
+        body: the program of each device.
         in_specs: how the operands are split.
-        out_specs: how the results are put together.
+        out_specs: how the results are assembled.
         axes: the mesh axes over which it splits, in the order of the mesh.
         how: its other arguments.
     """
@@ -309,7 +309,7 @@ class ShardMap(NamedTuple):
 
 
 def read_shard_map(eqn: Any) -> ShardMap:
-    """Return what an equation of a shard_map does."""
+    """Return the parts of a shard_map equation."""
     params = eqn.params
     mesh, axes = params["mesh"], params["newly_manual_axes"]
     how = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
@@ -318,7 +318,7 @@ def read_shard_map(eqn: Any) -> ShardMap:
 
 
 def bind_remat(eqn: Any, body: Any, args: Sequence[Any]) -> list[Any]:
-    """Compute something else under the `jax.checkpoint` of an equation, with the same policy."""
+    """Evaluate another body under the `jax.checkpoint` of an equation, with the same policy."""
     return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))
 
 
@@ -331,12 +331,12 @@ def is_callback(eqn: Any) -> bool:
 
 
 def current_trace() -> Any:
-    """The transformation, or the evaluation, that is called now."""
+    """Return the current trace: the innermost transformation, or the evaluation of concrete arrays."""
     return find_top_trace(())  # five times as fast as `with take_current_trace()`, and eager calls ask
 
 
 def _find_evaluation() -> Any:
-    """The trace of no transformation, one object for all threads; a new thread has it, whatever imports this file."""
+    """Return the trace outside all transformations, one object for all threads; a new thread always starts in it."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(current_trace()))
     thread.start()
@@ -348,12 +348,12 @@ _EVALUATION = _find_evaluation()
 
 
 def is_transformed() -> bool:
-    """Whether what is called now stands under a transformation; else arrays are concrete."""
+    """Return whether the current call is under a transformation; otherwise arrays are concrete."""
     return find_top_trace(()) is not _EVALUATION
 
 
 def is_staged() -> bool:
-    """Whether what is called now becomes part of a program; un-jitted derivatives and batches compute at once."""
+    """Return whether the current call becomes part of a program; derivatives outside jit compute at once."""
     trace = current_trace()
     # JAX has no public name for the trace of jax.vmap, but only that has `axis_data`.
     while linearizes(trace) or isinstance(trace, ad.JVPTrace) or hasattr(trace, "axis_data"):
@@ -362,17 +362,17 @@ def is_staged() -> bool:
 
 
 def linearizes(trace: Any) -> bool:
-    """Whether a trace is that of `jax.linearize`, which `jax.grad` and `jax.vjp` go through."""
+    """Return whether a trace is that of `jax.linearize`, which `jax.grad` and `jax.vjp` use."""
     return hasattr(trace, "tangent_trace")
 
 
 def belongs_to(value: Any, trace: Any) -> bool:
-    """Whether an array is a tracer of this linearizing trace: it has a `primal` and a `tangent`."""
+    """Return whether an array is a tracer of this linearizing trace, with a `primal` and a `tangent`."""
     return isinstance(value, jax.core.Tracer) and getattr(value._trace, "tag", None) is trace.tag
 
 
 def under_primals(trace: Any) -> Any:
-    """Return the context in which a linearizing trace computes values."""
+    """Return the context in which a linearizing trace computes primal values."""
     return set_current_trace(trace.parent_trace)
 
 
@@ -387,12 +387,12 @@ def take_pair(tracer: Any) -> tuple[Any, Any]:
 
 
 def make_pair(trace: Any, like: Any, value: Any, tangent: Any) -> Any:
-    """Return a tracer of a linearizing trace; `like` is one, since their class has no public name."""
+    """Return a tracer of a linearizing trace, of the class of the tracer `like`: that class has no public name."""
     return type(like)(trace, value, tangent)
 
 
 def belongs_above(value: Any) -> bool:
-    """Whether an array is a tracer of a transformation that is peeled off by now, as jax.grad is under its jax.jit."""
+    """Return whether an array is a tracer of an inner transformation that is not current: jax.grad under its jit."""
     trace, here = getattr(value, "_trace", None), current_trace()
     while trace is not None:
         trace = getattr(trace, "parent_trace", None)
@@ -402,16 +402,16 @@ def belongs_above(value: Any) -> bool:
 
 
 def same_trace(one: Any, other: Any) -> bool:
-    """Whether two arrays are tracers of one trace; for a diagnosis only."""
+    """Return whether two arrays are tracers of one trace; for error messages only."""
     return hasattr(one, "_trace") and getattr(other, "_trace", None) is one._trace
 
 
 @contextmanager
 def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
-    """In a jvp rule: the trace to run forward under.
+    """Run the block, in a jvp rule, under the trace that forward belongs to.
 
-    When JAX linearizes, it runs jvp rules under a trace that is there to collect the linear part, and in which known
-    values turn into tracers; forward belongs to the trace around it, where concrete arrays stay concrete.
+    When JAX linearizes, it runs jvp rules under a trace that collects the linear part, and in which known
+    values turn into tracers; forward belongs to its parent trace, where concrete arrays stay concrete.
     """
     trace = current_trace()
     # A rule that jax.vmap batches runs above that trace, and the primals belong there.
@@ -426,25 +426,25 @@ def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
 
 
 def is_unnamed(axis: Any) -> bool:
-    """Whether a batch axis has no name: JAX gives it a bare `object` for one."""
+    """Return whether a batch axis has no name: JAX then names it by a bare `object`."""
     return type(axis.name) is object
 
 
 def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """`jax.vmap` over the axis that a batching rule was told of, as an object with name, size and spmd_name."""
+    """Return `jax.vmap(fun)` over the axis that a batching rule received, an object with name, size and spmd_name."""
     return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
 
 
 def varying(aval: Any) -> frozenset[Any]:
-    """The mesh axes on which a value of this type varies inside shard_map."""
+    """Return the mesh axes on which a value of this type varies inside shard_map."""
     return aval.mat.varying if hasattr(aval, "mat") else frozenset()
 
 
 def is_sharding_error(error: Exception) -> bool:
-    """Whether JAX cannot tell how the result of an operation is sharded over Explicit axes."""
+    """Return whether JAX could not infer the sharding of an operation's result over Explicit axes."""
     return type(error).__name__ == "ShardingTypeError"  # it has no public name
 
 
 def is_mesh_error(error: ValueError) -> bool:
-    """Whether an operation met an array whose axes are of another type than those of the mesh in force."""
+    """Return whether an operation received an array whose axis types differ from those of the current mesh."""
     return "context mesh" in str(error).lower()

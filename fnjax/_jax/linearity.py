@@ -1,4 +1,4 @@
-"""Transposing linear functions, and refusing those that are not linear, where JAX would go on with a wrong number."""
+"""Transposition of linear functions, with a check of linearity: JAX would silently return a wrong value for others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ _EACH = {"optimization_barrier", WALL, "fnjax_one_way"}
 
 
 def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:
-    """Apply the transpose of a linear function (which may return None for zero) to `vectors`."""
+    """Apply the transpose of a linear function (which may return None for zero) to `vectors`.
+
+    Raises:
+        FnjaxError: if the function is not linear, or JAX cannot transpose one of its operations.
+    """
     zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: these know on which mesh axes they vary
     jaxpr, captured, result = trace(rule.name, fun, *zeros)
     if jaxpr.effects:  # what backward writes to Refs has no part in its transpose
@@ -75,7 +79,7 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
 
 
 def call_method(fun: Callable[..., Any], *args: Any) -> Any:
-    """Call what runs a method of the user's; what that raises is told from what JAX says of a missing transpose."""
+    """Call a function that runs a user's method; mark its exceptions, to tell them from JAX's about transposes."""
     try:
         return fun(*args)
     except Exception as e:
@@ -87,12 +91,12 @@ _MARK = "_raised_by_a_method"
 
 
 def is_of_a_method(e: Exception) -> bool:
-    """Whether an exception came out of a method of the user's."""
+    """Return whether an exception was raised inside a user's method."""
     return _MARK in vars(e)
 
 
 def _is_known_zero(array: Any) -> bool:
-    """Whether a constant is zero; asked in NumPy, as JAX may be tracing."""
+    """Return whether a constant is zero; computed by NumPy, since JAX may be tracing."""
     if is_tracer(array) or is_ref(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a key has no zero
         return False
     return getattr(array, "is_fully_addressable", True) and not np.asarray(array).any()

@@ -1,4 +1,4 @@
-"""Inside shard_map: gradients summed over the mesh axes on which their arguments do not vary."""
+"""Inside shard_map: reduction of gradients over the mesh axes on which their arguments do not vary."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _IN_BACKWARD = jax.make_user_context(False)
 
 
 def manual_axes() -> frozenset[Any]:
-    """Return the axes that shard_map has split where it is called, as opposed to those of vmap."""
+    """Return the mesh axes that the surrounding shard_map splits; those of vmap are not among them."""
     return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def is_in_backward() -> bool:
-    """Return whether a backward is running inside shard_map, and no forward that is differentiated in its turn."""
+    """Return whether backward is running inside shard_map, outside any forward that is being differentiated."""
     return bool(_IN_BACKWARD.value)
 
 
 def in_backward(is_one: bool) -> AbstractContextManager[None]:
     """Mark the block as part of a backward, or of a forward that is being differentiated.
 
-    Nothing is marked outside of shard_map: only its collectives ask, and each operation would be compiled once more.
+    Outside shard_map nothing is marked: only its collectives read the mark, and each operation would be compiled twice.
     """
     return _IN_BACKWARD(is_one) if jax.sharding.get_abstract_mesh().manual_axes else nullcontext()
 
@@ -39,17 +39,18 @@ def in_backward(is_one: bool) -> AbstractContextManager[None]:
 def pull_summed(
     pull: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
 ) -> Arrays:
-    """Call `pull`, and inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
+    """Call `pull`; inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
 
-    There the cotangent of an output that does not vary is a total, and that of one that varies is a share. A gradient
-    that may be made of both is refused: only the part of the shares is to be summed, and nobody can tell them apart.
+    There the cotangent of an output that does not vary is a reduced gradient, and that of one that varies is a partial
+    one. A gradient that may depend on both is refused: only the partial part must be summed, and the two cannot be
+    separated.
 
     Args:
         pull: cotangents → gradients, None for zero.
         cotangents: those of the outputs, or None.
         outputs: the types of the outputs.
         arguments: the types of the arguments.
-        rule: says the errors.
+        rule: builds the errors.
     """
     if jax.sharding.get_abstract_mesh().empty:  # as it is outside of shard_map
         return pull(*cotangents)
@@ -65,7 +66,7 @@ def pull_summed(
 
 
 def _checked(pull: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
-    """`pull`, refused where a callback in it hides that its result varies over the devices."""
+    """Return `pull` with a check that no callback in it hides that its result varies over the devices."""
 
     def checked(*cotangents: Any) -> Arrays:
         traced = trace(f"{rule.name}.backward", pull, *cotangents)
@@ -85,7 +86,7 @@ def make_zeros(aval: Any) -> jax.Array:
 
 
 def any_varies(avals: Iterable[Any]) -> bool:
-    """Whether a value of one of these types varies over some mesh axis."""
+    """Return whether a value of one of these types varies over some mesh axis."""
     return any(map(varying, avals))
 
 
@@ -100,16 +101,16 @@ def _as_varying_as(aval: Any, grad: Any) -> Any:
 
 
 def hides_varying(jaxpr: Any) -> bool:
-    """Whether a result comes from a callback that got what varies over mesh axes, and JAX does not know that it varies.
+    """Return whether a result depends on a callback of device-varying values and is not itself marked as varying.
 
-    `jax.pure_callback` says nothing of mesh axes, so JAX takes its result for the same on all devices, and would sum
-    its gradient over them. A `jax.lax.pcast` on the way says what it is.
+    `jax.pure_callback` carries no mesh axes, so JAX takes its result to be replicated, and would sum its gradient over
+    the devices. A `jax.lax.pcast` of the result marks it as varying.
     """
     return any(_find_hidden(jaxpr))
 
 
 def _find_hidden(jaxpr: Any) -> list[frozenset[Any]]:
-    """For each result of a jaxpr the axes on which it varies by way of a callback, unknown to JAX."""
+    """Return for each result of a jaxpr the axes on which it varies through a callback, unknown to JAX."""
     hidden: dict[Any, frozenset[Any]] = {}
     none: frozenset[Any] = frozenset()
 

@@ -1,7 +1,7 @@
-"""fnjax_move: arrays that are put into another memory, such as the host's, and have a transpose.
+"""fnjax_move: transfer of arrays to another memory, such as the host's, with a transpose.
 
-`jax.device_put(x, jax.memory.Space.Host)` has none that is right in JAX 0.10 to 0.12: the cotangent of an array on the
-device stays in the host's memory, where a second derivative meets it.
+The transpose of `jax.device_put(x, jax.memory.Space.Host)` is wrong in JAX 0.10 to 0.12: the cotangent of an array on
+the device stays in the host's memory, where a second derivative fails on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ move_p.multiple_results = True
 
 
 def with_moves(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The same program, where each `device_put` into another memory has a transpose."""
+    """Return the same program with a transpose for each `device_put` into another memory."""
     jaxpr = open_jaxpr(closed)
     eqns = [
         eqn.replace(primitive=move_p, params=_params([v.aval for v in eqn.invars], destinations(eqn)))
@@ -34,7 +34,7 @@ def with_moves(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def move_to(memory: Any, arrays: Sequence[Any]) -> Arrays:
-    """Return the arrays in a memory; those that are there stay."""
+    """Return the arrays, moved to a memory unless they are in it."""
     return [x if jax.typeof(x).memory_space == memory else _move([x], [memory])[0] for x in arrays]
 
 
@@ -43,7 +43,7 @@ def _spaces(variables: Sequence[Any]) -> list[Any]:
 
 
 def _params(avals: Sequence[Any], to: Sequence[Any]) -> dict[str, Any]:
-    """The parameters of an equation; its program shows JAX the `device_put`, without which it lowers none."""
+    """Return the parameters of an equation; its program contains the `device_put`, which JAX needs to lower it."""
 
     def put(*arrays: Any) -> Arrays:
         return [jax.device_put(x, place) for x, place in zip(arrays, to, strict=True)]

@@ -1,4 +1,4 @@
-"""fnjax_one_way: values → the same values, which forward mode passes and reverse mode must not."""
+"""fnjax_one_way: an identity that is differentiable in forward mode only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ one_way_p.multiple_results = True
 
 
 def one_way(values: Sequence[Any], error: type[Exception], text: str) -> Arrays:
-    """Return `values`; raise `error(text)` where reverse mode comes through them.
+    """Return `values`; raise `error(text)` if reverse mode transposes them.
 
-    JAX's own error for an operation without a transpose knows neither the user's names nor a remedy.
+    JAX's own error for an operation without a transpose names neither the user's method nor a remedy.
     """
     arrays: Arrays = one_way_p.bind(*values, error=error, text=text)
     return arrays

@@ -1,8 +1,7 @@
-"""Packed arrays that stay packed: XLA fuses what packs with what unpacks, and then keeps the array itself.
+"""Packed residuals that stay packed: XLA would fuse packing with unpacking and keep the unpacked array.
 
-What comes out of a conditional is kept. Its predicate is a True that XLA may not look through, and both branches are
-the same, so it decides nothing. That is for the CPU; elsewhere a conditional may cost more than it saves (not
-measured), and none is made.
+The result of a conditional is kept. Its predicate is a True behind an optimization barrier, and both branches are
+the same. This is for the CPU; elsewhere a conditional may cost more than it saves (not measured), and none is added.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ Kept = tuple[Arrays, Arrays]  # arrays, and for each of them what is kept in its
 
 
 def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any]]:
-    """Apply `pack` to a traced array so that the compiled program keeps what it returns.
+    """Apply `pack` to a traced array so that the compiled program keeps its result.
 
     Returns:
-        The arrays to keep, and a function that makes of them what `pack` returned.
+        The arrays to keep, and a function that rebuilds from them what `pack` returned.
     """
     forms: list[Split] = []
 
@@ -65,7 +64,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
 
 
 def _bits(array: Any) -> Any:
-    """What to keep of a 16-bit float where XLA would make a stack of them one of 32 bits; None elsewhere."""
+    """Return the bits of a 16-bit float if XLA would keep it in 32 bits in a loop; None otherwise."""
     if PROMOTES_HALF_FLOATS and array.dtype in (jnp.bfloat16, jnp.float16):
         return jax.lax.bitcast_convert_type(array, jnp.uint16)
     return None
@@ -76,7 +75,7 @@ count_as_p = Primitive("fnjax_count_as")
 
 
 def count_as(array: Any, value: Any) -> Any:
-    """Return `value`, which counts as `array` where it is differentiated; both have one shape and dtype."""
+    """Return `value`, whose derivative is that of `array`; both have the same shape and dtype."""
     return count_as_p.bind(array, value)
 
 

@@ -1,4 +1,4 @@
-"""Reading programs, which JAX calls jaxprs: the names of our equations, which equations are calls, what is in them."""
+"""Inspection of programs (jaxprs): names of fnjax's primitives, calls, bodies, nested equations."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _CALLS_FORWARD = {"custom_vmap_call", FORWARD}
 
 
 def computes_its_body(eqn: Any) -> bool:
-    """Whether an equation that is neither batched nor differentiated is nothing but its body."""
+    """Return whether an equation computes exactly its body, while it is neither batched nor differentiated."""
     return eqn.primitive in CALLS or eqn.primitive.name in _CALLS_FORWARD
 
 
 def read_body(eqn: Any) -> Any:
-    """The only program in an equation that takes its operands and gives its results; None where there is none."""
+    """Return the only program in an equation with the same numbers of inputs and results; None if there is none."""
     if eqn.primitive.name == FORWARD:
         return eqn.params["body"].jaxpr
     found = [program for program in _programs_in(eqn) if _fits(open_jaxpr(program), eqn)]
@@ -42,7 +42,7 @@ def _fits(jaxpr: Any, eqn: Any) -> bool:
 
 
 def walk_equations(program: Any) -> Iterator[Any]:
-    """All equations of a program, also those inside of calls, loops and branches."""
+    """Yield all equations of a program, including those inside calls, loops and branches."""
     for eqn in open_jaxpr(program).eqns:
         yield eqn
         for inner in _programs_in(eqn):
@@ -50,7 +50,7 @@ def walk_equations(program: Any) -> Iterator[Any]:
 
 
 def _programs_in(eqn: Any) -> Iterator[Any]:
-    """The programs among the parameters of an equation, closed or open as they stand there."""
+    """Yield the programs among the parameters of an equation, closed or open as they are."""
     for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
         if hasattr(open_jaxpr(value), "eqns"):
             yield value

@@ -1,7 +1,7 @@
-"""Tell the host of a fault while a program runs, where the program can call it.
+"""fnjax_report: errors reported to the host while a program runs, if the program can call the host.
 
 A program that is lowered on one machine for another, or exported, cannot call Python, and `jax.debug.callback` cannot
-be lowered there at all. Such a program spoils its results instead.
+be lowered there at all. Such a program returns NaN instead.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ report_p.multiple_results = True
 
 
 def report(look: Callable[[Any], None], mark: Any, results: Sequence[Any]) -> Arrays:
-    """Call the host when the program runs, and return the results that a fault would make meaningless.
+    """Call `look` on the host when the program runs, and return `results`.
 
-    Where the program cannot call the host, floats are NaN after a fault, and integers the largest of their type.
+    Where the program cannot call the host, after a fault floats are NaN, and integers the largest of their type.
 
     Args:
-        look: called with the mark; it may raise. Of a batch it is called with the first mark that is not zero.
-        mark: integers, the first of which is zero where there is no fault.
-        results: arrays. Where nobody uses them the call is left out, too.
+        look: called with the mark; it may raise. In a batch it is called with the first mark that is not zero.
+        mark: integers, the first of which is zero if there is no fault.
+        results: arrays, those that a fault makes meaningless. If nothing uses them, the call is removed, too.
     """
     found: Arrays = report_p.bind(mark, *results, look=look)
     return found

@@ -1,7 +1,7 @@
-"""What a rule is: a function on flat lists of arrays that says how it is run and differentiated.
+"""Rules: functions on flat lists of arrays, with how to run and differentiate them.
 
-A call of a Function makes one (`_call.apply`); `batched` and `closed` make rules out of rules; the primitives carry
-them through JAX.
+A call of a Function makes one (`_call.apply`); `batched` and `closed` derive rules from rules; the primitives take them
+through JAX's transformations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Trouble = Literal[
 
 
 class Kept(NamedTuple):
-    """Where a residual comes from: the `at`-th operand, output or intermediate of the call."""
+    """Source of a residual: the `at`-th operand, output or intermediate of the call."""
 
     source: Literal["operand", "output", "intermediate"]
     at: int
@@ -46,15 +46,15 @@ class Kept(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Derivative:
-    """The derivative that one run of forward left behind; it holds no arrays.
+    """Derivative of one run of forward; it holds no arrays.
 
-    Of `pull` and `push` one may be missing: it is then the transpose of the other.
+    If one of `pull` and `push` is missing, it is the transpose of the other.
 
     Attributes:
-        kept: the residuals of `pull` and `push`.
+        kept: the sources of the residuals of `pull` and `push`.
         differentiable: for each output whether it carries a gradient.
-        pull: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
-        push: (residuals, tangents of all operands or None) → tangents of all outputs or None.
+        pull: the vjp, (residuals, cotangents of all outputs or None) → gradients of all operands or None.
+        push: the jvp, (residuals, tangents of all operands or None) → tangents of all outputs or None.
     """
 
     kept: tuple[Kept, ...]
@@ -64,7 +64,7 @@ class Derivative:
 
 
 class Run(NamedTuple):
-    """What one run of forward gives: outputs, what it saved that is neither operand nor output, and the derivative."""
+    """Result of one run of forward: outputs, saved arrays that are neither operand nor output, and the derivative."""
 
     outputs: Arrays
     intermediates: Arrays
@@ -72,29 +72,29 @@ class Run(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whom a rule belongs to: a call of a Function, or what was left of one when it was closed."""
+    """Owner of a rule: a call of a Function, or a closure-converted one."""
 
     def error(self, what: Trouble) -> Exception:
-        """The exception for a trouble, in the user's words."""
+        """Build the exception for an error kind, for the user's Function."""
 
     def captures_tracers(self) -> bool:
-        """Whether forward or backward are seen to use arrays from outside that JAX is tracing."""
+        """Return whether forward or backward closes over tracers."""
 
     def operand_names(self) -> tuple[str, ...]:
-        """For each operand the name of its argument, for those who draw."""
+        """Return for each operand the name of its argument, for pictures."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Rule:
-    """A function on flat operands that says how it is run when some of them are differentiated.
+    """Function on flat operands, with how it is run when some of them are differentiated.
 
     Attributes:
         name: of the Function.
         residual_name: of its residuals, for remat policies.
         run: (needs, *operands) → Run, under the current trace; `needs` says which operands are being differentiated.
-        owner: answers for it.
+        owner: builds its errors and names its operands.
         batch: the user's own batching rule.
-        finish: (needs, operands, outputs) → Run, where the derivative can be had from these; None where forward must
+        finish: (needs, operands, outputs) → Run, if the derivative can be computed from these; None if forward must
             run for it.
     """
 
@@ -106,23 +106,23 @@ class Rule:
     finish: Callable[[Needs, Sequence[Any], Arrays], Run] | None = None
 
     def error(self, what: Trouble) -> Exception:
-        """The exception for a trouble."""
+        """Build the exception for an error kind."""
         return self.owner.error(what)
 
 
 def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
-    """The values in the places where `where` is set, None in the others."""
+    """Return the values at the positions where `where` is set, None at the others."""
     given = iter(values)
     return [next(given) if w else None for w in where]
 
 
 def unique(values: Sequence[Any]) -> tuple[Arrays, list[int]]:
-    """Return the distinct objects among some values, and for each value its place among these."""
+    """Return the distinct objects among some values, and for each value its index among these."""
     distinct = {id(x): x for x in values}
     places = {key: i for i, key in enumerate(distinct)}
     return list(distinct.values()), [places[id(x)] for x in values]
 
 
 def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
-    """The values in the places where `where` is set."""
+    """Return the values at the positions where `where` is set."""
     return [value for value, w in zip(values, where, strict=True) if w]

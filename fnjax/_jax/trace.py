@@ -1,4 +1,4 @@
-"""Tracing functions of arrays, with what they capture as inputs."""
+"""Tracing of functions of arrays; captured arrays become inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fnjax._jax.rule import Arrays, Derivative, Needs, Rule
 
 
 class Traced(NamedTuple):
-    """A function as a program that captures nothing.
+    """Function traced to a program that captures nothing.
 
     Attributes:
         jaxpr: (captured arrays, leaves of the arguments) → leaves of the result.
@@ -27,12 +27,12 @@ class Traced(NamedTuple):
     result: PyTreeDef
 
     def __call__(self, captured: Sequence[Any], *args: Any) -> Any:
-        """Run it on other arrays."""
+        """Evaluate the program on other arrays."""
         return self.result.unflatten(jaxpr_as_fun(self.jaxpr)(*captured, *jax.tree.leaves(args)))
 
 
 def trace(name: str, fun: Callable[..., Any], *args: Any) -> Traced:
-    """Trace a function of pytrees of arrays or their types, None among them."""
+    """Trace a function of pytrees whose leaves are arrays or their types; None is an empty subtree."""
     leaves, tree = jax.tree.flatten(args)
     results: list[PyTreeDef] = []
 
@@ -56,7 +56,7 @@ def _trace_closed(name: str, fun: Callable[..., Arrays], avals: Sequence[Any]) -
 
 
 class TracedRun(NamedTuple):
-    """What tracing `rule.run` gave.
+    """Result of tracing `rule.run`.
 
     Attributes:
         jaxpr: (captured arrays, operands) → outputs and intermediates.
@@ -72,7 +72,7 @@ class TracedRun(NamedTuple):
 
 
 def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
-    """Trace `rule.run`."""
+    """Trace `rule.run` on operands, of which those in `needs` are differentiated."""
     facts: list[tuple[int, Derivative]] = []
 
     def run(*operands: Any) -> Arrays:

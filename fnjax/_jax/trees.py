@@ -1,4 +1,4 @@
-"""Telling tensors from static values, and taking arrays out of pytrees and putting them back."""
+"""Distinction of tensors from static values, and splitting of pytrees into arrays and the rest."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
 
 @functools.cache
 def concrete_type() -> type:
-    """The type of JAX's concrete arrays."""
+    """Return the type of JAX's concrete arrays."""
     with jax.ensure_compile_time_eval():  # whoever asks first may be traced
         return type(jnp.zeros(()))
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is a JAX array, concrete or traced; `isinstance` alone costs 8 µs on an array just computed."""
+    """Return whether a value is a JAX array, concrete or traced; `isinstance` alone takes 8 µs on a new array."""
     return type(value) is concrete_type() or isinstance(value, jax.Array)
 
 
@@ -49,14 +49,14 @@ def to_tensor(value: Any) -> jax.Array:
 
 
 def new_object(array: Any) -> Any:
-    """Return another object for the same array, at no cost in memory."""
+    """Return a new object for the same array, at no cost in memory."""
     if is_tracer(array):
         return checkpoint_name(array, "fnjax_output")  # an operation that leaves nothing in the compiled program
     return jax.device_put(array, array.sharding, may_alias=True)
 
 
 def is_tracer(value: object) -> bool:
-    """Whether a value stands for an array that JAX is tracing."""
+    """Return whether a value is a tracer of JAX."""
     return isinstance(value, jax.core.Tracer)
 
 
@@ -73,19 +73,19 @@ def _is_inexact_dtype(dtype: Any) -> bool:
 
 
 def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:
-    """Like `jax.tree.flatten`, with None as a leaf, so that it keeps its place."""
+    """Flatten a pytree like `jax.tree.flatten`, with None as a leaf."""
     return jax.tree.flatten(tree, is_leaf=lambda x: x is None)
 
 
 def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
-    """Whether `pick` holds for a leaf of a container (a leaf by itself included)."""
+    """Return whether `pick` holds for a leaf of a container, or for a single leaf."""
     if is_array(tree):
         return pick(tree)
     return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of an array by itself is empty."""
+    """Return the leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of a single array is empty."""
     return [
         ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)
         for path, leaf in tree_leaves_with_path(tree)
@@ -93,7 +93,7 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 class _InOrder(dict[Any, Any]):
-    """A dictionary that JAX flattens in its own order, and builds again as a dict; of a dict JAX sorts the keys."""
+    """Dictionary that JAX flattens in insertion order and rebuilds as a dict; JAX sorts the keys of a plain dict."""
 
 
 def _entered(keys: Iterable[Any], values: Iterable[Any]) -> Any:
@@ -104,7 +104,7 @@ jax.tree_util.register_pytree_node(_InOrder, lambda d: (tuple(d.values()), tuple
 
 
 def in_order(tree: Any) -> Any:
-    """A tree whose dictionaries come back from `fill` with their keys in the order in which they were entered."""
+    """Return a tree whose dictionaries keep their insertion order when `fill` rebuilds them."""
     if type(tree) is dict:
         return _InOrder((key, in_order(value)) for key, value in tree.items())
     return type(tree)(map(in_order, tree)) if type(tree) in (list, tuple) else tree
@@ -114,18 +114,18 @@ HOLE = object()
 
 
 class Split(NamedTuple):
-    """A pytree without its arrays.
+    """Pytree without its arrays.
 
     Attributes:
         treedef: the structure, None counting as a leaf.
-        rest: the leaves, `HOLE` where an array was.
+        rest: the leaves, `HOLE` in place of each array.
     """
 
     treedef: PyTreeDef
     rest: tuple[Any, ...]
 
     def fill(self, arrays: Iterable[Any], otherwise: Any = HOLE) -> Any:
-        """The pytree with `arrays` in the holes; `otherwise`, if given, replaces all that stayed."""
+        """Return the pytree with `arrays` in the holes; `otherwise`, if given, replaces all other leaves."""
         values = iter(arrays)
         if self is ARRAY:
             return next(values)
@@ -134,7 +134,7 @@ class Split(NamedTuple):
         )
 
     def take(self, tree: Any) -> list[Any] | None:
-        """The leaves of another pytree that stand where the arrays did; None if its structure is another."""
+        """Return the leaves of another pytree at the positions of the arrays; None if its structure differs."""
         leaves, treedef = flatten(tree)
         if treedef != self.treedef:
             return None
@@ -142,7 +142,7 @@ class Split(NamedTuple):
 
     @property
     def holes(self) -> int:
-        """How many arrays were taken out."""
+        """The number of arrays that were taken out."""
         return sum(leaf is HOLE for leaf in self.rest)
 
 
@@ -150,7 +150,7 @@ ARRAY = Split(jax.tree.structure(0), (HOLE,))  # an array by itself
 
 
 def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
-    """Take the leaves that `pick` accepts out of `tree`."""
+    """Return the leaves of `tree` that `pick` accepts, and the tree without them."""
     if is_array(tree) and pick(tree):  # the usual case, without the costs of a pytree
         return [tree], ARRAY
     leaves, treedef = flatten(tree)

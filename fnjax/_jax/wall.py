@@ -1,4 +1,4 @@
-"""fnjax_wall: values → the same values, which must not be differentiated."""
+"""fnjax_wall: an identity that must not be differentiated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ wall_p.multiple_results = True
 
 
 def wall(values: Sequence[Any], depends_on: Sequence[Any], make_error: Callable[[], Exception]) -> Arrays:
-    """Return `values`; raise `make_error()` where they, or what they depend on, are differentiated.
+    """Return `values`; raise `make_error()` if they, or what they depend on, are differentiated.
 
-    The error is made late, so nothing in it may hold an array of this trace.
+    The error is built when that happens, so it must not hold an array of this trace.
     """
     params = {"n_values": len(values), "make_error": make_error, "lifetime": make_lifetime()}
     arrays: Arrays = wall_p.bind(*values, *depends_on, **params)

@@ -1,1 +1,1 @@
-"""What fnjax says when something is wrong."""
+"""Error messages and warnings."""

@@ -1,4 +1,4 @@
-"""What `apply` and the methods of ctx say of what they are given."""
+"""Messages about the arguments of `apply` and of ctx's methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fnjax._jax.trees import has_leaf
 
 
 def refuse_torch(value: object, where: str) -> None:
-    """Raise for a torch.Tensor, also in a container: JAX would meet it as an opaque object."""
+    """Raise for a torch.Tensor, also inside a container: to JAX it would be an opaque object."""
     if has_leaf(value, _is_torch):
         raise error(
             ArgumentError,
@@ -28,7 +28,7 @@ def _is_torch(value: object) -> bool:
 def wrong_arguments(
     head: str, note: str, owner: str, spelled: Sequence[str], first: str, *, takes_ctx: bool
 ) -> ArgumentError:
-    """Missing, unknown or surplus arguments of apply, in Python's words."""
+    """Build the error for missing, unknown or extra arguments of apply, in Python's wording."""
     if not takes_ctx:
         style = "setup_context is defined, so forward takes no ctx"
     elif first == "ctx":
@@ -48,7 +48,7 @@ def wrong_arguments(
 
 
 def array_as_keyword(owner: str, name: str) -> ArgumentError:
-    """An array for a keyword-only parameter."""
+    """Build the error for an array that is passed to a keyword-only parameter."""
     return error(
         ArgumentError,
         f"{owner}.forward() got an array for its keyword-only argument '{name}'",
@@ -59,7 +59,7 @@ def array_as_keyword(owner: str, name: str) -> ArgumentError:
 
 
 def ignored_container(owner: str, argument: str) -> str:
-    """The warning about arrays in containers that get no gradient."""
+    """Return the warning about arrays in containers, which get no gradient."""
     return (
         f"{owner}.apply: {argument} is a container with arrays that are being differentiated. They get no gradient, "
         "as in PyTorch, which does not look into containers. Pass them as arguments of their own, or set "
@@ -71,7 +71,7 @@ def ignored_container(owner: str, argument: str) -> str:
 
 
 def unsaveable(ctx: str, at: int, value: object) -> ArgumentError:
-    """`save_for_backward` got what is neither an array nor None."""
+    """Build the error for an argument of `save_for_backward` that is neither an array nor None."""
     return error(
         ArgumentError,
         f"save_for_backward can only save variables, but argument {at} is of type {type_name(value)} ({ctx})",
@@ -84,7 +84,7 @@ def unsaveable(ctx: str, at: int, value: object) -> ArgumentError:
 
 
 def read_twice(ctx: str) -> ContextError:
-    """`saved_tensors` under `clear_saved_tensors_on_access`."""
+    """Build the error for a second read of `saved_tensors` under `clear_saved_tensors_on_access`."""
     return error(
         ContextError,
         "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
@@ -95,7 +95,7 @@ def read_twice(ctx: str) -> ContextError:
 
 
 def no_tuple(ctx: str, attribute: str, value: object) -> ContextError:
-    """An attribute of ctx that takes a tuple."""
+    """Build the error for an attribute of ctx that must be a tuple and is not."""
     return error(
         ContextError,
         f"autograd internal error: {attribute} attribute is expected to be a tuple but is {type_name(value)} ({ctx})",
@@ -105,7 +105,7 @@ def no_tuple(ctx: str, attribute: str, value: object) -> ContextError:
 
 
 def no_dirty_array(ctx: str, at: int, value: object) -> ContextError:
-    """`mark_dirty` got no array."""
+    """Build the error for an argument of `mark_dirty` that is not an array."""
     return error(
         ContextError,
         f"mark_dirty can only accept variables, but argument {at} is of type {type_name(value)} ({ctx})",
@@ -115,7 +115,7 @@ def no_dirty_array(ctx: str, at: int, value: object) -> ContextError:
 
 
 def unmarkable(ctx: str, at: int, value: object) -> ContextError:
-    """`mark_non_differentiable` got no array."""
+    """Build the error for an argument of `mark_non_differentiable` that is not an array."""
     return error(
         ContextError,
         f"mark_non_differentiable only accepts variable arguments, but got {type_name(value)} ({ctx}, argument {at})",
@@ -125,7 +125,7 @@ def unmarkable(ctx: str, at: int, value: object) -> ContextError:
 
 
 def no_bool(ctx: str, value: object) -> ArgumentError:
-    """`set_materialize_grads` got no bool."""
+    """Build the error for an argument of `set_materialize_grads` that is not a bool."""
     return error(
         ArgumentError,
         "set_materialize_grads received an invalid combination of arguments - got "
@@ -136,7 +136,7 @@ def no_bool(ctx: str, value: object) -> ArgumentError:
 
 
 def hidden_array(ctx: str, attribute: str, holder: object) -> ContextError:
-    """An object on ctx that hides an array from JAX."""
+    """Build the error for an object on ctx that hides an array from JAX."""
     return error(
         ContextError,
         f"ctx.{attribute} is a {type_name(holder)} that holds an array where JAX cannot see it ({ctx})",
@@ -148,7 +148,7 @@ def hidden_array(ctx: str, attribute: str, holder: object) -> ContextError:
 
 
 def no_hook(name: str, hook: object) -> ArgumentError:
-    """A saved-tensor hook that cannot be called."""
+    """Build the error for a saved-tensor hook that is not callable."""
     return error(
         ArgumentError,
         f"saved_tensors_hooks: {name} is not callable",
@@ -160,7 +160,7 @@ def no_hook(name: str, hook: object) -> ArgumentError:
 
 
 def unpacked_no_array(kind: str, unpack: Any) -> ArgumentError:
-    """An unpack hook that returned no array."""
+    """Build the error for an unpack hook that did not return an array."""
     return error(
         ArgumentError,
         f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {kind}",
@@ -172,7 +172,7 @@ def unpacked_no_array(kind: str, unpack: Any) -> ArgumentError:
 
 
 def unpacked_other(unpack: Any, saved: Any, returned: Any) -> ArgumentError:
-    """An unpack hook that returned an array that cannot count as the one that was saved."""
+    """Build the error for an unpack hook whose array cannot replace the saved one."""
     return error(
         ArgumentError,
         "saved_tensors_hooks: unpack_hook returned an array that cannot stand for the one that was saved",

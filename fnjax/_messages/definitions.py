@@ -1,4 +1,4 @@
-"""What is said of a class that cannot work as it is written."""
+"""Messages about classes that are defined or used incorrectly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Method = Callable[..., Any] | None
 
 
 def missing_forward(name: str) -> FnjaxError:
-    """A class without forward."""
+    """Build the error for a class without forward."""
     return error(
         MissingMethodError,
         f"You must implement the forward function for custom autograd.Function. ({name})",
@@ -21,7 +21,7 @@ def missing_forward(name: str) -> FnjaxError:
 
 
 def missing_backward(forward: Method, name: str) -> FnjaxError:
-    """A class that has no derivative at all, and is being differentiated."""
+    """Build the error for a class that is being differentiated and has neither backward nor jvp."""
     return error(
         MissingMethodError,
         "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
@@ -33,7 +33,7 @@ def missing_backward(forward: Method, name: str) -> FnjaxError:
 
 
 def mixed_styles(forward: Method, name: str, last: str) -> FnjaxError:
-    """A forward that takes ctx beside a setup_context."""
+    """Build the error for a class with both a setup_context and a forward that takes ctx."""
     return error(
         ArgumentError,
         f"{name}.forward takes ctx, but {name} also has setup_context, so forward gets no ctx "
@@ -46,7 +46,7 @@ def mixed_styles(forward: Method, name: str, last: str) -> FnjaxError:
 
 
 def backward_and_vjp(vjp: Method, name: str) -> FnjaxError:
-    """Two methods under the two names of one."""
+    """Build the error for a class that defines both backward and vjp, two names of one method."""
     return error(
         DefinitionError,
         f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
@@ -58,7 +58,7 @@ def backward_and_vjp(vjp: Method, name: str) -> FnjaxError:
 
 
 def no_bool_option(name: str, option: str, value: object) -> FnjaxError:
-    """An option of the class that is no bool."""
+    """Build the error for an option of the class that is not a bool."""
     return error(
         DefinitionError,
         f"{option} must be a bool, got {type_name(value)} (class {name})",
@@ -68,7 +68,7 @@ def no_bool_option(name: str, option: str, value: object) -> FnjaxError:
 
 
 def backward_parameters(backward: Method, name: str, takes: int, outputs: int, spelled: str, given: int) -> FnjaxError:
-    """A backward that cannot be called with the gradients that there are."""
+    """Build the error for a backward that cannot be called with one gradient for each output."""
     return error(
         ArgumentError,
         f"{name}.backward() takes {takes} positional arguments but {given} were given",
@@ -81,7 +81,7 @@ def backward_parameters(backward: Method, name: str, takes: int, outputs: int, s
 
 
 def called_instance(name: str) -> FnjaxError:
-    """PyTorch's legacy style: an instance is called."""
+    """Build the error for a call of an instance, PyTorch's legacy style."""
     return error(
         DefinitionError,
         "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
@@ -92,7 +92,7 @@ def called_instance(name: str) -> FnjaxError:
 
 
 def called_class(name: str) -> FnjaxError:
-    """The class is called with arrays, in the place of its apply."""
+    """Build the error for a class that is called with arrays instead of its apply."""
     return error(
         DefinitionError,
         f"{name} is a class and was called with arrays; methods on autograd functions are all static",

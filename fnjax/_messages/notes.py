@@ -1,4 +1,4 @@
-"""Notes on errors that a user's method raises: which Function they come from, and what to write instead."""
+"""Notes on errors that a user's method raises: which Function they come from and what to write instead."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def note(
     scalars: Callable[[], Sequence[str]],
     n_saved: int | None = None,
 ) -> str:
-    """What to add to an error; empty where it speaks for itself.
+    """Return the note to add to an error, or the empty string if the error needs none.
 
     Args:
         e: the error.
         method: the user's method that raised it.
         name: of the Function.
         ctx: the name of its ctx.
-        scalars: gives the names of the arguments without axes that are traced.
-        n_saved: how many tensors `ctx.saved_tensors` holds, where the method reads them.
+        scalars: returns the names of the traced arguments without axes.
+        n_saved: how many tensors `ctx.saved_tensors` holds, if the method reads them.
     """
     text = str(e)
     if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:

@@ -1,4 +1,4 @@
-"""What is said of custom operators, in torch's words where it has some."""
+"""Messages about custom operators, in PyTorch's wording where PyTorch has the message."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Method = Callable[..., Any] | None
 
 
 def bad_schema(what: str, signature: object, fix: str = "") -> SchemaError:
-    """A function from which no schema can be inferred."""
+    """Build the error for a function whose schema cannot be inferred."""
     head = f"infer_schema(func): {what} Got func with signature {signature})"
     return error(SchemaError, head, "operator-schema", fix=fix)
 
 
 def bad_mutates_args(what: object) -> SchemaError:
-    """A `mutates_args` that is a string."""
+    """Build the error for a `mutates_args` that is a string."""
     return error(
         SchemaError,
         "mutates_args must either be a sequence of the names of the arguments that are mutated or the string "
@@ -40,7 +40,7 @@ def bad_mutates_args(what: object) -> SchemaError:
 
 
 def other_mutates_args(mutates_args: object, schema: str, expected: set[str]) -> SchemaError:
-    """A schema that was given and a `mutates_args` that disagrees with it."""
+    """Build the error for a schema that disagrees with `mutates_args`."""
     return error(
         SchemaError,
         f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}`. The schema "
@@ -51,7 +51,7 @@ def other_mutates_args(mutates_args: object, schema: str, expected: set[str]) ->
 
 
 def unreadable_schema(text: str, what: str) -> OperatorError:
-    """A schema that was given and cannot be read."""
+    """Build the error for a schema that cannot be parsed."""
     return error(
         OperatorError,
         what,
@@ -62,13 +62,13 @@ def unreadable_schema(text: str, what: str) -> OperatorError:
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> OperatorError:
-    """A dispatch key that is none."""
+    """Build the error for an unknown dispatch key."""
     what = f"could not parse dispatch key: {key}"
     return error(OperatorError, what, "operator-schema", expected=f"one of {', '.join(keys)}", got=repr(key))
 
 
 def bad_name(qualname: str, found: str) -> OperatorError:
-    """A qualified name that is none."""
+    """Build the error for an invalid qualified name."""
     return error(
         OperatorError,
         f"expected ident but found {found!r} here: {qualname}",
@@ -79,7 +79,7 @@ def bad_name(qualname: str, found: str) -> OperatorError:
 
 
 def keyword_only_tensor(declaration: str) -> MissingMethodError:
-    """An array behind the star."""
+    """Build the error for a keyword-only array."""
     return error(
         MissingMethodError,
         f"custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. Got: {declaration}",
@@ -88,7 +88,7 @@ def keyword_only_tensor(declaration: str) -> MissingMethodError:
 
 
 def no_device_argument(qualname: str) -> SchemaError:
-    """A kernel for a platform, of an operator that has no array to tell the platform by."""
+    """Build the error for a platform's kernel of an operator without arrays that determine the platform."""
     return error(
         SchemaError,
         f"Functions without tensor inputs are required to have a `device: jax.Device` argument ({qualname})",
@@ -98,7 +98,7 @@ def no_device_argument(qualname: str) -> SchemaError:
 
 
 def unknown_operator(namespace: str, name: str, known: Sequence[str]) -> UnknownOperatorError:
-    """A look-up of what was not defined."""
+    """Build the error for the lookup of an undefined operator."""
     return error(
         UnknownOperatorError,
         f"'_OpNamespace' '{namespace}' object has no attribute '{name}'",
@@ -109,14 +109,14 @@ def unknown_operator(namespace: str, name: str, known: Sequence[str]) -> Unknown
 
 
 def wrong_call(head: str, declaration: str, word: str = "Declaration") -> OperatorError:
-    """Arguments that cannot be bound."""
+    """Build the error for arguments that cannot be bound."""
     return error(OperatorError, f"{head} {word}: {declaration}", "operator-arguments")
 
 
 def wrong_argument(
     qualname: str, argument: str, position: int, wanted: str, value: object, declaration: str
 ) -> OperatorError:
-    """An argument of another type than the schema's."""
+    """Build the error for an argument of another type than the schema's."""
     kind = type_name(value)
     fix = ""
     if kind == "Tensor":
@@ -136,13 +136,13 @@ def wrong_argument(
 
 
 def wrong_result(method: Method, qualname: str, wanted: str, value: object) -> FnjaxError:
-    """A result that is none of the schema's."""
+    """Build the error for a result of another type than the schema's."""
     head = f"Unable to cast {describe(value)} to {wanted} (a result of {qualname})"
     return error(OperatorError, head, "operator-result", method=method, expected=wanted, got=describe(value))
 
 
 def no_sequence(method: Method, qualname: str, wanted: str, value: object) -> OutputError:
-    """Another number of results than the schema's."""
+    """Build the error for another number of results than the schema's."""
     if isinstance(value, tuple | list):
         head = f"{qualname} returned {len(value)} results; its schema wants {wanted}"
     else:
@@ -151,7 +151,7 @@ def no_sequence(method: Method, qualname: str, wanted: str, value: object) -> Ou
 
 
 def not_none(method: Method, qualname: str, value: object) -> OperatorError:
-    """A result where there is none."""
+    """Build the error for a result of an operator that returns None."""
     return error(
         OperatorError,
         f"Expected {qualname} to return None but it returned something else instead.",
@@ -165,7 +165,7 @@ def not_none(method: Method, qualname: str, value: object) -> OperatorError:
 def no_new_values(
     method: Method, qualname: str, who: str, names: Sequence[str], wanted: str, value: object
 ) -> FnjaxError:
-    """A body, or a fake, that did not return the new values of what it mutates."""
+    """Build the error for a body, or a fake, that did not return the new values of the mutated arguments."""
     return error(
         OperatorError,
         f"{who} of {qualname} did not return the new values of what it mutates ({', '.join(names)})",
@@ -178,7 +178,7 @@ def no_new_values(
 
 
 def other_new_value(method: Method, qualname: str, name: str, old: object, new: object) -> OperatorError:
-    """A new value of another shape or dtype."""
+    """Build the error for a new value of another shape or dtype."""
     return error(
         OperatorError,
         f"the new value of '{name}' from {qualname} is none of what it mutates",
@@ -190,7 +190,7 @@ def other_new_value(method: Method, qualname: str, name: str, old: object, new: 
 
 
 def aliased(method: Method, name: str) -> OperatorError:
-    """A result that is an argument, or two results that are one array."""
+    """Build the error for a result that is also an argument or another result."""
     return error(
         OperatorError,
         f"{name}: The output of this custom operator (1) must not also be an input to this custom operator and (2) may "
@@ -203,7 +203,7 @@ def aliased(method: Method, name: str) -> OperatorError:
 
 
 def no_fake(operator: object, name: str, method: Method, cause: BaseException | None) -> OperatorError:
-    """A body that asks for numbers, traced, without register_fake."""
+    """Build the error for a traced body that needs concrete values and has no register_fake."""
     why = f" Its body asks for the numbers of a traced array ({type(cause).__name__})." if cause is not None else ""
     return error(
         OperatorError,
@@ -216,7 +216,7 @@ def no_fake(operator: object, name: str, method: Method, cause: BaseException | 
 
 
 def other_than_fake(method: Method, qualname: str, index: int, fake: str, body: str) -> OperatorError:
-    """A body that gave something else than the fake promised."""
+    """Build the error for a body whose results differ from those of the fake."""
     return error(
         OperatorError,
         f"register_fake of {qualname} and its body disagree on output {index}: the fake says {fake}, the body gave "
@@ -228,7 +228,7 @@ def other_than_fake(method: Method, qualname: str, index: int, fake: str, body: 
 
 
 def empty_fake(method: Method, qualname: str, wanted: str) -> OperatorError:
-    """A fake without any array."""
+    """Build the error for a fake that returned no array."""
     return error(
         OperatorError,
         f"register_fake of {qualname} returned no array",
@@ -240,7 +240,7 @@ def empty_fake(method: Method, qualname: str, wanted: str) -> OperatorError:
 
 
 def fake_needs_numbers(method: Method, qualname: str, names: Sequence[str]) -> OperatorError:
-    """A fake that reads traced numbers."""
+    """Build the error for a fake that needs the concrete value of a traced array."""
     return error(
         OperatorError,
         f"register_fake of {qualname} asks for the numbers of a traced array",
@@ -253,7 +253,7 @@ def fake_needs_numbers(method: Method, qualname: str, names: Sequence[str]) -> O
 
 
 def other_kernel(qualname: str, one: str, first: str, other: str, second: str) -> OperatorError:
-    """Kernels of two platforms that give something else."""
+    """Build the error for kernels of two platforms whose results differ in shape or dtype."""
     return error(
         OperatorError,
         f"the kernels of {qualname} disagree: {first} for {one.replace('None', 'all others')}, {second} for {other}",
@@ -263,7 +263,7 @@ def other_kernel(qualname: str, one: str, first: str, other: str, second: str) -
 
 
 def unknown_device(device: object, known: Sequence[str]) -> OperatorError:
-    """A platform that JAX does not have."""
+    """Build the error for a platform that JAX does not have."""
     return error(
         OperatorError,
         f"Expected one of {', '.join(known)} device type at start of device string: {device}",
@@ -272,7 +272,7 @@ def unknown_device(device: object, known: Sequence[str]) -> OperatorError:
 
 
 def no_kernel(qualname: str, platform: str, known: Sequence[str]) -> MissingMethodError:
-    """A call where no kernel is registered."""
+    """Build the error for a call on a platform without a kernel."""
     return error(
         MissingMethodError,
         f"Could not run '{qualname}' with arguments from the '{platform.upper()}' backend. "
@@ -283,7 +283,7 @@ def no_kernel(qualname: str, platform: str, known: Sequence[str]) -> MissingMeth
 
 
 def no_autograd(qualname: str) -> OperatorError:
-    """A derivative of an operator that has none."""
+    """Build the error for the derivative of an operator that has none."""
     return error(
         OperatorError,
         f"Trying to backward through {qualname.replace('::', '.')}.default but no autograd formula was registered. "
@@ -293,7 +293,7 @@ def no_autograd(qualname: str) -> OperatorError:
 
 
 def no_functional_schema(operator: object, declaration: str) -> OperatorError:
-    """register_autograd of an operator that mutates."""
+    """Build the error for register_autograd on an operator that mutates arguments."""
     return error(
         OperatorError,
         f"Cannot register autograd formula for non-functional operator {operator} with schema {declaration}. Please "
@@ -303,7 +303,7 @@ def no_functional_schema(operator: object, declaration: str) -> OperatorError:
 
 
 def number_differentiated(method: Method, qualname: str, argument: str, kind: str) -> GradientError:
-    """A number that is being differentiated: its gradient would be zero in silence."""
+    """Build the error for a number that is being differentiated: its gradient would silently be zero."""
     return error(
         GradientError,
         f"argument '{argument}' of {qualname} is a {kind}, which has no gradient, and is being differentiated",
@@ -314,7 +314,7 @@ def number_differentiated(method: Method, qualname: str, argument: str, kind: st
 
 
 def wrong_gradient_count(method: Method, qualname: str, arguments: Sequence[str], came: int) -> GradientError:
-    """Too few gradients, or too many."""
+    """Build the error for too few or too many gradients."""
     return error(
         GradientError,
         f"{qualname}.backward returned an incorrect number of gradients (expected {len(arguments)}, got {came})",
@@ -325,7 +325,7 @@ def wrong_gradient_count(method: Method, qualname: str, arguments: Sequence[str]
 
 
 def wrong_gradient_structure(method: Method, qualname: str, argument: str, count: int, came: object) -> GradientError:
-    """The gradient for a list is no such list."""
+    """Build the error for a gradient of a list that is not a list of the same length."""
     return error(
         GradientError,
         "Expected the return from backward to be of the same structure as the inputs. "
@@ -338,7 +338,7 @@ def wrong_gradient_structure(method: Method, qualname: str, argument: str, count
 
 
 def gone(operator: object) -> AssertionError:
-    """A registration with an operator whose name was defined again since."""
+    """Build the error for a registration on an operator whose name has been defined again."""
     return AssertionError(
         f"Library object has been destroyed: {operator} was defined again; register with the later definition"
     )

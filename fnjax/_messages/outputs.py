@@ -1,4 +1,4 @@
-"""What is said of what `forward`, `backward`, `jvp` and `vmap` return.
+"""Messages about the results of `forward`, `backward`, `jvp` and `vmap`.
 
 `name` is the Function's, `method` the one at fault.
 """
@@ -22,7 +22,7 @@ Method = Callable[..., Any] | None
 
 
 def container_output(method: Method, where: str, member: object, count: int) -> OutputError:
-    """A list or dict of arrays as an output."""
+    """Build the error for an output that is a list or dict of arrays."""
     return error(
         OutputError,
         f"{where} is a {type_name(member)} that holds arrays; return a tuple",
@@ -35,7 +35,7 @@ def container_output(method: Method, where: str, member: object, count: int) -> 
 
 
 def number_output(method: Method, name: str, number: object) -> OutputError:
-    """A Python number made of what is being differentiated: its gradient would be zero."""
+    """Build the error for an output that is a Python number: its gradient would be zero."""
     return error(
         OutputError,
         f"{name}.forward returned no array but a Python number, and it is being differentiated",
@@ -51,7 +51,7 @@ def number_output(method: Method, name: str, number: object) -> OutputError:
 
 
 def wrong_number_of_gradients(method: Method, name: str, arguments: list[str], returned: object) -> GradientError:
-    """Too few or too many gradients."""
+    """Build the error for too few or too many gradients."""
     n, came = len(arguments), len(returned) if isinstance(returned, tuple) else 1
     fix = f"return a tuple of {n}" if n != 1 else "return the gradient by itself"
     if isinstance(returned, list) and len(returned) == n:
@@ -72,7 +72,7 @@ def wrong_number_of_gradients(method: Method, name: str, arguments: list[str], r
 
 
 def gradient_for_static(method: Method, name: str, argument: str, index: int, grad: object) -> GradientError:
-    """A gradient for what holds no array."""
+    """Build the error for a gradient of an argument that holds no array."""
     return error(
         GradientError,
         f"{name}.backward returned a gradient different than None at position {index + 1}, but "
@@ -86,7 +86,7 @@ def gradient_for_static(method: Method, name: str, argument: str, index: int, gr
 
 
 def gradient_structure(method: Method, name: str, argument: str, expected: object, got: object) -> GradientError:
-    """A gradient of another structure than its container."""
+    """Build the error for a gradient of another structure than its container."""
     return error(
         GradientError,
         f"{name}.backward returned a gradient of another structure for {argument}",
@@ -99,7 +99,7 @@ def gradient_structure(method: Method, name: str, argument: str, expected: objec
 
 
 def gradient_type(method: Method, name: str, argument: str, shape: object, grad: object) -> GradientError:
-    """A gradient that is no array."""
+    """Build the error for a gradient that is not an array."""
     fix = "return an array; a number times jnp.ones_like(grad_output) is one"
     if isinstance(grad, (list, tuple)):
         fix = "return a tuple with an array or None for each argument of forward, and no list or tuple inside it"
@@ -115,7 +115,7 @@ def gradient_type(method: Method, name: str, argument: str, shape: object, grad:
 
 
 def complex_gradient(method: Method, name: str, argument: str, expected: object, got: object) -> GradientError:
-    """A complex gradient for a real argument."""
+    """Build the error for a complex gradient of a real argument."""
     return error(
         GradientError,
         f"{name}.backward returned a complex gradient for {argument}, which is real",
@@ -130,7 +130,7 @@ def complex_gradient(method: Method, name: str, argument: str, expected: object,
 def gradient_shape(
     method: Method, name: str, argument: str, index: int, expected: tuple[int, ...], got: tuple[int, ...]
 ) -> GradientError:
-    """A gradient whose shape does not come from the argument's by broadcasting."""
+    """Build the error for a gradient to whose shape the argument's does not broadcast."""
     return error(
         GradientError,
         f"{name}.backward returned an invalid gradient at index {index} - got "
@@ -144,7 +144,7 @@ def gradient_shape(
 
 
 def no_gradients(name: str, arguments: list[str]) -> str:
-    """The warning about a backward that returns None for everything that needs a gradient."""
+    """Return the warning about a backward that returned None for every argument that needs a gradient."""
     return (
         f"{name}.backward returned None for every argument, and {' and '.join(arguments)} "
         f"{'needs' if len(arguments) == 1 else 'need'} a gradient: it counts as zero. If a `return` is missing, "
@@ -154,7 +154,7 @@ def no_gradients(name: str, arguments: list[str]) -> str:
 
 
 def differentiated_twice(method: Method, names: list[str]) -> OnceDifferentiableError:
-    """A second derivative through `once_differentiable`."""
+    """Build the error for a second derivative through `once_differentiable`."""
     return error(
         OnceDifferentiableError,
         "trying to differentiate twice a function that was marked with @once_differentiable "
@@ -169,7 +169,7 @@ def differentiated_twice(method: Method, names: list[str]) -> OnceDifferentiable
 
 
 def wrong_number_of_tangents(method: Method, name: str, n: int, returned: object) -> GradientError:
-    """Too few or too many tangents."""
+    """Build the error for too few or too many tangents."""
     got = len(returned) if isinstance(returned, tuple) else 1
     fix = "return a tuple of that length, or the one tangent by itself"
     if isinstance(returned, list):
@@ -186,7 +186,7 @@ def wrong_number_of_tangents(method: Method, name: str, n: int, returned: object
 
 
 def tangent_structure(method: Method, name: str, output: int, expected: object, got: object) -> GradientError:
-    """A tangent of another structure than its output."""
+    """Build the error for a tangent of another structure than its output."""
     return error(
         GradientError,
         f"{name}.jvp returned a tangent of another structure for output {output}",
@@ -199,7 +199,7 @@ def tangent_structure(method: Method, name: str, output: int, expected: object, 
 
 
 def surplus_tangent(method: Method, name: str, output: int, tangent: object) -> GradientError:
-    """A tangent for what has no derivative."""
+    """Build the error for a tangent of an output that has no derivative."""
     return error(
         GradientError,
         f"{name}'s jvp returned a gradient at position {output}, but the corresponding forward "
@@ -213,7 +213,7 @@ def surplus_tangent(method: Method, name: str, output: int, tangent: object) -> 
 
 
 def tangent_type(method: Method, name: str, output: int, shape: object, tangent: object) -> GradientError:
-    """A tangent that is no array."""
+    """Build the error for a tangent that is not an array."""
     return error(
         GradientError,
         f"{name}.jvp: expected Variable or None (got {type_name(tangent)}) for grad output {output}.",
@@ -228,7 +228,7 @@ def tangent_type(method: Method, name: str, output: int, shape: object, tangent:
 def tangent_shape(
     method: Method, name: str, output: int, expected: tuple[int, ...], got: tuple[int, ...]
 ) -> GradientError:
-    """A tangent of another shape than its output."""
+    """Build the error for a tangent of another shape than its output."""
     return error(
         GradientError,
         "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
@@ -243,7 +243,7 @@ def tangent_shape(
 
 
 def complex_tangent(method: Method, name: str, output: int, expected: object, got: object) -> GradientError:
-    """A complex tangent of a real output."""
+    """Build the error for a complex tangent of a real output."""
     return error(
         GradientError,
         f"{name}.jvp returned a complex tangent for output {output}, which is real",
@@ -259,7 +259,7 @@ def complex_tangent(method: Method, name: str, output: int, expected: object, go
 
 
 def vmap_and_generate(method: Method, name: str) -> BatchingError:
-    """A vmap method beside `generate_vmap_rule`."""
+    """Build the error for a class with both a vmap method and `generate_vmap_rule`."""
     return error(
         BatchingError,
         f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
@@ -272,7 +272,7 @@ def vmap_and_generate(method: Method, name: str) -> BatchingError:
 
 
 def vmap_returns(method: Method, name: str, returned: object) -> BatchingError:
-    """A vmap method that returns no pair."""
+    """Build the error for a vmap method that did not return a pair."""
     came = f"{len(returned)} returns" if isinstance(returned, tuple) else f"a {type(returned)}"
     return error(
         BatchingError,
@@ -286,7 +286,7 @@ def vmap_returns(method: Method, name: str, returned: object) -> BatchingError:
 
 
 def vmap_out_dims(method: Method, name: str, out_dims: object, output: str) -> BatchingError:
-    """A vmap method whose output and out_dims do not fit."""
+    """Build the error for a vmap method whose out_dims do not match its output."""
     return error(
         BatchingError,
         f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "

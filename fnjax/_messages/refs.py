@@ -1,4 +1,4 @@
-"""What is said of Refs (`jax.new_ref`): arguments without gradient, which forward and backward may read and write."""
+"""Messages about Refs (`jax.new_ref`): arguments without gradient, which forward and backward may read and write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Method = Callable[..., Any] | None
 
 
 def ref_output(method: Method, where: str) -> OutputError:
-    """A Ref as an output."""
+    """Build the error for a Ref among the outputs."""
     return error(
         OutputError,
         f"{where} is a Ref",
@@ -23,7 +23,7 @@ def ref_output(method: Method, where: str) -> OutputError:
 
 
 def ref_gradient(method: Method, name: str, argument: str, index: int, grad: object) -> GradientError:
-    """A gradient for a Ref."""
+    """Build the error for a gradient of a Ref."""
     return error(
         GradientError,
         f"{name}.backward returned a gradient different than None at position {index + 1}, but "
@@ -37,7 +37,7 @@ def ref_gradient(method: Method, name: str, argument: str, index: int, grad: obj
 
 
 def ref_saved(ctx: str) -> ContextError:
-    """A Ref on ctx that is not an argument."""
+    """Build the error for a Ref on ctx that is not an argument."""
     return error(
         ContextError,
         f"ctx keeps a Ref that is not an argument of apply ({ctx})",
@@ -48,7 +48,7 @@ def ref_saved(ctx: str) -> ContextError:
 
 
 def ref_perturbed(method: Method, name: str) -> FnjaxError:
-    """A Ref that JAX differentiates: it was made by the function that is being differentiated."""
+    """Build the error for a Ref that is being differentiated: the differentiated function created it."""
     return error(
         ArgumentError,
         f"{name} was called with a Ref that is being differentiated, and a Ref has no gradient",

@@ -1,4 +1,4 @@
-"""What is said of the backward pass in two halves."""
+"""Messages of `split_vjp`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnjax._errors import ArgumentError, describe, error
 
 
 def leaf(argument: str, path: str, value: Any) -> ArgumentError:
-    """A leaf of the weights or the inputs that is no array."""
+    """Build the error for a leaf of the weights or the inputs that is not an array."""
     return error(
         ArgumentError,
         f"split_vjp got a leaf in {argument}{path} that is no array",
@@ -20,7 +20,7 @@ def leaf(argument: str, path: str, value: Any) -> ArgumentError:
 
 
 def ref() -> ArgumentError:
-    """A Ref that the backward pass of f uses."""
+    """Build the error for a Ref that the backward pass of f uses."""
     return error(
         ArgumentError,
         "split_vjp got a function whose backward pass reads or writes a Ref",
@@ -31,7 +31,7 @@ def ref() -> ArgumentError:
 
 
 def cotangent_structure(expected: Any, got: Any) -> ArgumentError:
-    """A cotangent that is another pytree than the output."""
+    """Build the error for a cotangent that is another pytree than the output."""
     return error(
         ArgumentError,
         "backward_input got a cotangent of another structure than the output of f",
@@ -43,7 +43,7 @@ def cotangent_structure(expected: Any, got: Any) -> ArgumentError:
 
 
 def cotangent_leaf(path: str, expected: Any, got: Any) -> ArgumentError:
-    """A cotangent of another shape or dtype than its output."""
+    """Build the error for a cotangent of another shape or dtype than its output."""
     return error(
         ArgumentError,
         f"backward_input got a cotangent that does not fit the output{path} of f",
@@ -55,7 +55,7 @@ def cotangent_leaf(path: str, expected: Any, got: Any) -> ArgumentError:
 
 
 def pending(expected: str, got: str) -> ArgumentError:
-    """What is pending of another function, or of other shapes."""
+    """Build the error for a `pending` of another function, or of other shapes."""
     return error(
         ArgumentError,
         "backward_weight got what is pending of another function, or of one with other shapes",
@@ -67,6 +67,6 @@ def pending(expected: str, got: str) -> ArgumentError:
 
 
 def describe_type(array: Any) -> str:
-    """Shape and dtype, and inside shard_map the mesh axes on which it varies."""
+    """Return shape and dtype as text, and inside shard_map the mesh axes on which the array varies."""
     on = sorted(map(str, array.aval.mat.varying)) if hasattr(getattr(array, "aval", None), "mat") else []
     return f"shape {array.shape} and dtype {array.dtype}" + (f", varying over {', '.join(on)}" if on else "")

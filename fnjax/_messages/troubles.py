@@ -1,4 +1,4 @@
-"""What is said where JAX cannot go on with a Function, in the user's words."""
+"""Messages for the error kinds of rules, in terms of the user's Function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Method = Callable[..., Any] | None
 
 
 def closure(method: Method, name: str) -> FnjaxError:
-    """An array from outside is being differentiated, or is dead."""
+    """Build the error for a closed-over array that is being differentiated, or whose trace has ended."""
     return error(
         ClosureError,
         f"{name} uses an array from outside that is being differentiated, or that belongs to a trace which has ended",
@@ -35,7 +35,7 @@ def closure(method: Method, name: str) -> FnjaxError:
 
 
 def not_linear(method: Method, name: str) -> FnjaxError:
-    """The transpose is due of what is not linear."""
+    """Build the error for the transpose of a backward or jvp that is not linear."""
     remedy = "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)"
     if "::" not in name:  # an operator has no methods
         remedy += f", or add a static method jvp(ctx, *tangents) to {name}"
@@ -51,7 +51,7 @@ def not_linear(method: Method, name: str) -> FnjaxError:
 
 
 def intermediate(method: Method, name: str) -> FnjaxError:
-    """A saved intermediate that JAX cannot differentiate."""
+    """Build the error for a saved intermediate that JAX cannot differentiate."""
     return error(
         IntermediateError,
         f"{name} saved an intermediate value whose own derivative a second derivative needs, and JAX cannot "
@@ -64,7 +64,7 @@ def intermediate(method: Method, name: str) -> FnjaxError:
 
 
 def shares_and_totals(method: Method, name: str) -> FnjaxError:
-    """A gradient in which shares and totals of devices are added up."""
+    """Build the error for a gradient that adds partial and reduced gradients."""
     return error(
         GradientError,
         f"{name}.backward adds, in the gradient of an argument that devices share, what comes from an output that "
@@ -78,7 +78,7 @@ def shares_and_totals(method: Method, name: str) -> FnjaxError:
 
 
 def varying_callback(method: Method, name: str) -> FnjaxError:
-    """A callback that hides over which devices its result varies."""
+    """Build the error for a callback that hides over which devices its result varies."""
     return error(
         GradientError,
         f"{name} calls back to Python inside shard_map with what varies over the devices, and JAX takes the result "
@@ -91,7 +91,7 @@ def varying_callback(method: Method, name: str) -> FnjaxError:
 
 
 def copies_in_backward(method: Method, name: str) -> FnjaxError:
-    """A Function that sums gradients over devices is applied in a backward, and that is differentiated."""
+    """Build the error for a Function that sums over devices and is applied in a differentiated backward."""
     return error(
         GradientError,
         f"{name}.backward sums a gradient over the devices, and what it would sum is the total already: {name} is "
@@ -104,7 +104,7 @@ def copies_in_backward(method: Method, name: str) -> FnjaxError:
 
 
 def explicit_axes(method: Method, name: str) -> FnjaxError:
-    """On a mesh with Explicit axes, an array from outside where JAX cannot tell the shardings."""
+    """Build the error for a closed-over array with Explicit axes where JAX cannot infer the shardings."""
     return error(
         ClosureError,
         f"{name}.backward (or its jvp) contracts or reshapes over a sharded axis, where JAX cannot tell how the result "
@@ -118,7 +118,7 @@ def explicit_axes(method: Method, name: str) -> FnjaxError:
 
 
 def vmap_intermediate(method: Method, name: str) -> FnjaxError:
-    """A saved intermediate beside a vmap method."""
+    """Build the error for a saved intermediate in a class with a vmap method."""
     return error(
         BatchingError,
         f"{name}.forward saves an intermediate value, and {name}.vmap does not say how to batch it",
@@ -130,7 +130,7 @@ def vmap_intermediate(method: Method, name: str) -> FnjaxError:
 
 
 def outputs_change(method: Method, name: str) -> FnjaxError:
-    """Other outputs than in the run before."""
+    """Build the error for outputs that differ from those of an earlier run."""
     return error(
         DefinitionError,
         f"{name}.forward returned other outputs (number, shapes or dtypes) when its inputs were differentiated",
@@ -141,7 +141,7 @@ def outputs_change(method: Method, name: str) -> FnjaxError:
 
 
 def checked(method: Method, name: str) -> FnjaxError:
-    """Operations with effects, opened by checkify, are differentiated."""
+    """Build the error for operations with effects that are differentiated after checkify evaluated them."""
     return error(
         GradientError,
         f"{name} prints or checks inside of checkify, and what checkify returned is being differentiated",

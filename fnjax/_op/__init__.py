@@ -1,1 +1,1 @@
-"""Custom operators: what torch.library.custom_op is for, as a layer on Function."""
+"""Custom operators like those of torch.library.custom_op, as a layer on Function."""

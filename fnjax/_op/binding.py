@@ -1,4 +1,4 @@
-"""The arguments of a call and what a body returned, held against the schema."""
+"""Validation of a call's arguments and of a body's results against the schema."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Method = Callable[..., Any]
 def bind(
     schema: Schema, qualname: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The positional arguments, defaults filled in, and the keyword-only ones, each taken as the schema says.
+    """Return the positional arguments, defaults filled in, and the keyword-only ones, converted to the schema's types.
 
     Raises:
-        OperatorError: in torch's words, where PyTorch refuses the call.
+        OperatorError: where PyTorch refuses the call, in its wording.
     """
     parameters, positional = schema.parameters, schema.positional
     declaration = qualname + schema.text
@@ -73,15 +73,18 @@ def _take_argument(qualname: str, declaration: str, position: int, p: Parameter,
 def take_results(
     schema: Schema, qualname: str, method: Method, args: Sequence[Any], value: Any, *, who: str = "the body"
 ) -> Any:
-    """What a body returned, as the schema says: a result, a tuple of results, or None; new values behind them.
+    """Check and convert what a body returned: a result, a tuple of results, or None, then the new values.
 
     Args:
         schema: of the operator.
         qualname: its name.
         method: the body.
-        args: the positional arguments that it got.
+        args: the positional arguments that it received.
         value: what it returned.
         who: "the body" or "register_fake", whose results may be arguments.
+
+    Raises:
+        OperatorError: if the results do not match the schema.
     """
     changed = [(p, arg) for p, arg in zip(schema.positional, args, strict=True) if p.mutated]
     if not changed:

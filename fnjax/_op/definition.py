@@ -1,4 +1,4 @@
-"""Defining operators: custom_op, triton_op and Library."""
+"""Definition of operators: custom_op, triton_op and Library."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _check(namespace: str, name: str, schema: Schema) -> None:
 def triton_op(
     name: str, fn: Method | None = None, /, *, mutates_args: str | Iterable[str], schema: str | None = None
 ) -> Any:
-    """`custom_op` for a body that launches Triton kernels (`fnjax.triton`), as `torch.library.triton_op`.
+    """Define a `custom_op` whose body launches Triton kernels (`fnjax.triton`), as `torch.library.triton_op` does.
 
     Args:
         name: as in `custom_op`.
@@ -143,13 +143,13 @@ def triton_op(
 
 
 def wrap_triton(triton_kernel: Any, /) -> Any:
-    """A kernel as it is: a launch of `fnjax.triton` can be traced without being wrapped.
+    """Return a kernel unchanged: a launch of `fnjax.triton` can be traced without being wrapped.
 
     Args:
-        triton_kernel: what `fnjax.triton.jit` or `autotune` made.
+        triton_kernel: the result of `fnjax.triton.jit` or `autotune`.
 
     Raises:
-        RuntimeError: it is no kernel.
+        RuntimeError: for anything that is not a kernel.
     """
     if not hasattr(triton_kernel, "__getitem__"):
         raise RuntimeError("wrap_triton only works on functions annotated with triton.jit or triton.autotune")
@@ -160,7 +160,7 @@ _KEYS = {"CPU": "cpu", "CUDA": "cuda", "XLA": "tpu", "CompositeExplicitAutograd"
 
 
 class Library:
-    """A namespace to define operators in by their schema, as `torch.library.Library`.
+    """Namespace in which operators are defined by their schema, as in `torch.library.Library`.
 
     Examples:
         >>> import jax.numpy as jnp, jax, fnjax
@@ -245,7 +245,7 @@ class Library:
             give_body(operator)
 
     def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
-        """What `torch.library.register_fake(..., lib=...)` calls; serving packages call it themselves."""
+        """Register a fake; `torch.library.register_fake(..., lib=...)` calls this, and serving packages do, too."""
         self.impl(op_name, fn, "Meta")
 
 

@@ -1,4 +1,4 @@
-"""The Function that an operator is: its body as forward, what register_autograd got as backward."""
+"""Function of an operator: its body is forward, the argument of register_autograd is backward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYWORDS = "keyword_only_inputs_"
 def make_function(
     this: Implementation, backward: Method | None, setup_context: Method | None, vmap: Method | None
 ) -> type[Function]:
-    """The Function of an operator; its `apply` takes the positional arguments and the dictionary of the others."""
+    """Build the Function of an operator; its `apply` takes the positional arguments and a dict of the others."""
     positional, has_keywords = this.schema.positional, bool(this.schema.keyword_only)
     body = next(iter(this.kernels.values()))
 
@@ -62,7 +62,7 @@ def make_function(
 
 
 def _stand_for(method: Any, users: Method | None, signature: inspect.Signature | None = None) -> None:
-    """Let messages, and the search for arrays from outside, find the user's function behind ours."""
+    """Make messages, and the search for closed-over tracers, refer to the user's function instead of ours."""
     if users is not None:
         method.__wrapped__ = users
         method.__qualname__ = getattr(users, "__qualname__", method.__qualname__)
@@ -71,7 +71,7 @@ def _stand_for(method: Any, users: Method | None, signature: inspect.Signature |
 
 
 def _needs(positional: Sequence[Parameter], needs: Sequence[Any]) -> list[Any]:
-    """`needs_input_grad` as operators have it: False for what is no array, a list for a list of arrays."""
+    """Return `needs_input_grad` in the form of operators: False for non-arrays, a list for a list of arrays."""
     return [need if p.type.is_tensor else False for p, need in zip(positional, needs, strict=False)]
 
 
@@ -88,7 +88,11 @@ def _keyword_needs(this: Implementation, needs: Sequence[Any]) -> list[tuple[Par
 
 
 def _take_gradients(this: Implementation, backward: Method, returned: Any, needs: Sequence[Any]) -> list[Any]:
-    """One gradient for each positional argument, in torch's words where they are others."""
+    """Check what backward returned; return one gradient for each positional argument.
+
+    Raises:
+        GradientError: for a wrong number or structure, in PyTorch's wording.
+    """
     positional, qualname = this.schema.positional, this.qualname
     grads = list(returned) if isinstance(returned, tuple) else [returned]
     n = len(positional)

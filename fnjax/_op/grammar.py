@@ -1,4 +1,4 @@
-"""How a schema is written, `(Tensor(a!) x, int[2] dim, *, float? eps=None) -> Tensor`; read without JAX."""
+"""Grammar of schemas, `(Tensor(a!) x, int[2] dim, *, float? eps=None) -> Tensor`; it does not import JAX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = re.compile(r"(?P<type>\S.*?) +(?P<name>[A-Za-z_]\w*) *(=(?P<default>.*))
 
 
 class Written(NamedTuple):
-    """A parameter as it is written: its name, what its type is based on, whether it is a list, and is mutated."""
+    """Parameter as written in a schema: name, base type, and flags for a list and for mutation."""
 
     name: str
     base: str
@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def read_parameters(text: str) -> Iterator[Written]:
-    """The parameters of `scale(Tensor(a!) x, int[] dim) -> Tensor`, as far as that can be read.
+    """Yield the parameters of `scale(Tensor(a!) x, int[] dim) -> Tensor`; unreadable ones are skipped.
 
     >>> list(read_parameters("scale(Tensor(a!) x, int[] dim) -> Tensor"))[0]
     Written(name='x', base='Tensor', listed=False, mutated=True)
@@ -37,7 +37,7 @@ def read_parameters(text: str) -> Iterator[Written]:
 
 
 def cut(text: str) -> list[str]:
-    """The parts of a list, cut at the commas that stand in no bracket, up to a bracket that ends it."""
+    """Split a list at the commas outside brackets, up to an unmatched closing bracket."""
     parts, depth, start, end = [], 0, 0, len(text)
     for i, c in enumerate(text):
         depth += (c in "([") - (c in ")]")

@@ -29,10 +29,10 @@ Devices = str | Sequence[str] | None
 
 
 class CustomOpDef:
-    """A custom operator: a function with a schema, whose behaviour under JAX is registered. `fnjax.custom_op` makes it.
+    """Custom operator: a function with a schema and registered behaviour under JAX. `fnjax.custom_op` makes it.
 
     Attributes:
-        schema: what it takes and returns, as torch writes it: `(Tensor x, float eps=1e-05) -> Tensor`.
+        schema: its parameters and results, in PyTorch's notation: `(Tensor x, float eps=1e-05) -> Tensor`.
     """
 
     def __init__(self, qualname: str, schema: Schema, fn: Method | None) -> None:
@@ -59,22 +59,22 @@ class CustomOpDef:
 
     @property
     def schema(self) -> str:
-        """What it takes and returns, as torch writes it."""
+        """The parameters and results, in PyTorch's notation."""
         return self._schema_read.text
 
     @property
     def default(self) -> CustomOpDef:
-        """The operator itself, which `torch.ops.<namespace>.<name>.default` is to its overloads."""
+        """The operator itself, as `torch.ops.<namespace>.<name>.default` is the overload without a name."""
         return self
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether it has a derivative: register_autograd was called, or its body is differentiated."""
+        """True if it has a derivative: register_autograd was called, or its body is differentiated."""
         return self._backward is not None or self._differentiated is not None
 
     @property
     def _differentiated(self) -> Method | None:
-        """The body that is differentiated by what it computes; one for all platforms gives way to any other."""
+        """The body that JAX differentiates, or None; a body for all platforms is used only without other kernels."""
         return self._autograd or (None if self._kernels else self._composite)
 
     def __repr__(self) -> str:
@@ -90,10 +90,10 @@ class CustomOpDef:
         return overload
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator with what its schema takes.
+        """Call the operator with the arguments of its schema.
 
         Raises:
-            OperatorError: (a RuntimeError) the schema refuses an argument, or what the body returned.
+            OperatorError: (a RuntimeError) if an argument, or what the body returned, does not match the schema.
         """
         last = OPERATORS.get(self._qualname, self)
         return last._call(args, kwargs)
@@ -124,7 +124,7 @@ class CustomOpDef:
         return Implementation(self, self._qualname, self._schema_read, kernels, fake, name)
 
     def _forget(self) -> None:
-        """After a registration: the last counts, also in programs that JAX has compiled."""
+        """Drop the Function and compiled programs after a registration: the last registration counts."""
         self._function = None
         if self._is_staged:
             self._is_staged = False
@@ -136,7 +136,7 @@ class CustomOpDef:
         self._forget()
 
     def register_fake(self, fn: Method, /) -> Method:
-        """Register the shapes and dtypes of the results, which a body that asks for numbers needs under tracing.
+        """Register the shapes and dtypes of the results; a traced body that needs concrete values requires it.
 
         Args:
             fn: takes the arguments of the operator and returns arrays like its results, whose values do not matter
@@ -187,7 +187,7 @@ class CustomOpDef:
         return fn
 
     def register_vmap(self, func: Method | None = None) -> Any:
-        """Register what is done with a batch; without it JAX batches a traced body, and calls another once per example.
+        """Register the batching rule; without it JAX batches a traced body and calls another once per example.
 
         Args:
             func: `func(info, in_dims, *args, **kwargs)`, with `info.batch_size` and `info.randomness`, and in
@@ -202,7 +202,7 @@ class CustomOpDef:
 
     @contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
-        """In the block, use or do not use the kernel of a platform; without it the first body is called."""
+        """Enable or disable the kernel of a platform in the block; if disabled, the first body is called."""
         before = set(self._disabled)
         platforms = {p for p in _read_devices(device_type) if p is not None}
         self._disabled = before - platforms if enabled else before | platforms
@@ -214,7 +214,7 @@ class CustomOpDef:
             self._forget()
 
     def _register_differentiated(self, fn: Method, *, composite: bool) -> None:
-        """The operator is what `fn` computes, derivative and all: under CompositeImplicitAutograd, or Autograd."""
+        """Register a body that JAX differentiates: CompositeImplicitAutograd, or Autograd."""
         self._change()
         if composite:
             self._composite = fn
@@ -223,13 +223,13 @@ class CustomOpDef:
 
 
 def _mutated(schema: Schema, *args: Any, **kwargs: Any) -> Any:
-    """The fake of an operator whose only results are the new values of arguments."""
+    """Return the mutated arguments: the fake of an operator without other results."""
     new = tuple(a for p, a in zip(schema.positional, args, strict=True) if p.mutated)
     return new if len(new) != 1 else new[0]
 
 
 def _read_devices(devices: Devices) -> list[str | None]:
-    """JAX's names of the platforms."""
+    """Return JAX's names of the platforms."""
     if devices is None:
         return [None]
     found: list[str | None] = []

@@ -1,4 +1,4 @@
-"""The operators that were defined, by name, and `fnjax.ops`, which looks them up."""
+"""Registry of operators by name, and `fnjax.ops`, which looks them up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAITING: dict[str, list[Any]] = {}  # name → bodies that a Library was given b
 
 
 class _Namespace:
-    """The operators of one namespace."""
+    """Operators of one namespace."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Namespace:
 
 
 class _Overloads:
-    """A name that only overloads have, as `tfl::slice.tensor` alone has `slice`."""
+    """Name without an operator of its own, only overloads, such as `slice` of `tfl::slice.tensor`."""
 
     def __init__(self, qualname: str) -> None:
         self._qualname = qualname
@@ -52,7 +52,7 @@ class _Overloads:
 
 
 class _Ops:
-    """The namespaces."""
+    """Lookup of namespaces by attribute."""
 
     def __getattr__(self, name: str) -> _Namespace:
         if name.startswith("__"):  # what Python and its tools ask of any object

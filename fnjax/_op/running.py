@@ -1,4 +1,4 @@
-"""Running the body of an operator: as it stands, traced, or as a callback where it asks for numbers."""
+"""Execution of an operator's body: directly, traced, or as a callback if it needs concrete values."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm"
 
 @dataclasses.dataclass(frozen=True)
 class Implementation:
-    """What an operator computes with.
+    """Bodies of an operator and what is needed to run them.
 
     Attributes:
-        operator: as messages show it.
+        operator: the operator, for messages.
         qualname: `namespace::name`.
-        schema: what it takes and returns.
+        schema: its parameters and results.
         kernels: a body for each platform; that of None is for all others.
-        fake: gives the shapes and dtypes of the results, or None.
-        name: that of the function the operator was made of, for messages.
+        fake: returns arrays of the shapes and dtypes of the results, or None.
+        name: that of the function from which the operator was made, for messages.
     """
 
     operator: object
@@ -53,13 +53,13 @@ class Implementation:
 
 
 class _Call(NamedTuple):
-    """A call, its arrays taken out; a number that is being traced counts as one."""
+    """Call of an operator without its arrays; a traced number counts as an array."""
 
     this: Implementation
     rest: Split
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with these arrays; a traced number that is concrete by now is a number again."""
+        """Return the arguments with these arrays; a traced number that is concrete now becomes a number again."""
         args, keywords = self.rest.fill(arrays)
         schema = self.this.schema
         args = [p.type.take(a) if a is not p.default else a for p, a in zip(schema.positional, args, strict=True)]
@@ -69,7 +69,7 @@ class _Call(NamedTuple):
         }
 
     def run(self, method: Method, arrays: Sequence[Any], who: str = "the body") -> Any:
-        """Call a body, or the fake, and take what it returned."""
+        """Call a body, or the fake, and return its checked results."""
         args, keywords = self.arguments(arrays)
         returned = method(*args, **keywords)
         if who != "the body":  # a type of an array will do for an array
@@ -82,7 +82,7 @@ def _as_array(leaf: Any) -> Any:
 
 
 class _Staged(NamedTuple):
-    """A body that can stand in a program.
+    """Traceable body.
 
     Attributes:
         run: arrays → arrays.
@@ -96,7 +96,7 @@ class _Staged(NamedTuple):
 
 
 def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """The results of an operator for bound arguments: of its body on concrete arrays, else of what stands for it."""
+    """Return the results of an operator: run a body on concrete arrays, stage it on traced ones."""
     arrays, rest = split((list(args), dict(keywords)), is_array)
     call = _Call(this, rest)
     if not any(map(is_tracer, arrays)):
@@ -114,7 +114,7 @@ def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[st
 
 
 def _choose(this: Implementation, arrays: Sequence[Any], args: Sequence[Any]) -> Method:
-    """The body for the platform of these concrete arrays."""
+    """Return the body for the platform of these concrete arrays."""
     if list(this.kernels) == [None]:
         return this.kernels[None]
     platforms = _platforms_of(this, arrays, args)
@@ -135,7 +135,10 @@ def _platforms_of(this: Implementation, arrays: Sequence[Any], args: Sequence[An
 
 
 def _absent(this: Implementation, types: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
-    """What runs where there is no kernel: a callback that raises, as for other platforms the program may be lowered."""
+    """Return a callback that raises, for platforms without a kernel.
+
+    It raises when it runs, since the program may be lowered for several platforms.
+    """
 
     def refuse(*arrays: Any) -> Arrays:
         raise no_kernel(this.qualname, jax.default_backend(), [str(k) for k in this.kernels])
@@ -155,7 +158,7 @@ def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
 
 
 def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
-    """Find out by a trial trace what a body is: of JAX operations, or one that asks for numbers."""
+    """Trace a body; if it needs concrete values, make it a callback."""
     forms: list[Split] = []
 
     def flat(*arrays: Any) -> Arrays:
@@ -182,12 +185,12 @@ def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Seque
 
 
 def _is_result(leaf: Any) -> bool:
-    """What a callback gives back as an array: also the numbers that a body read off its arrays."""
+    """Return whether a callback returns a leaf as an array: arrays, and numbers read from arrays."""
     return is_tensor(leaf) or isinstance(leaf, bool | int | float | complex)
 
 
 def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[list[jax.ShapeDtypeStruct], Split]:
-    """What register_fake says of the results."""
+    """Return the types of the results and their structure, by register_fake."""
     this = call.this
     fake = this.fake
     assert fake is not None
@@ -215,7 +218,7 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
 
 
 def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: Exception) -> _Staged:
-    """A body as a `jax.pure_callback`, with the shapes and dtypes of register_fake."""
+    """Make a body a `jax.pure_callback`, with the shapes and dtypes of register_fake."""
     this = call.this
     if this.fake is None:
         raise no_fake(this.operator, this.name, kernel, cause) from cause
@@ -241,7 +244,7 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
 
 
 def _take(kernel: Method, qualname: str, index: int, wanted: jax.ShapeDtypeStruct, value: Any) -> Any:
-    """What a body gave on the host, if it is what register_fake said."""
+    """Return a result of a body on the host; raise if its shape or dtype differs from the fake's."""
     if not is_tensor(value):
         return np.asarray(value, wanted.dtype)
     array = np.asarray(value)

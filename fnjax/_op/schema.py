@@ -1,4 +1,4 @@
-"""The schema of an operator: inferred from annotations, or read from its text."""
+"""Schemas of operators: inferred from annotations, or parsed from text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VALID = (
 
 
 class Parameter(NamedTuple):
-    """A parameter of an operator; without a default it is `inspect.Parameter.empty`."""
+    """Parameter of an operator; a missing default is `inspect.Parameter.empty`."""
 
     name: str
     type: Type
@@ -51,18 +51,18 @@ class Parameter(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Whether it has no default."""
+        """True if it has no default."""
         return self.default is inspect.Parameter.empty
 
 
 class Schema(NamedTuple):
-    """What an operator takes and returns.
+    """Parameters and results of an operator.
 
     Attributes:
-        parameters: those that may be given by position first.
+        parameters: all of them, those that may be passed by position first.
         returns: the types of its own results.
-        is_tuple: whether they come as a tuple; one by itself does not.
-        text: as torch writes it: `(Tensor x, float eps=1e-05) -> Tensor`.
+        is_tuple: whether they are returned as a tuple.
+        text: in PyTorch's notation: `(Tensor x, float eps=1e-05) -> Tensor`.
         is_view: whether a result may be an argument.
     """
 
@@ -74,12 +74,12 @@ class Schema(NamedTuple):
 
     @property
     def positional(self) -> tuple[Parameter, ...]:
-        """The parameters that may be given by position."""
+        """The parameters that may be passed by position."""
         return tuple(p for p in self.parameters if not p.keyword_only)
 
     @property
     def keyword_only(self) -> tuple[Parameter, ...]:
-        """The others."""
+        """The keyword-only parameters."""
         return tuple(p for p in self.parameters if p.keyword_only)
 
     @property
@@ -89,7 +89,7 @@ class Schema(NamedTuple):
 
     @property
     def signature(self) -> inspect.Signature:
-        """The same for Python."""
+        """The Python signature."""
         return inspect.Signature(
             [
                 inspect.Parameter(p.name, _KINDS[p.keyword_only], default=p.default)
@@ -104,7 +104,7 @@ _KINDS = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Paramete
 def infer_schema(
     prototype_function: Callable[..., Any], /, *, mutates_args: str | Iterable[str], op_name: str | None = None
 ) -> str:
-    """The schema of a function by its annotations, as `torch.library.infer_schema` gives it, jax.Array being a Tensor.
+    """Infer the schema of a function from its annotations, as `torch.library.infer_schema` does; jax.Array is Tensor.
 
     Args:
         prototype_function: the function; each parameter and what it returns are annotated.
@@ -125,7 +125,7 @@ def infer_schema(
 
 
 def infer(function: Callable[..., Any], mutates_args: str | Iterable[str]) -> Schema:
-    """The schema of a function by its annotations."""
+    """Infer the schema of a function from its annotations."""
     code = inspect.unwrap(function)
     space: dict[str, Any] = code.__globals__  # what has none is refused by this line, as in torch
     signature = inspect.signature(function)
@@ -199,7 +199,7 @@ def _spell_default(value: Any) -> str:
 
 
 def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[..., NoReturn]) -> Type | None:
-    """The type that an annotation means, None if an operator cannot have it."""
+    """Return the type of an annotation, None if an operator cannot have it."""
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, space)
@@ -244,7 +244,7 @@ def _hint(annotation: Any) -> str:
 def _read_returns(
     annotation: Any, space: dict[str, Any], refuse: Callable[..., NoReturn]
 ) -> tuple[tuple[Type, ...], bool, str]:
-    """The types of the results, whether they come as a tuple, and their text."""
+    """Return the types of the results, whether they are a tuple, and their text."""
     if annotation is inspect.Signature.empty:
         refuse("No return type annotation was provided. Please add one.")
     if isinstance(annotation, str):
@@ -282,10 +282,10 @@ def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoRe
 
 
 def read_schema(text: str) -> Schema:
-    """The schema that a text says: `(Tensor x, int y=2, *, float eps=1e-05) -> (Tensor, Tensor)`.
+    """Parse a schema: `(Tensor x, int y=2, *, float eps=1e-05) -> (Tensor, Tensor)`.
 
     Raises:
-        OperatorError: the text is none.
+        OperatorError: for a text that is not a schema.
     """
     text = " ".join(text.split()).replace("( ", "(").replace(" )", ")")  # it may be written over several lines
     found = re.fullmatch(r"\((?P<parameters>.*)\)\s*->\s*(?P<returns>.+?)", text)

@@ -1,4 +1,4 @@
-"""The types of a schema: what a value must be, and the value as the operator's body gets it."""
+"""Types of a schema: checks of values, and their conversion for an operator's body."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fnjax._jax.trees import is_array, is_tensor, is_tracer
 
 
 class Refused(Exception):  # noqa: N818 - never seen by users: the caller says who refuses what
-    """A value is not of a type."""
+    """Signal that a value is not of a type; callers turn it into an error."""
 
 
 class Type(NamedTuple):
-    """A type as a schema writes it: `Tensor`, `float?`, `SymInt[]`, `Tensor?[]`, `SymInt[]?`.
+    """Type as written in a schema: `Tensor`, `float?`, `SymInt[]`, `Tensor?[]`, `SymInt[]?`.
 
     Attributes:
         base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType`, `Device` or `Any`.
         listed: whether it is a list.
-        optional: whether None may stand for the whole.
-        holey: whether None may stand for an element of the list.
-        size: the number in `int[2]`, which one value by itself may fill.
+        optional: whether None is allowed.
+        holey: whether None is allowed as an element of the list.
+        size: the number in `int[2]`; a single value is repeated to that length.
     """
 
     base: str
@@ -34,28 +34,28 @@ class Type(NamedTuple):
     size: str = ""
 
     def text(self, alias: str = "") -> str:
-        """As it stands in a schema, with an alias behind its base: `Tensor(a0!)[]`."""
+        """Return the type as written in a schema, with an alias after its base: `Tensor(a0!)[]`."""
         brackets = f"[{self.size}]" if self.listed else ""
         return f"{self.base}{alias}{'?' * self.holey}{brackets}{'?' * self.optional}"
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is made of arrays."""
+        """True if its values are made of arrays."""
         return self.base == "Tensor"
 
     @property
     def name(self) -> str:
-        """What PyTorch's errors call it: `int`, `List[Tensor]`, `Optional[float]`."""
+        """The name in PyTorch's errors: `int`, `List[Tensor]`, `Optional[float]`."""
         name = _NAMES.get(self.base, self.base)
         name = f"Optional[{name}]" if self.holey else name
         name = f"List[{name}]" if self.listed else name
         return f"Optional[{name}]" if self.optional else name
 
     def take(self, value: Any) -> Any:
-        """The value as the body gets it: numbers converted as PyTorch converts them, lists as lists.
+        """Return the value as the body receives it: numbers converted as PyTorch converts them, lists as lists.
 
         Raises:
-            Refused: it is no value of this type.
+            Refused: if it is not a value of this type.
         """
         if value is None and self.optional:
             return None
@@ -91,7 +91,7 @@ def _take_tensor(value: Any) -> Any:
 
 
 def _number(value: Any, kind: type, *kinds: type) -> Any:
-    """`kind(value)` of a Python or NumPy number, or of an array with one element; of a traced one an array."""
+    """Return `kind(value)` of a number, or of an array with one element; a traced one stays an array."""
     if is_array(value) or isinstance(value, np.ndarray):
         if value.size != 1 or np.issubdtype(value.dtype, np.complexfloating):
             raise Refused

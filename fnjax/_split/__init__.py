@@ -1,1 +1,1 @@
-"""The backward pass in two halves."""
+"""Partition of the backward pass."""

@@ -1,4 +1,4 @@
-"""`split_vjp`: the gradients for the inputs first, those for the weights when there is time."""
+"""`split_vjp`: gradients of the inputs first, those of the weights later."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fnjax._messages import split as messages
 
 
 def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:
-    """`jax.vjp` whose backward pass is cut in two: gradients for the inputs now, those for the weights later.
+    """Apply `jax.vjp` with a partitioned backward pass: gradients of the inputs now, those of the weights later.
 
-    A stage of a pipeline hands the gradients of its inputs on at once, and computes those of its weights when it would
+    A stage of a pipeline sends the gradients of its inputs at once, and computes those of its weights when it would
     wait for others (zero-bubble schedules, https://arxiv.org/abs/2401.10241). No operation is done twice: what both
-    halves need, the first computes and hands on. A scan in `f` becomes a scan in each half; a Function is split as
+    parts need, the first computes and passes on. A scan in `f` becomes a scan in each part; a Function is split as
     the operations of its `backward` allow.
 
     `f` is traced, as under `jax.jit`. All that comes back is a pytree: `jax.jit(partial(split_vjp, f))` is a forward
@@ -45,12 +45,12 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         `(output, backward_input, backward_weight)`.
             `backward_input(cotangent)` takes a pytree like the output, with arrays of its shapes and dtypes (None
             for integers), and gives `(grad_inputs, pending)`. `backward_weight(pending)` gives `grad_weights`.
-            Gradients are pytrees like `inputs` and `weights`, None in the places of integers. `pending` is a pytree of
+            Gradients are pytrees like `inputs` and `weights`, None in place of integers. `pending` is a pytree of
             arrays whose structure depends on `f` and the shapes alone, under `jax.jit` and without it.
 
     Raises:
-        ArgumentError: a leaf is no array; a cotangent of another structure, shape or dtype than the output; what is
-            pending of another function.
+        ArgumentError: for a leaf that is not an array, a cotangent of another structure, shape or dtype than the
+            output, and a `pending` of another function.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,7 +75,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     halves: list[Halves] = []
 
     def forward(*values: Any) -> Any:
-        """The leaves of the output, and what backward needs."""
+        """Return the leaves of the output and the residuals of backward."""
 
         def of_moving(*given: Any) -> Any:
             source = iter(given)
@@ -112,14 +112,14 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """Both halves of a backward pass, equal to others that surely compute the same: JAX compiles these once."""
+    """Both parts of a backward pass, equal to others that compute the same: JAX compiles equal ones once."""
 
     name: str
     first: Any
     second: Any
     structure: Any  # of the output
     types: Sequence[Any]  # of its leaves
-    pending: Sequence[Any]  # the types of what the first half hands on
+    pending: Sequence[Any]  # the types of the residuals that the first part passes on
     form: Sequence[Split]  # of weights and inputs
     moving: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
@@ -136,7 +136,7 @@ class _Program:
 
 
 class _Arrays:
-    """A pytree of some arrays, and of the program that they belong to."""
+    """Pytree of arrays and the program that they belong to."""
 
     def __init__(self, arrays: Sequence[Any], program: _Program) -> None:
         self.arrays, self.program = list(arrays), program
@@ -149,7 +149,7 @@ class _Arrays:
 
 
 class BackwardInput(_Arrays):
-    """The first half, with what `f` saved."""
+    """First part of the backward pass, with the residuals of `f`."""
 
     def __call__(self, cotangent: Any) -> tuple[Any, Pending]:
         program = self.program
@@ -160,11 +160,11 @@ class BackwardInput(_Arrays):
 
 
 class Pending(_Arrays):
-    """What the gradients of the weights are made of."""
+    """Residuals from which the gradients of the weights are computed."""
 
 
 class BackwardWeight(_Arrays):
-    """The second half, which holds no arrays."""
+    """Second part of the backward pass; it holds no arrays."""
 
     def __call__(self, pending: Any) -> Any:
         if not isinstance(pending, Pending) or pending.program.name != self.program.name:
@@ -177,7 +177,7 @@ class BackwardWeight(_Arrays):
 
 
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
-    """The arrays of a cotangent, those of integers left out."""
+    """Return the arrays of a cotangent without those of integers; raise if it does not match the output."""
     whole = structure.unflatten(range(len(types)))
     numbers, expected = flatten(whole)
     leaves, got = flatten(cotangent)
@@ -211,9 +211,9 @@ def _spread(form: Split, moving: Sequence[bool], grads: Sequence[Any]) -> Any:
 
 
 def _read_name(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
-    """Return a name that is the same whenever a function is traced again, and most often another for another function.
+    """Return a name that is the same whenever a function is traced again; other functions usually have other names.
 
-    It is for messages: no program is taken for another by its name.
+    It is for messages only: programs are not compared by it.
     """
     text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form.treedef} {list(moving)}")
     return f"program {hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""Pictures and tables of what reverse mode does: function → program → graph → DOT."""
+"""Pictures and tables of reverse mode: function → program → graph → DOT."""
 
 import typing as _typing
 

@@ -1,4 +1,4 @@
-"""What an equation of a Function says: the only place that reads the parameters of the primitives."""
+"""Parsed calls of Functions: the only module here that reads the parameters of the primitives."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """A call of a Function.
+    """Call of a Function.
 
     Attributes:
         name: the name of the class.
         arguments: for each operand the name of its argument.
         jaxpr: the operations of forward: operands → outputs and saved intermediates.
         n_outputs: how many of these results are outputs.
-        n_captured: how many of its operands are arrays from outside.
-        derivative: what it left behind, once it was differentiated.
-        needs: for each operand behind the captured ones whether it is being differentiated.
-        outputs: for each output that has a gradient its type.
+        n_captured: how many of its operands are captured arrays.
+        derivative: the derivative, once the call was differentiated.
+        needs: for each operand after the captured ones whether it is being differentiated.
+        outputs: the types of the outputs that have a gradient.
         residuals: the types of what is saved; inside shard_map those on one device.
     """
 
@@ -42,11 +42,11 @@ class Call:
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """Where each residual comes from."""
+        """The source of each residual."""
         return () if self.derivative is None else self.derivative.kept
 
     def describe(self, kept: Kept) -> str:
-        """A residual in words: `input x`, `output`, `intermediate (exp)`."""
+        """Return the name of a residual: `input x`, `output`, `intermediate (exp)`."""
         word = SOURCES[kept.source]
         if kept.source == "operand":
             return f"{word} {self.argument(kept.at)}"
@@ -56,7 +56,7 @@ class Call:
         return f"{word} {kept.at}" + (f" ({maker})" if maker else "")
 
     def argument(self, operand: int) -> str:
-        """The name of the argument that an operand of the rule belongs to."""
+        """Return the name of the argument to which an operand of the rule belongs."""
         return self.arguments[operand] if operand < len(self.arguments) else f"argument {operand}"
 
     def _find_maker(self, result: int) -> str:
@@ -67,12 +67,12 @@ class Call:
         return made_by.get(id(jaxpr.outvars[result]), "")
 
     def backward(self) -> tuple[Any, list[bool]] | None:
-        """Trace backward by itself.
+        """Trace backward alone.
 
         Returns:
             Its jaxpr, (residuals, gradients of the outputs that have one) → gradients of the operands that are being
-            differentiated, None left out, and which of these are there; or None where there is only a jvp, or where
-            backward names an axis of the shard_map or vmap around it.
+            differentiated, without those that are None, and flags for the ones present; or None if there is only a jvp,
+            or if backward names an axis of the surrounding shard_map or vmap.
         """
         derivative = self.derivative
         if derivative is None or derivative.pull is None:
@@ -98,13 +98,13 @@ class Call:
 
 
 def read_call(eqn: Any) -> Call:
-    """The call that a `fnjax_call` equation makes."""
+    """Return the call of a `fnjax_call` equation."""
     rule, body = eqn.params["rule"], eqn.params["body"]
     return Call(rule.name, rule.owner.operand_names(), body.jaxpr, body.n_outputs, body.n_captured)
 
 
 def read_backward(call: Call, eqn: Any) -> Call:
-    """The same call with what its `fnjax_linear` equation says of the derivative."""
+    """Return the call with the derivative of its `fnjax_linear` equation."""
     params = eqn.params
     residuals = tuple(v.aval for v in eqn.invars[: len(params["derivative"].kept)])
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""A graph as text for graphviz."""
+"""Conversion of a graph to DOT, graphviz's language."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN = 4  # operations of a node that are named; the rest are counted
 
 
 def to_dot(graph: Graph) -> str:
-    """The DOT text of a graph: forward runs down on the left, backward up on the right, what is saved in between."""
+    """Return a graph as DOT text: forward runs down on the left, backward up on the right, saved arrays between."""
     notes = _place_notes(graph)
     nodes = [*graph.nodes, *(note for note in notes if note.kind == "saved")]
     ids = {node: f"n{i}" for i, node in enumerate(nodes)}
@@ -69,9 +69,9 @@ Notes = dict[Node, list[Edge]]
 
 
 def _place_notes(graph: Graph) -> Notes:
-    """Where the text of what is saved stands: in the parameter of an opened backward, or in a node before a closed one.
+    """Return the node that shows each saved array: the parameter of an opened backward, or a node before a closed one.
 
-    Arrays that go to the same place share a node.
+    Arrays with the same destination share a node.
     """
     notes: Notes = {}
     made: dict[Any, Node] = {}
@@ -107,7 +107,7 @@ def _choose_colour(edge: Edge) -> str:
 def _write_boxes(
     nodes: Sequence[Node], notes: Notes, ids: dict[Node, str], scope: Scope | None, indent: str
 ) -> Iterator[str]:
-    """The nodes that lie in a scope, and the boxes in it."""
+    """Yield the lines of the nodes and boxes in a scope."""
     for node in nodes:
         if node.scope is scope:
             saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges carry one array
@@ -125,7 +125,7 @@ def _write_boxes(
 
 
 def _find_inside(nodes: Sequence[Node], scope: Scope | None) -> Iterable[Scope]:
-    """The scopes directly in `scope` that have a node somewhere."""
+    """Return the scopes directly in `scope` that contain a node at any depth."""
     return dict.fromkeys(s for n in nodes for s in _climb(n.scope) if s.parent is scope)
 
 
@@ -156,7 +156,7 @@ def _write_edge(edge: Edge, ids: dict[Node, str]) -> str:
 
 
 def format_size(n: int) -> str:
-    """Bytes, as one reads them: `512 B`, `4.0 KiB`."""
+    """Return a number of bytes as text: `512 B`, `4.0 KiB`."""
     if n < 1024:
         return f"{n} B"
     power = min((n.bit_length() - 1) // 10, 4)

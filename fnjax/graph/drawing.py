@@ -1,4 +1,4 @@
-"""The program as a graph to draw: nodes, edges, and the boxes around them."""
+"""Conversion of a program to a graph: nodes, edges, and the boxes around them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ EdgeKind = Literal["value", "gradient", "saved"]
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """Something that is drawn.
+    """Node of the picture.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         lines: its text; for operations one line each.
-        scope: the innermost box that it lies in.
+        scope: the innermost box that contains it.
         partner: the forward of a backward.
         stops: whether double backward stops here.
     """
@@ -54,21 +54,21 @@ class Node:
 
     @property
     def text(self) -> str:
-        """Its lines as one."""
+        """Its lines joined."""
         return " ".join(self.lines)
 
 
 @dataclasses.dataclass(eq=False)
 class Edge:
-    """What goes from one node to another.
+    """Edge of the picture.
 
     Attributes:
-        source: where it comes from.
-        target: where it goes.
+        source: where it starts.
+        target: where it ends.
         kind: a value of forward, a gradient, or a value that is saved for backward.
         value: the array.
         label: its name, if it has one.
-        route: in a picture of order 2, where its second derivative goes.
+        route: in a picture of order 2, the path of its second derivative.
     """
 
     source: Node
@@ -81,14 +81,14 @@ class Edge:
 
 @dataclasses.dataclass(eq=False)
 class Graph:
-    """Nodes and edges; `order` is that of the picture."""
+    """Nodes and edges; `order` is the order of the derivative."""
 
     nodes: list[Node]
     edges: list[Edge]
     order: int = 1
 
     def named(self, text: str) -> list[Node]:
-        """The nodes with this text."""
+        """Return the nodes with this text."""
         return [node for node in self.nodes if node.text == text]
 
 
@@ -101,7 +101,7 @@ def draw(
     names: Callable[[list[str]], list[str]],
     argnums: Any = None,
 ) -> Graph:
-    """The graph of `func` and its derivative; see `fnjax.make_dot`."""
+    """Return the graph of `func` and its derivative; see `fnjax.make_dot`."""
 
     def open_forward(call: Call) -> bool:
         return opened(call.name)
@@ -120,7 +120,7 @@ def draw(
 
 
 class _Drawing:
-    """Makes nodes and edges of a program."""
+    """Builder of the nodes and edges of a program."""
 
     def __init__(self, program: Program, order: int, opened: Callable[[Call], bool]) -> None:
         self.nodes: list[Node] = []
@@ -254,7 +254,7 @@ MANY = 8  # inputs: with more of them, those that lead to one place share a node
 
 
 def tidy(graph: Graph) -> Graph:
-    """Put into one node operations that follow one another and lead to one place only, and inputs that do."""
+    """Merge chains of operations with a single destination into one node, and inputs with the same destination."""
     graph.edges = _drop_doubles(graph.edges)
     if sum(node.kind == "input" for node in graph.nodes) > MANY:
         _bundle(graph, "input", lambda edge: (edge.source, edge.target) if edge.kind == "value" else None)
@@ -309,5 +309,5 @@ def _merge(graph: Graph, node: Node, target: Node) -> None:
 
 
 def _drop_doubles(edges: Sequence[Edge]) -> list[Edge]:
-    """One edge for an array that leads twice from one node to another."""
+    """Return the edges without duplicates: one for an array that leads twice from one node to another."""
     return list({(e.source, e.target, e.kind, e.value if e.kind == "saved" else None): e for e in edges}.values())

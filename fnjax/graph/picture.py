@@ -14,7 +14,7 @@ from fnjax.graph.program import is_array
 
 
 class Picture:
-    """A picture that notebooks show; `make_dot` makes it.
+    """Picture that notebooks display; `make_dot` makes it.
 
     Attributes:
         graph: its nodes and edges.
@@ -87,27 +87,27 @@ def make_dot(
     opened: bool | Iterable[str] = False,
     argnums: int | Sequence[int] | None = None,
 ) -> Picture:
-    """Draw what reverse mode does with a function: what runs forward, what backward, and what is saved in between.
+    """Draw the reverse mode of a function: its forward operations, its backward ones, and the arrays saved between.
 
-    Forward runs down on the left, backward up on the right. The function is traced on types, nothing is computed.
-    The words and the call are those of torchviz.
+    Forward runs down on the left, backward up on the right. The function is traced on types, nothing is computed. The
+    signature and the terms are those of torchviz.
 
     Args:
         func: any JAX function, or a Function class.
-        *args: what to call it with: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
-            For keywords give `functools.partial(func, k=2)`.
-        order: 2 opens every backward and says of each saved array where its second derivative goes, or why there
+        *args: its arguments: arrays or `jax.ShapeDtypeStruct`s, in pytrees too; other arguments are static.
+            For keywords pass `functools.partial(func, k=2)`.
+        order: 2 opens every backward and shows for each saved array the path of its second derivative, or why there
             is none.
-        params: names for arrays among the arguments, by identity; the others go by the function's signature.
-        opened: True, or names of Functions, to show the operations in them. All else is one box for each.
+        params: names for arrays among the arguments, by identity; the others are named by the function's signature.
+        opened: True, or names of Functions, to show the operations in them. Every other Function is one box.
         argnums: the arguments to differentiate; by default all with floating point or complex numbers.
 
     Returns:
-        An object with `.source`, `.render(path)` and what notebooks ask for.
+        An object with `.source`, `.render(path)` and the methods by which notebooks display it.
 
     Raises:
-        TypeError: where `func` is no function.
-        ValueError: for an `order` that is neither 1 nor 2, a name that is not there, or nothing to differentiate.
+        TypeError: if `func` is not a function.
+        ValueError: for an `order` that is neither 1 nor 2, an unknown name, or nothing to differentiate.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax

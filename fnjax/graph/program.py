@@ -1,7 +1,7 @@
-"""A function and its derivative as one flat list of operations, jit and loops opened.
+"""Program of a function and its derivative: one flat list of operations, jit and loops opened.
 
-The program is that of `jax.jvp`. In it every operation is either one of the function's own or linear in the tangents;
-reverse mode runs the transposes of the linear ones in the opposite order, and what these need of the others is saved.
+The program is that of `jax.jvp`. Every operation in it is either one of the function's own or linear in the tangents;
+reverse mode runs the transposes of the linear ones in the opposite order, and saves what these need of the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fnjax.graph.calls import Call, read_backward, read_call
 
 
 class Value:
-    """An array of the program.
+    """Array of the program.
 
     Attributes:
         aval: its type.
-        times: how often it is made, where it lies in a scan.
+        times: how often it is computed, if it is in a scan.
         linear: whether it depends on a tangent.
         used: whether a result of the program depends on it.
         varies: whether it depends on an input.
@@ -38,24 +38,24 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        """The bytes of it, or of all that a scan makes."""
+        """Its size in bytes, over all iterations of a scan."""
         return int(self.aval.size * self.aval.dtype.itemsize) * self.times
 
     @property
     def type(self) -> str:
-        """Dtype and shape: `float32[32, 8]`, a scan's length in front."""
+        """Dtype and shape, after the length of a scan: `3 × float32[32, 8]`."""
         times = f"{self.times} × " if self.times > 1 else ""
         return f"{times}{self.aval.dtype.name}[{', '.join(map(str, self.aval.shape))}]"
 
 
 @dataclasses.dataclass(eq=False)
 class Scope:
-    """Something with a body: a loop, a branch, a checkpoint, an opened Function.
+    """Scope with a body: a loop, a branch, a checkpoint, an opened Function.
 
     Attributes:
-        label: what it is.
-        parent: the scope around it.
-        times: how often all in it is run, the scopes around it included.
+        label: its text.
+        parent: the enclosing scope.
+        times: how often its body is run, enclosing scopes included.
         kind: "function" for an opened Function.
     """
 
@@ -67,14 +67,14 @@ class Scope:
 
 @dataclasses.dataclass(eq=False)
 class Operation:
-    """An equation.
+    """Equation of the program.
 
     Attributes:
         name: of the primitive.
-        inputs: the values that it takes.
-        outputs: the values that it gives.
-        scope: where it lies.
-        call: the call that it is the forward or the backward of.
+        inputs: its operands.
+        outputs: its results.
+        scope: the scope that contains it.
+        call: the call of which it is the forward or the backward.
         partner: the forward of a backward.
         params: of the equation.
     """
@@ -89,18 +89,18 @@ class Operation:
 
     @property
     def linear(self) -> bool:
-        """Whether it depends on a tangent."""
+        """True if it depends on a tangent."""
         return any(x.linear for x in self.inputs)
 
 
 @dataclasses.dataclass(eq=False)
 class Program:
-    """The operations of a function and of its derivative.
+    """Operations of a function and of its derivative.
 
     Attributes:
         inputs: its arrays, by name.
         outputs: its results, by name.
-        tangents: for each input its tangent, None where there is none.
+        tangents: for each input its tangent, None if there is none.
         out_tangents: for each output its tangent.
         operations: in the order of the trace; those that no result needs are left out.
     """
@@ -116,9 +116,13 @@ Opened = Callable[[Call], bool]
 
 
 def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:
-    """Trace `func` and its derivative on arrays (or their types); other arguments are passed as they are.
+    """Trace `func` and its derivative on arrays (or their types); other arguments are static.
 
-    A Function class stands for its `apply`.
+    For a Function class its `apply` is traced.
+
+    Raises:
+        TypeError: if `func` is not a function.
+        ValueError: if there is nothing to differentiate.
     """
     if isinstance(func, type):
         func = getattr(func, "apply", func)
@@ -175,7 +179,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
 
 
 def read_operations(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tuple[list[Operation], list[Value]]:
-    """The operations of a jaxpr and its results; Functions in it stay closed."""
+    """Return the operations of a jaxpr and its results; Functions in it stay closed."""
     operations: list[Operation] = []
     results = _flatten(jaxpr, inputs, scope, operations, lambda _: False)
     _mark(operations, "varies", inputs)
@@ -184,12 +188,12 @@ def read_operations(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) ->
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array, or a type that stands for one; Refs are looked through as constants."""
+    """Return whether a value is an array or a type of one; Refs do not count."""
     return (is_tensor(value) and not is_ref(value)) or isinstance(value, jax.ShapeDtypeStruct)
 
 
 def name_inputs(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
-    """For each leaf of the arguments its name, by the signature of the function: `x`, `params.weight`, `layers[0]`."""
+    """Return a name for each leaf of the arguments, by the function's signature: `x`, `params.weight`, `layers[0]`."""
     try:
         parameters = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):
@@ -206,7 +210,7 @@ def name_inputs(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
 
 
 def _choose_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
-    """For each leaf of the arguments whether its argument is to be differentiated."""
+    """Return for each leaf of the arguments whether its argument is differentiated."""
     numbers = range(len(args)) if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
     if any(not -len(args) <= n < len(args) for n in numbers):
         raise ValueError(f"argnums {argnums} names an argument beyond the {len(args)} that are given")
@@ -220,15 +224,15 @@ def _choose_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
 
 @dataclasses.dataclass(frozen=True)
 class _Body:
-    """A jaxpr in an equation.
+    """Jaxpr in an equation.
 
     Attributes:
-        jaxpr: it.
-        operands: which operands of the equation it takes.
-        label: of its scope; none for jit.
-        times: how often it is run, where that is known.
-        mapped: how many of its inputs, from which on, are slices.
-        carried: (first input, number) of what a loop hands on.
+        jaxpr: the jaxpr.
+        operands: the operands of the equation that it takes.
+        label: of its scope; empty for jit.
+        times: how often it is run, if known.
+        first_mapped: the first of its inputs that are slices.
+        carried: (first input, number) of the loop carries.
     """
 
     jaxpr: Any
@@ -308,7 +312,7 @@ def _enter(
     operations: list[Operation],
     opened: Opened,
 ) -> list[Value]:
-    """Put the operations of a body into the list, and what leads into it; return its results."""
+    """Append the operations of a body, and those that pass values into it; return its results."""
     inner = scope
     if body.label:
         inner = Scope(body.label, scope, body.times * (1 if scope is None else scope.times))
@@ -324,7 +328,7 @@ def _enter(
 
 
 def _mark(operations: Sequence[Operation], what: str, start: Iterable[Value]) -> None:
-    """Set a flag on the given values and all that depends on them, also round loops."""
+    """Set a flag on the given values and on all that depend on them, through loops too."""
     for value in start:
         setattr(value, what, True)
     changed = True

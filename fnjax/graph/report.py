@@ -1,4 +1,4 @@
-"""saved_report: what each Function keeps for backward, as a table."""
+"""saved_report: a table of the arrays that each Function keeps for backward."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SavedArray:
     recomputed: bool
 
     def cells(self) -> tuple[str, ...]:
-        """Its line in the table, without the Function."""
+        """Return its row of the table, without the Function."""
         times = f"{self.times} × " if self.times > 1 else ""
         array = f"{times}{self.dtype}[{', '.join(map(str, self.shape))}]"
         name = self.name + (" (recomputed)" if self.recomputed else "")
@@ -194,7 +194,7 @@ def _read_residuals(op: Operation) -> list[Value]:
 
 
 def _find_kept_by_jax(program: Program) -> set[Value]:
-    """What linear operations other than Functions take of the values that vary."""
+    """Return the varying values that linear operations other than Functions use."""
     plain = [op for op in program.operations if op.linear and op.partner is None]
     return {x for op in plain for x in op.inputs if x.varies and not x.linear}
 

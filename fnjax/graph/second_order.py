@@ -1,4 +1,4 @@
-"""What a second derivative does with the values that a Function saved: found by trying, on types alone."""
+"""Second derivatives of the values that a Function saved: found by differentiating backward, on types alone."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _USES_REF = "not known: backward uses a Ref"
 
 
 def is_unknown(why: str) -> bool:
-    """Return whether a reason says that nothing is known."""
+    """Return whether a reason means that the route could not be determined."""
     return why in (_UNBOUND, _USES_REF)
 
 
 class Route(NamedTuple):
-    """Where the second derivative in a saved value goes.
+    """Path of the second derivative of a saved value.
 
     Attributes:
-        goes: whether it goes anywhere; False also where there is nothing to differentiate.
-        text: the way, or why there is none.
-        stops: whether asking for it raises.
+        goes: whether there is one; False also if there is nothing to differentiate.
+        text: the path, or why there is none.
+        stops: whether computing it raises.
     """
 
     goes: bool
@@ -39,7 +39,7 @@ class Route(NamedTuple):
 
 
 def find_routes(call: Call) -> tuple[list[Route], str]:
-    """For each residual its route, and why double backward stops ("" if it does not, see `is_unknown`)."""
+    """Return the route of each residual, and why double backward stops ("" if it does not, see `is_unknown`)."""
     avals = list(call.residuals)
     if any(map(is_ref, avals)):  # of a Ref there is none to try with
         return [Route(False, "a Ref has no derivative" if is_ref(a) else _USES_REF) for a in avals], _USES_REF
@@ -79,7 +79,7 @@ def _follow_operations(call: Call, kept: Kept) -> Route:
 
 
 def _find_stop(call: Call, avals: Sequence[Any]) -> str:
-    """Why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
+    """Return why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
     if call.derivative is None or call.derivative.pull is None:
         return ""
     n = len(avals)
@@ -99,7 +99,7 @@ def _run_backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) ->
 
 
 def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, str]:
-    """Whether `fun` depends differentiably on its argument at `at`; and why JAX cannot tell ("" if it can)."""
+    """Return whether `fun` depends differentiably on argument `at`, and why JAX cannot tell ("" if it can)."""
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     try:
         program = differentiate(fun, types, lambda _: False, argnums=at)
