@@ -1,6 +1,6 @@
 """The command `fnjax`: `fnjax check module:Name --args "randn(3, 8), 2"`, `fnjax port torch_file.py -o jax_file.py`.
 
-It ends with 0 when all is well, 1 when something fails, 2 when it cannot use what it was given.
+Its exit status is 0 for success, 1 for a failure, 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fnjax.port import compare_command as compare
 
 
 class _Version(argparse.Action):
-    """What a report of a defect needs; argparse's own would import JAX for every command."""
+    """Action that prints the versions for bug reports; argparse's own would import JAX for every command."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import jax

@@ -1,22 +1,23 @@
-"""Exceptions, and the one builder that makes their messages.
+"""Exceptions, and the builder of their messages.
 
     FnjaxError
-    ├── ArgumentError        (TypeError)            what `apply` or a ctx method was given
-    ├── OutputError          (TypeError)            what `forward` returned
-    ├── GradientError        (RuntimeError)         what `backward` returned
-    ├── ContextError         (RuntimeError)         how ctx was used
-    ├── DefinitionError      (RuntimeError)         how the class is written
-    ├── MissingMethodError   (NotImplementedError)  a method that the call needs is not there
-    ├── BatchingError        (RuntimeError)         what a `vmap` method returned
-    ├── OnceDifferentiableError (RuntimeError)      a second derivative that was ruled out
-    ├── ClosureError         (RuntimeError)         a captured array is being differentiated
+    ├── ArgumentError        (TypeError)            an argument of `apply` or of a method of ctx
+    ├── OutputError          (TypeError)            an output of `forward`
+    ├── GradientError        (RuntimeError)         gradients of `backward`, tangents of `jvp`
+    ├── ContextError         (RuntimeError)         the use of ctx
+    ├── DefinitionError      (RuntimeError)         the definition of the class
+    ├── MissingMethodError   (NotImplementedError)  a missing method that the call needs
+    ├── BatchingError        (RuntimeError)         a `vmap` method, or its result
+    ├── OnceDifferentiableError (RuntimeError)      a second derivative that is excluded
+    ├── ClosureError         (RuntimeError)         a closed-over array that is being differentiated
     ├── IntermediateError    (RuntimeError)         a saved value without a second derivative
-    ├── SchemaError          (ValueError)           how a custom operator is declared
-    ├── OperatorError        (RuntimeError)         how a custom operator was called, or what it returned
-    └── UnknownOperatorError (AttributeError)       a custom operator that was not defined
+    ├── SchemaError          (ValueError)           the declaration of a custom operator
+    ├── OperatorError        (RuntimeError)         the call of a custom operator, or its result
+    ├── AxisError            (ValueError)           a mesh axis of a ported Function
+    └── UnknownOperatorError (AttributeError)       a custom operator that is not defined
 
-Each is also an instance of the exception that PyTorch raises in its place, so `except RuntimeError` written for
-PyTorch goes on working.
+Each is also an instance of the exception that PyTorch raises in that case, so `except RuntimeError` written for
+PyTorch still works.
 """
 
 from __future__ import annotations
@@ -31,65 +32,65 @@ ERRORS_PAGE = "docs/errors.md"
 
 
 class FnjaxError(Exception):
-    """Base of all exceptions that fnjax raises on its own account."""
+    """Base class of all exceptions that fnjax raises itself."""
 
 
 class ArgumentError(FnjaxError, TypeError):
-    """`apply`, or a method of ctx, was called with something it cannot take."""
+    """Error in an argument of `apply` or of a method of ctx."""
 
 
 class OutputError(FnjaxError, TypeError):
-    """`forward` returned something that cannot be an output."""
+    """Error in an output of `forward`."""
 
 
 class GradientError(FnjaxError, RuntimeError):
-    """`backward` returned gradients that do not fit the arguments of `forward`."""
+    """Error in the gradients of `backward` or the tangents of `jvp`."""
 
 
 class ContextError(FnjaxError, RuntimeError):
-    """ctx was used in a way that has no meaning."""
+    """Error in the use of ctx."""
 
 
 class DefinitionError(FnjaxError, RuntimeError):
-    """The class cannot work as it is written."""
+    """Error in the definition of a class."""
 
 
 class MissingMethodError(FnjaxError, NotImplementedError):
-    """A method that the call needs was not written."""
+    """Error for a missing method that a call needs."""
 
 
 class BatchingError(FnjaxError, RuntimeError):
-    """A `vmap` static method cannot be used as it is."""
+    """Error in a `vmap` static method, or in its result."""
 
 
 class OnceDifferentiableError(FnjaxError, RuntimeError):
-    """A `backward` marked with `once_differentiable` was differentiated."""
+    """Error for the derivative of a `backward` that is marked with `once_differentiable`."""
 
 
 class ClosureError(FnjaxError, RuntimeError):
-    """An array that `forward` or `backward` captured from outside is being differentiated."""
+    """Error for the derivative of an array over which `forward` or `backward` closes."""
 
 
 class IntermediateError(FnjaxError, RuntimeError):
-    """A saved intermediate has no derivative of its own, and a second derivative needs it."""
+    """Error for the second derivative of a saved intermediate that JAX cannot differentiate."""
 
 
 class SchemaError(FnjaxError, ValueError):
-    """A custom operator cannot be declared so."""
+    """Error in the declaration of a custom operator."""
 
 
 class OperatorError(FnjaxError, RuntimeError):
-    """A custom operator was called with what its schema refuses, returned so, or lacks a registration."""
+    """Error in a call or a result of a custom operator, by its schema, or a missing registration."""
 
 
 class AxisError(FnjaxError, ValueError):
-    """A ported Function asks for a mesh axis that is not there, or for parts that the axis size does not divide."""
+    """Error for a mesh axis that is missing, or whose size does not divide an array."""
 
     method = ""  # the one that it came from, such as "Copy.backward"
 
 
 class UnknownOperatorError(FnjaxError, AttributeError):
-    """`fnjax.ops` has no such operator."""
+    """Error for the lookup of an undefined operator in `fnjax.ops`."""
 
 
 for _error in list(globals().values()):
@@ -100,7 +101,7 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 def message(head: str, see: str, *, expected: str = "", got: str = "", fix: str = "") -> str:
-    """The text of an error: what is wrong, what was due, what came, the way out, where to read more."""
+    """Return the text of an error: the fault, then what was expected, what came, the fix, and where to read more."""
     lines = [head]
     lines += [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
     lines.append(f"  see: {see}")
@@ -117,7 +118,7 @@ def error(
     got: str = "",
     fix: str = "",
 ) -> ErrorT:
-    """Build (not raise) the exception `kind`, with a note that says where the user's `method` stands."""
+    """Build (not raise) the exception `kind`, with a note on where the user's `method` is defined."""
     exception = kind(message(head, f"{ERRORS_PAGE}#{anchor}", expected=expected, got=got, fix=fix))
     if method is not None:
         exception.add_note(location(method))
@@ -125,7 +126,7 @@ def error(
 
 
 def warn(text: str) -> None:
-    """Warn, at the line of whoever called into fnjax and JAX."""
+    """Warn, at the line that called into fnjax and JAX."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         frame, level = frame.f_back, level + 1
@@ -136,7 +137,7 @@ _LIBRARIES = {"fnjax", "jax", "jaxlib", "contextlib", "functools"}
 
 
 def location(method: Callable[..., Any]) -> str:
-    """File and line of a user's method: `Square.backward is defined in square.py, line 12`."""
+    """Return file and line of a user's method: `Square.backward is defined in square.py, line 12`."""
     function = inspect.unwrap(getattr(method, "__func__", method))
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", repr(function))
@@ -146,12 +147,12 @@ def location(method: Callable[..., Any]) -> str:
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type as PyTorch's messages write it: `int`, `list`, `array` for JAX's own kinds."""
+    """Return the name of a value's type as in PyTorch's messages: `int`, `list`, `array` for JAX's own kinds."""
     return "array" if hasattr(value, "aval") else type(value).__name__
 
 
 def describe(value: object) -> str:
-    """What came, in a few words: an array by shape and dtype, anything else by type and the start of its repr."""
+    """Return a short description of a value: an array by shape and dtype, else the type and the start of its repr."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{type_name(value)} of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for: `fnjax --help` waits neither for JAX nor for libcst."""
+"""Lazy import of a package's names: `fnjax --help` imports neither JAX nor libcst."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package (PEP 562).
+    """Return the `__getattr__` and the `__dir__` of a package (PEP 562).
 
     Args:
         package: its name.
-        homes: the name of each thing and of the module where it lives.
+        homes: for each public name the module that defines it.
     """
     namespace = vars(sys.modules[package])
 

@@ -1,8 +1,8 @@
-"""What ported code calls where PyTorch calls torch.distributed: collectives of jax.lax, inside shard_map.
+"""Collectives of jax.lax, inside shard_map, for ported code that calls torch.distributed.
 
-Where PyTorch passes a process group, these take the name of a mesh axis, or a tuple of names. They say which Function
-asks for an axis that is not there, and they keep two rules for gradients that `jax.lax` leaves to the caller: see
-`vary` and `all_gather`.
+These take the name of a mesh axis, or a tuple of names, in place of a process group. Their errors name the Function
+that uses a missing axis, and they follow two rules for gradients that `jax.lax` leaves to the caller: see `vary` and
+`all_gather`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _REDUCED: dict[str, Callable[..., Any]] = {"sum": lax.psum, "max": lax.pmax, "mi
 
 
 def axis_of(axis: Any, *others: Any) -> Axis:
-    """The mesh axis that a Function works over: the first of these that is no None.
+    """Return the mesh axis of a collective: the first of the arguments that is not None.
 
     Args:
         axis: the name of a mesh axis, a tuple of names, or None.
-        others: what to take where it is None.
+        others: the alternatives if it is None.
 
     Raises:
-        AxisError: there is none, or the mesh around has no axis of that name.
+        AxisError: if there is none, or the current mesh has no axis of that name.
 
     Examples:
         >>> import jax
@@ -71,10 +71,10 @@ _FOLDERS: dict[str, list[dict[str, Any]]] = {}
 
 
 def join(folder: str, module: dict[str, Any]) -> None:
-    """A ported module shares the names of its mesh axes with the others of its folder.
+    """Register a ported module, so that the modules of its folder share the names of their mesh axes.
 
     Args:
-        folder: what the porter calls the folder.
+        folder: the porter's name of the folder.
         module: the module's globals, with AXIS_NAME among them.
     """
     known = [m for m in _FOLDERS.get(folder, []) if m.get("__name__") != module.get("__name__")]
@@ -82,14 +82,14 @@ def join(folder: str, module: dict[str, Any]) -> None:
 
 
 def shared(folder: str, name: str) -> Axis | None:
-    """What a module of a ported folder has set as AXIS_NAME, or as the constant of a getter; None if none has.
+    """Return the AXIS_NAME, or another constant, that a module of a ported folder has set; None if none has.
 
     Args:
         folder: as for join.
         name: the name of the constant.
 
     Raises:
-        AxisError: two modules have set it to different axes.
+        AxisError: if two modules have set it to different axes.
     """
     found = {m[name] for m in _FOLDERS.get(folder, []) if m.get(name) is not None}
     if len(found) > 1:
@@ -100,7 +100,7 @@ def shared(folder: str, name: str) -> Axis | None:
 
 
 def axis_size(axis: Any) -> int:
-    """The number of devices along an axis: a Python int.
+    """Return the number of devices along an axis, a Python int.
 
     Raises:
         AxisError: see axis_of.
@@ -109,7 +109,7 @@ def axis_size(axis: Any) -> int:
 
 
 def axis_index(axis: Any) -> jax.Array:
-    """The place of this device along an axis: an int32 of shape (), which differs between devices.
+    """Return the index of this device along an axis: an int32 of shape (), which differs between devices.
 
     Raises:
         AxisError: see axis_of.
@@ -118,11 +118,11 @@ def axis_index(axis: Any) -> jax.Array:
 
 
 def vary(x: Any, axis: Any) -> Any:
-    """An array as this device's own copy, whose gradient is a share of the total. The numbers are the same.
+    """Return an array as this device's own copy, whose gradient is partial. The values are the same.
 
     In PyTorch each process has its own copy of everything. A Function whose `backward` sums the gradient over devices
-    needs that here, too: where devices share `x` (`in_specs` of `P()`), JAX would sum what was summed. Without effect
-    where `x` varies over the axis already, with `check_vma=False`, inside a `backward` and for what is no array.
+    needs that here, too: for a replicated `x` (`in_specs` of `P()`), JAX would sum the reduced gradient again. It has
+    no effect if `x` varies over the axis already, with `check_vma=False`, inside a `backward` and for non-arrays.
 
     Args:
         x: an array, or anything else.
@@ -142,7 +142,7 @@ def vary(x: Any, axis: Any) -> Any:
 
 
 def all_reduce(x: jax.Array, axis: Any, op: str = "sum") -> jax.Array:
-    """The sum, maximum, minimum, mean (`avg`) or product of the devices' arrays, which each of them gets."""
+    """Return the sum, maximum, minimum, mean (`avg`) or product of the devices' arrays, on each device."""
     found = axis_of(axis)
     if op == "product":
         return jnp.prod(_all_gather(x, found), 0)
@@ -153,21 +153,25 @@ def all_reduce(x: jax.Array, axis: Any, op: str = "sum") -> jax.Array:
 
 
 def all_gather(x: jax.Array, axis: Any) -> list[jax.Array]:
-    """The devices' arrays, of one shape, as a list. See all_gather_into for what its gradient is."""
+    """Return the devices' arrays, of one shape, as a list. See all_gather_into for its gradient."""
     return list(_all_gather(x, axis_of(axis)))
 
 
 def all_gather_into(x: jax.Array, axis: Any, dim: int = 0) -> jax.Array:
-    """The devices' arrays one behind the other along a dimension.
+    """Return the devices' arrays concatenated along a dimension.
 
-    In a `backward` each device has the whole gradient then, which JAX counts once (`to="invarying"`); in a `forward`
-    each has a copy of its own, whose gradients are shares.
+    In a `backward` each device then has the whole gradient, which JAX counts once (`to="invarying"`); in a `forward`
+    each has its own copy, whose gradients are partial.
     """
     return _all_gather(x, axis_of(axis), axis=dim % max(x.ndim, 1), tiled=True)
 
 
 def gather_as(like: Any, x: jax.Array, axis: Any) -> jax.Array:
-    """The devices' arrays in the shape of `like`: one behind the other, or stacked."""
+    """Return the devices' arrays in the shape of `like`: concatenated, or stacked.
+
+    Raises:
+        AxisError: if `like` has another size.
+    """
     found = axis_of(axis)
     if x.ndim and tuple(like.shape) == (x.shape[0] * axis_size(found), *x.shape[1:]):
         return _all_gather(x, found, axis=0, tiled=True).astype(like.dtype)
@@ -183,13 +187,13 @@ def gather_as(like: Any, x: jax.Array, axis: Any) -> jax.Array:
 
 
 def reduce_scatter(x: Any, axis: Any, op: str = "sum", dim: int = 0) -> jax.Array:
-    """This device's part of the sum (or `avg`, `max`, `min`) of the devices' arrays, cut along a dimension.
+    """Return this device's slice of the sum (or `avg`, `max`, `min`) of the devices' arrays.
 
     Args:
         x: an array whose dimension the axis size divides, or a list of arrays of one shape, one for each device.
         axis: the name of a mesh axis.
-        op: what is done with the parts.
-        dim: the dimension that is cut.
+        op: the reduction.
+        dim: the dimension that is split.
     """
     found = axis_of(axis)
     if isinstance(x, (list, tuple)):
@@ -206,7 +210,7 @@ def reduce_scatter(x: Any, axis: Any, op: str = "sum", dim: int = 0) -> jax.Arra
 
 
 def scatter_as(like: Any, x: Any, axis: Any, op: str = "sum") -> jax.Array:
-    """reduce_scatter in the shape of `like`; `x` is cut into parts of that shape, or is stacked of such."""
+    """Apply reduce_scatter with a result in the shape of `like`; `x` is a concatenation or a stack of such arrays."""
     found = axis_of(axis)
     n = axis_size(found)
     if not isinstance(x, (list, tuple)) and x.shape[:1] == (n,) and tuple(like.shape) == x.shape[1:]:
@@ -215,10 +219,12 @@ def scatter_as(like: Any, x: Any, axis: Any, op: str = "sum") -> jax.Array:
 
 
 def all_to_all(x: Any, axis: Any, output_sizes: Any = None, input_sizes: Any = None) -> Any:
-    """Part i of each device's array, or list of arrays of one shape, goes to device i, in the order of the devices.
+    """Send slice i of each device's array, or list of arrays of one shape, to device i; return what was received.
+
+    The received slices are in the order of the devices.
 
     Raises:
-        AxisError: parts of unequal sizes, for which arrays of one shape for all devices have no room.
+        AxisError: for slices of unequal sizes, since arrays have the same shape on all devices.
     """
     found = axis_of(axis)
     if isinstance(x, (list, tuple)):
@@ -237,12 +243,12 @@ def all_to_all(x: Any, axis: Any, output_sizes: Any = None, input_sizes: Any = N
 
 
 def broadcast(x: jax.Array, src: Any, axis: Any) -> jax.Array:
-    """The array of the device at a place of the axis, which all get."""
+    """Return the array of the device at index `src`, on all devices."""
     return _all_gather(x, axis_of(axis))[src]
 
 
 def permute(x: jax.Array, src: Any, axis: Any) -> jax.Array:
-    """The array of the device at the place `src`, which each device says for itself: what it receives in PyTorch."""
+    """Return the array of the device at index `src`, which each device chooses: what it receives in PyTorch."""
     found: jax.Array = lax.all_gather(x, axis_of(axis))
     return found[src]
 
@@ -254,20 +260,20 @@ def receive(
     axis: Any,
     before: Sequence[tuple[jax.Array, Any]] = (),
 ) -> jax.Array:
-    """Return what each device receives where all send several arrays: that which the device at `src` sends to it.
+    """Return what each device receives from the device at `src`, where all send several arrays.
 
-    Sends between two devices are received in their order, as in PyTorch. Where `src` sends it nothing, a device gets
-    NaN, or the dtype's lowest number; PyTorch waits for ever.
+    Arrays between two devices are received in the order in which they are sent, as in PyTorch. If `src` sends nothing
+    to a device, the device gets NaN, or the dtype's lowest number; PyTorch waits forever.
 
     Args:
-        like: an array of the shape and dtype of the result; sends of other shapes are not meant.
-        src: the place of the sender, which each device says for itself.
-        sends: the arrays that this device sends, and the place that each goes to.
+        like: an array of the shape and dtype of the result; sends of other shapes are ignored.
+        src: the index of the sender, which each device chooses.
+        sends: the arrays that this device sends, and the index of each receiver.
         axis: the name of a mesh axis.
-        before: arrays and places as `like` and `src` of what this device received before.
+        before: pairs like (`like`, `src`) of what this device received before.
 
     Raises:
-        AxisError: none of the arrays has the shape of `like`.
+        AxisError: if none of the arrays has the shape of `like`.
     """
     found = axis_of(axis)
     meant = [(x, to) for x, to in sends if jnp.shape(x) == jnp.shape(like)]
@@ -283,10 +289,10 @@ def receive(
 
 
 def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
-    """One of `count` equal parts of an array along a dimension, by an index that may differ between devices.
+    """Return one of `count` equal slices of an array along a dimension, by an index that may differ between devices.
 
     Raises:
-        AxisError: the parts would not be equal.
+        AxisError: if the slices would not be equal.
     """
     size, rest = divmod(x.shape[dim], count)
     if rest:
@@ -300,24 +306,24 @@ def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
 
 
 def window(x: jax.Array, start: Any, size: int, dim: int = 0) -> jax.Array:
-    """`size` entries of a dimension from one that may differ between devices: `x[start : start + size]`.
+    """Return `x[start : start + size]` along a dimension, for a `start` that may differ between devices.
 
-    Behind the end of a dimension PyTorch has fewer entries; here they are NaN, or the dtype's lowest number.
+    Entries beyond the end, which PyTorch drops, are NaN, or the dtype's lowest number.
     """
     return jnp.take(x, start + jnp.arange(int(size)), axis=dim, mode="fill")
 
 
 def with_window(x: jax.Array, start: Any, size: int, new: Any, dim: int = 0) -> jax.Array:
-    """An array with other entries from a place that may differ between devices: `x[start : start + size] = new`."""
+    """Return an array after `x[start : start + size] = new`, for a `start` that may differ between devices."""
     at = (slice(None),) * (dim % x.ndim) + (start + jnp.arange(int(size)),)
     return x.at[at].set(jnp.asarray(new).astype(x.dtype), mode="drop")
 
 
 def entry(arrays: Any, index: Any) -> Any:
-    """An entry of a list of arrays of one shape, or of an array, by an index that may differ between devices.
+    """Return an entry of a list of arrays of one shape, or of an array, by an index that may differ between devices.
 
     Raises:
-        AxisError: the arrays have different shapes.
+        AxisError: if the arrays have different shapes.
     """
     if isinstance(arrays, jax.Array):
         return arrays[index]
@@ -333,16 +339,16 @@ def entry(arrays: Any, index: Any) -> Any:
 
 
 def with_entry(arrays: Sequence[Any], index: Any, new: Any) -> list[Any]:
-    """A list of arrays with another entry at an index that may differ between devices."""
+    """Return a list of arrays with one entry replaced, at an index that may differ between devices."""
     if any(jnp.shape(a) != jnp.shape(new) for a in arrays):
         entry([*arrays, new], index)  # raises
     return [jnp.where(index == i, new, a) for i, a in enumerate(arrays)]
 
 
 def cond(predicate: Any, true: Callable[..., Any], false: Callable[..., Any], *operands: Any) -> Any:
-    """`jax.lax.cond` where devices may disagree: both branches are computed, and collectives in them are met by all.
+    """Apply `jax.lax.cond` for a predicate that may differ between devices: both branches run, with their collectives.
 
-    The result of jax.lax.cond counts as the same on all devices where only its predicate differs (JAX 0.12).
+    The result of jax.lax.cond counts as replicated if only its predicate differs between devices (JAX 0.12).
     """
     chosen, other = true(*operands), false(*operands)
     return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), chosen, other)
@@ -357,7 +363,7 @@ def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:
 
 
 def _alike(arrays: Sequence[Any], axis: Axis) -> list[jax.Array]:
-    """A list of arrays of one shape, one for each device."""
+    """Return a list of arrays after a check: one for each device, all of one shape."""
     shapes = [jnp.shape(a) for a in arrays]
     if len(arrays) != axis_size(axis) or len(set(shapes)) > 1:
         raise _error(

@@ -1,1 +1,1 @@
-"""Checking gradients: gradcheck, gradgradcheck and opcheck, for any JAX function."""
+"""Checks of gradients: gradcheck, gradgradcheck and opcheck, for any JAX function."""

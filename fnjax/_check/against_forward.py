@@ -1,4 +1,4 @@
-"""backward beside JAX's own derivative of forward, as if there were no backward."""
+"""Comparison of backward with JAX's own derivative of forward."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ TOLERANCES = {8: (1e-7, 1e-9), 4: (1e-4, 1e-5), 2: (5e-2, 1e-2), 1: (2e-1, 1e-1)
 
 
 class Gradient(NamedTuple):
-    """The gradient of one input, by backward and by JAX.
+    """Gradients of one input, by backward and by JAX.
 
     Attributes:
-        name: how messages call the input.
+        name: the name of the input in messages.
         largest: the largest difference.
-        allowed: the tolerance where that is.
+        allowed: the tolerance at that entry.
         place: its index.
-        got: what backward gives there.
-        expected: what JAX gives.
-        wrong: how many entries miss their tolerance.
-        size: how many there are.
-        box: the indices between which those lie, from and to, for each axis.
-        hint: what may be wrong.
+        got: the value by backward there.
+        expected: the value by JAX there.
+        wrong: how many entries exceed their tolerance.
+        size: the number of entries.
+        box: for each axis the range of indices, from and to, of the wrong entries.
+        hint: a likely cause.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Gradient(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What `compare_with_forward` found; its string is a table."""
+    """Result of `compare_with_forward`; its string is a table."""
 
     function: str
     gradients: list[Gradient]
@@ -88,10 +88,10 @@ def _explain(gradient: Gradient) -> list[str]:
 def check_against_forward(
     func: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], chosen: Sequence[int], **how: Any
 ) -> None:
-    """Raise unless backward gives JAX's derivative of forward.
+    """Raise unless backward agrees with JAX's derivative of forward.
 
     Raises:
-        GradcheckError: they differ, or forward has no derivative.
+        GradcheckError: if they differ, or forward has no derivative.
     """
     found = compare_with_forward(func, inputs, kwargs, chosen, **how)
     if found.wrong:
@@ -113,20 +113,20 @@ def compare_with_forward(
     rtol: float | None = None,
     seed: int = 0,
 ) -> Comparison:
-    """Compare what backward gives for random cotangents with what JAX's derivative of forward gives.
+    """Compare backward with JAX's derivative of forward, for random cotangents.
 
     Args:
         func: the `apply` of a Function.
         inputs: its positional arguments.
         kwargs: its keyword arguments.
         chosen: the positions of the inputs to differentiate.
-        atol: absolute tolerance; else a part of the largest entry of a gradient.
+        atol: absolute tolerance; by default a fraction of the largest entry of a gradient.
         rtol: relative tolerance.
         seed: seeds the cotangents.
 
     Raises:
-        ArgumentError: `func` is no `apply`.
-        GradcheckError: JAX cannot differentiate forward, or it gives other values each time.
+        ArgumentError: if `func` is not an `apply`.
+        GradcheckError: if JAX cannot differentiate forward, or forward returns different values each time.
     """
     owner = getattr(func, "__self__", None)
     if not (isinstance(owner, type) and issubclass(owner, Function)):
@@ -165,7 +165,7 @@ def compare_with_forward(
 
 
 def _without_backward(owner: type[Function]) -> Callable[..., Any]:
-    """Forward as a function that JAX differentiates by itself; its ctx is that of an apply that is differentiated."""
+    """Return forward as a function that JAX differentiates itself; its ctx is that of a differentiated call."""
     definition = Reader(owner, Function).read()
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -199,7 +199,7 @@ def _refuse_chance(by_hand: Problem, by_jax: Problem, name: str) -> None:
 
 
 def _find_size(*problems: Problem) -> int:
-    """Of how many bytes the narrowest floats are that the programs compute with: that far the numbers can agree."""
+    """Return the size in bytes of the narrowest floats in the programs, which limits how closely results can agree."""
     programs = [trace_inlined(p.pull_traced, p.types_out, p.in_shapes) for p in problems]
     dtypes = [part.dtype for p in problems for part in p.parts]
     return min(find_precision(dtypes, programs).size, *(p.precision.size for p in problems))
@@ -245,7 +245,7 @@ def _how_wrong(gradient: Gradient) -> tuple[int, float]:
 
 
 def _guess(got: Array, expected: Array, wrong: Any) -> str:
-    """One number that explains all entries that differ."""
+    """Return the one factor that explains all entries that differ, as text; empty if there is none."""
     if not wrong.any():
         return ""
     got, expected = got[wrong], expected[wrong]

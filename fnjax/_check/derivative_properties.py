@@ -1,4 +1,4 @@
-"""The checks of gradcheck beside the comparison of Jacobians."""
+"""Checks of gradcheck other than the comparison of Jacobians."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/a
 
 
 def check_multiplied(problem: Problem, *, masked: bool) -> None:
-    """Backward gives zeros for zeros."""
+    """Raise unless backward returns zeros for cotangents of zero."""
     grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
     for x in problem.inputs:
         for p in x.parts:
@@ -40,10 +40,10 @@ def check_multiplied(problem: Problem, *, masked: bool) -> None:
 
 
 def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) -> None:
-    """Backward of a combination is the combination of what backward gives.
+    """Raise unless backward is linear: a combination of cotangents gives the same combination of gradients.
 
-    The combination is large, so that clipping is seen at the bounds that one clips gradients to: of u and v in [1, 2],
-    with any signs, u + 4 v is at least 2.
+    The combination is large, to exceed the usual bounds of gradient clipping: for entries of u and v of size in [1, 2],
+    with any signs, |u + 4 v| is at least 2.
     """
     (some, for_some), (others, for_others) = (problem.pull_random(seed, draw) for draw in range(2))
     combined = problem.pull([LARGE * (a + 4 * b) for a, b in zip(some, others, strict=True)])
@@ -69,7 +69,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
 
 
 def check_undefined_grads(problem: Problem) -> None:
-    """Outputs that the loss does not use count as zero gradients, one left out, and all left out but one."""
+    """Raise unless unused outputs count as zero gradients, for one unused output and for all but one."""
     n = len(problem.outputs)
     if n < 2:  # without any use JAX does not call backward
         return
@@ -111,7 +111,7 @@ def check_undefined_grads(problem: Problem) -> None:
 
 
 def _pull_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) -> tuple[list[Any], list[Any]]:
-    """Backward of some of the outputs: for zeros, and for a direction."""
+    """Return the gradients from some of the outputs only: for zeros, and for a direction."""
     primals = list(map(jnp.asarray, problem.parts))
     some, pull = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in parts], *primals)
     given = [jnp.asarray(random[p], y.dtype) for p, y in zip(parts, some, strict=True)]
@@ -119,7 +119,7 @@ def _pull_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) 
 
 
 def check_undefined_tangents(problem: Problem, seed: int) -> None:
-    """A zero tangent is the same as none."""
+    """Raise unless a zero tangent has the same effect as a missing one."""
     rng = make_stream("tangents beside undefined ones", seed)
     primals = list(map(jnp.asarray, problem.parts))
     if len(problem.inputs) < 2:
@@ -152,7 +152,7 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
 
 
 def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
-    """`jax.vmap` over a derivative gives what a loop gives."""
+    """Raise unless `jax.vmap` over a derivative agrees with a loop."""
     rng = make_stream("batched directions", seed)
     run: Callable[[Sequence[Any]], list[Any]] = problem.push if forward else problem.pull
     moved, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
@@ -192,10 +192,10 @@ def _batched_failure(moved: Leaf, other: Leaf, got: Array, expected: Array, *, f
 
 
 def check_grad_dtypes(problem: Problem) -> None:
-    """Gradients are computed in the dtype of their inputs.
+    """Raise unless gradients are computed in the dtype of their inputs.
 
-    JAX, or fnjax, casts what backward returns. So the program of backward is read: a gradient that comes out of a cast
-    from a narrower dtype, in which the function itself computes nothing, was computed with too few digits.
+    JAX, or fnjax, casts what backward returns. So the program of backward is inspected: a gradient that is cast from a
+    narrower dtype, in which the function itself computes nothing, was computed with too little precision.
     """
     grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
     program = trace_inlined(problem.pull_traced, problem.types_out, problem.in_shapes)
@@ -217,7 +217,7 @@ def check_grad_dtypes(problem: Problem) -> None:
 
 
 def _find_casts(program: Any, output: int) -> set[Any]:
-    """The narrower dtypes from which an output is cast at its very end."""
+    """Return the narrower dtypes from which an output is cast last."""
     jaxpr = open_jaxpr(program)
     made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     found, todo = set(), [jaxpr.outvars[output]]

@@ -37,7 +37,7 @@ DRAWS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Doubt:
-    """What the random directions showed; its text names the seed."""
+    """Result of random directions that disagree; its text names the seed."""
 
     seed: int
     draw: int
@@ -59,7 +59,7 @@ def _dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
 
 
 def _take_differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, list[Array]]:
-    """The derivative along v, and for each output how far rounding may have moved it."""
+    """Return the derivative along v, and for each output a bound of its rounding error."""
     one, two = problem.difference(v, eps), problem.difference(v, 2 * eps)
     scatter = np.concatenate([np.abs(a - b).ravel() for a, b in zip(one, two, strict=True)] or [np.zeros(0)])
     median = float(np.median(scatter)) if scatter.size else 0.0
@@ -70,12 +70,12 @@ def _take_differences(problem: Problem, v: Arrays, eps: float) -> tuple[Arrays, 
 
 
 def _find_tolerance(derivative: Arrays, rtol: float, atol: float) -> float:
-    """What slow mode tolerates in an entry of usual size, of the output where that is least."""
+    """Return slow mode's tolerance for an entry of median size, the smallest over the outputs."""
     return min((atol + rtol * float(np.median(np.abs(d))) for d in derivative if d.size), default=np.inf)
 
 
 def check_backward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
-    """Compare uᵀA v with uᵀN v; None where there is nothing to doubt."""
+    """Compare uᵀA v with uᵀN v; return a doubt if they disagree, else None."""
     doubt = _find_doubt(problem, eps, rtol, atol, seed, None)
     if doubt is not None and not all(problem.connected) and any(problem.connected):
         counts = [c for y, c in zip(problem.outputs, problem.connected, strict=True) for _ in y.parts]
@@ -105,7 +105,7 @@ def _find_doubt(
 
 
 def check_forward(problem: Problem, eps: float, rtol: float, atol: float, seed: int) -> Doubt | None:
-    """Compare A v with N v; None where there is nothing to doubt."""
+    """Compare A v with N v; return a doubt if they disagree, else None."""
     rng = make_stream("tangents", seed)
     for draw in range(DRAWS):
         v = draw_directions(rng, problem.in_shapes)

@@ -49,8 +49,8 @@ def gradcheck(
     """Compare the derivatives of a function with finite differences, as `torch.autograd.gradcheck` does.
 
     Every entry of the Jacobian must satisfy |analytical - numerical| ≤ atol + rtol |numerical|, where the numerical
-    value is (f(x + eps) - f(x - eps)) / (2 eps). Double precision is needed for that: give NumPy arrays of float64,
-    and 64-bit numbers are switched on inside, whatever `jax_enable_x64` says, and only there.
+    value is (f(x + eps) - f(x - eps)) / (2 eps). This needs double precision: pass NumPy arrays of float64,
+    and 64-bit numbers are enabled inside, whatever `jax_enable_x64` says, and only there.
 
     Complex numbers are checked in PyTorch's convention: the gradient of a real L is ∂L/∂x + i ∂L/∂y, and a complex
     output is treated as two real ones.
@@ -70,7 +70,7 @@ def gradcheck(
         True
 
     Args:
-        func: any function of arrays (and whatever else it takes) that returns an array or a container of arrays;
+        func: any function of arrays (and of static values) that returns an array or a container of arrays;
             `F.apply` is one. Unlike in PyTorch it need not be a custom Function.
         inputs: its positional arguments: a tuple or list, or one array.
         eps: the step of finite differences.
@@ -78,30 +78,30 @@ def gradcheck(
         rtol: relative tolerance.
         raise_exception: False to get False instead of a `GradcheckError`; other exceptions are raised all the same.
         nondet_tol: by how much two runs of backward may differ.
-        check_undefined_grad: check that outputs which nobody uses count as zero gradients. Unlike in PyTorch,
-            backward is not called where no output is used: JAX knows that the gradient is zero.
-        check_grad_dtypes: check that gradients were computed in the dtype of their inputs, before the cast that
-            brings them there.
-        check_batched_grad: check that `jax.vmap` over backward gives what a loop gives.
+        check_undefined_grad: check that unused outputs count as zero gradients. Unlike in PyTorch,
+            backward is not called if no output is used: JAX knows that the gradient is zero.
+        check_grad_dtypes: check that gradients are computed in the dtype of their inputs, and not cast to it
+            afterwards.
+        check_batched_grad: check that `jax.vmap` over backward agrees with a loop.
         check_batched_forward_grad: the same for forward mode.
         check_forward_ad: check forward mode (`jax.jvp`) too.
-        check_backward_ad: check backward; False leaves all out that needs it.
+        check_backward_ad: check backward; False skips every check that needs it.
         fast_mode: compare two random projections of the Jacobians instead of all entries, see `docs/gradcheck.md`.
-            What the projections doubt is decided, and shown, by the slow mode.
+            If the projections disagree, the slow mode decides and reports.
         masked: as in PyTorch, where it is about sparse arrays: True also allows tiny gradients for zero gradients.
         argnums: the positions of the inputs to differentiate; containers of arrays can be named. The default is
             all inputs that are arrays of floating point or complex numbers (PyTorch: that require a gradient).
         seed: seeds all random directions.
         check_linear_grad: check that backward is linear in grad_output, as a derivative is; False for one that clips
-            gradients on purpose. PyTorch does not look.
+            gradients on purpose. PyTorch does not check this.
 
     Returns:
         True; False if `raise_exception` is False and a check failed.
 
     Raises:
-        GradcheckError: a check failed (a RuntimeError, as in PyTorch).
-        ValueError: no input can be differentiated; eps is not positive, a tolerance or the seed negative.
-        AssertionError: flags that exclude each other, or outputs whose shape depends on values.
+        GradcheckError: if a check failed (a RuntimeError, as in PyTorch).
+        ValueError: if no input can be differentiated, eps is not positive, or a tolerance or the seed is negative.
+        AssertionError: for contradictory flags, or outputs whose shape depends on values.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -145,7 +145,7 @@ def gradcheck(
 
 
 class _Check:
-    """One run of gradcheck."""
+    """Single run of gradcheck."""
 
     def __init__(self, problem: Problem, eps: float, atol: float, rtol: float, seed: int) -> None:
         self.problem, self._eps, self._atol, self._rtol, self._seed = problem, eps, atol, rtol, seed
@@ -155,7 +155,7 @@ class _Check:
         return _jacobian.compute_jacobian(self.problem.numerical(self._eps), by_rows=False)
 
     def backward(self, nondet_tol: float, fast_mode: bool) -> None:
-        """Compare backward with finite differences."""
+        """Compare backward with finite differences; raise if they differ."""
         problem = self.problem
         doubt = None
         if fast_mode:
@@ -180,7 +180,7 @@ class _Check:
         self._compare(numerical, analytical, doubt, forward=False)
 
     def _again(self, nondet_tol: float) -> float | None:
-        """None where backward gives the same again; else the tolerance with which each of its rows is due twice."""
+        """Return None if backward is reproducible, else the tolerance for computing each of its rows twice."""
         directions, first = self.problem.pull_random(self._seed, 0)
         same = all(map(functools.partial(np.array_equal, equal_nan=True), first, self.problem.pull(directions)))
         return None if same else nondet_tol
@@ -198,7 +198,7 @@ class _Check:
                     )
 
     def forward(self, fast_mode: bool) -> None:
-        """Compare forward mode with finite differences."""
+        """Compare forward mode with finite differences; raise if they differ."""
         doubt = None
         if fast_mode:
             doubt = _fast.check_forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
@@ -221,7 +221,7 @@ class _Check:
             raise mismatch(found, self._eps, self._rtol, self._atol, doubt_text, self._hint(forward))
 
     def _hint(self, forward: bool) -> str:
-        """What else is wrong with backward, which explains why the Jacobians differ."""
+        """Return another fault of backward that explains why the Jacobians differ, or the empty string."""
         try:
             if not forward:
                 _properties.check_multiplied(self.problem, masked=True)
@@ -231,7 +231,7 @@ class _Check:
         return ""
 
     def _counts(self, place: Place) -> bool:
-        """Whether a mismatch there is one: PyTorch does not look at outputs that require no gradient beside others."""
+        """Return whether a mismatch counts; PyTorch ignores outputs without gradient if others have one."""
         connected = self.problem.connected
         if connected[self.problem.outputs.index(place.output)]:
             return True
@@ -246,7 +246,7 @@ class _Check:
 
 
 def _places(problem: Problem, *, forward: bool) -> Iterator[Place]:
-    """The blocks to compare, in PyTorch's order: those of imaginary parts first."""
+    """Yield the blocks to compare, in PyTorch's order: those of imaginary parts first."""
     split = problem.inputs if forward else problem.outputs
     for imaginary in (True, False):
         for y in problem.outputs:

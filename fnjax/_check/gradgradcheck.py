@@ -40,7 +40,7 @@ def gradgradcheck(
 ) -> bool:
     """Compare second derivatives with finite differences of first ones, as `torch.autograd.gradgradcheck` does.
 
-    What is checked is the function (inputs, grad_outputs) → gradients, with respect to all of them.
+    It checks the function (inputs, grad_outputs) → gradients, with respect to all of its arguments.
 
     Examples:
         >>> import jax.numpy as jnp, numpy as np, fnjax
@@ -55,7 +55,7 @@ def gradgradcheck(
         eps: as in `gradcheck`, as are all that are not listed here.
         atol: absolute tolerance.
         rtol: relative tolerance.
-        gen_non_contig_grad_outputs: accepted; arrays of JAX have no strides.
+        gen_non_contig_grad_outputs: accepted, without effect: JAX arrays have no strides.
         raise_exception: False to get False instead of a `GradcheckError`.
         nondet_tol: by how much two runs may differ.
         check_undefined_grad: as in `gradcheck`.
@@ -73,8 +73,8 @@ def gradgradcheck(
         True; False if `raise_exception` is False and a check failed.
 
     Raises:
-        GradcheckError: a check failed.
-        OnceDifferentiableError: backward is marked with `once_differentiable`. Unlike PyTorch, which reports a
+        GradcheckError: if a check failed.
+        OnceDifferentiableError: if backward is marked with `once_differentiable`. Unlike here, PyTorch reports a
             mismatch with zero.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
@@ -118,7 +118,7 @@ def gradgradcheck(
 
 
 class _Gradient:
-    """The function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
+    """Function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
 
     every_output_counts = True  # a gradient that `stop_gradient` cut has a wrong derivative; an output may be meant so
 
@@ -142,7 +142,7 @@ def _inexact_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Any]
 
 
 def _uniform(rng: np.random.Generator, y: Any) -> Any:
-    """Random numbers like an array, between -1 and 1."""
+    """Return random numbers between -1 and 1 of the shape and dtype of an array."""
     numbers = rng.uniform(-1, 1, y.shape)
     if jnp.issubdtype(y.dtype, jnp.complexfloating):
         numbers = numbers + 1j * rng.uniform(-1, 1, y.shape)
@@ -150,7 +150,7 @@ def _uniform(rng: np.random.Generator, y: Any) -> Any:
 
 
 def _fitting(outputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-    """One gradient for each output, in its dtype; surplus ones are left out, as in PyTorch."""
+    """Return one gradient for each output, in its dtype; extra ones are dropped, as in PyTorch."""
     if len(given) < len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients: one grad_output for each output")
     if outputs and all(g is None for g in given[: len(outputs)]):

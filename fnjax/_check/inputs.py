@@ -1,4 +1,4 @@
-"""What the checks are given: the function, its inputs, and which of them to differentiate."""
+"""Inputs of the checks: the function, its arguments, and the selection of those to differentiate."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fnjax._jax.trees import has_leaf, is_tensor
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
-    """A tuple or list as a tuple, anything else as a tuple of one."""
+    """Return a tuple or list as a tuple, anything else as a tuple of one."""
     return tuple(x) if isinstance(x, tuple | list) else (x,)
 
 
 def double_precision(args: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-    """64-bit numbers inside of it, if an argument has them."""
+    """Return a context with 64-bit numbers if an argument has them, else one without effect."""
     wide = any(_is_double(x) for x in jax.tree.leaves(list(args)) if is_differentiable(x))
     return jax.enable_x64(True) if wide else contextlib.nullcontext()
 
@@ -34,10 +34,10 @@ def _is_double(x: Any) -> bool:
 
 
 def refuse_class(func: Any, check: str) -> None:
-    """Raise for what is no function: a Function is called through its `apply`.
+    """Raise for anything that is not a function: a Function is called through its `apply`.
 
     Raises:
-        ArgumentError: it is a class, an instance, or nothing to call.
+        ArgumentError: for a class, an instance, or a value that cannot be called.
     """
     cls = func if isinstance(func, type) else type(func)
     if issubclass(cls, Function) or not callable(func):
@@ -47,10 +47,10 @@ def refuse_class(func: Any, check: str) -> None:
 
 
 def refuse_numbers(seed: Any, **numbers: Any) -> None:
-    """Raise for a step or a tolerance with which every comparison, or none, would fail, and for a seed that is none.
+    """Raise for an invalid step, tolerance or seed.
 
     Raises:
-        ValueError: it is negative, NaN or no number; zero or infinite for eps.
+        ValueError: for a negative value, NaN or a non-number; also for zero or infinity as eps.
     """
     for name, x in numbers.items():
         number = isinstance(x, int | float | np.number)
@@ -62,10 +62,10 @@ def refuse_numbers(seed: Any, **numbers: Any) -> None:
 
 
 def choose(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
-    """The positions of the inputs to differentiate: the inexact arrays, or those that `argnums` names.
+    """Return the positions of the inputs to differentiate: the inexact arrays, or those in `argnums`.
 
     Raises:
-        ValueError: there are none.
+        ValueError: if there are none.
     """
     if argnums is not None:
         chosen = _named(args, argnums)
@@ -122,7 +122,7 @@ def _warn_of_containers(func: Any, args: Sequence[Any], nested: Sequence[int], o
 
 
 def fit_precision(problem: Problem, eps: float, atol: float, rtol: float) -> tuple[float, float, float]:
-    """Return step and tolerances for the digits that a function computes with; warn where these are other ones."""
+    """Return step and tolerances for the precision in which a function computes; warn if they were changed."""
     precision = problem.precision
     step, absolute, relative = FINITE_DIFFERENCES[precision.size]
     if not precision.narrowed or eps >= step:  # a larger step was chosen with this in mind
@@ -139,7 +139,7 @@ def fit_precision(problem: Problem, eps: float, atol: float, rtol: float) -> tup
 
 
 def warn_of_precision(args: Sequence[Any], chosen: Sequence[int]) -> None:
-    """PyTorch's warning for inputs of which finite differences have too few digits."""
+    """Warn, as PyTorch does, of inputs whose precision is too low for finite differences."""
     for i in chosen:
         arrays = [x for x in jax.tree.leaves(args[i]) if is_differentiable(x)]
         if not all(map(_is_double, arrays)):

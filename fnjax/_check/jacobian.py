@@ -1,9 +1,9 @@
-"""Jacobians of any function, by finite differences and from its derivatives, without trusting either.
+"""Jacobians of any function, by finite differences and from its derivatives, checked independently.
 
-All is real here: a complex array is two parts, its real and its imaginary one. A `Program` takes a direction for each
-part of the inputs and gives the response of each part of the outputs; the responses to all unit directions are the
-Jacobian. Two ways lead there, and give the same numbers: many steps at once under `jax.jit`, and one step after the
-other, outside jit, for few steps and for functions that need concrete values.
+All numbers here are real: a complex array is two parts, its real and its imaginary one. A `Program` takes a direction
+for each part of the inputs and returns the response of each part of the outputs; the responses to all unit directions
+are the Jacobian. It is computed in one of two ways with the same result: many steps at once under `jax.jit`, or one
+step at a time outside jit, for few steps and for functions that need concrete values.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ EQUATION_SECONDS = 4e-5
 
 @dataclasses.dataclass(frozen=True)
 class Mismatch:
-    """Where two matrices differ.
+    """Difference of two matrices.
 
     Attributes:
-        row: the element of the input in the worst place.
+        row: the element of the input at the worst entry.
         column: the element of the output there.
         numerical: the value by finite differences.
-        analytical: the value that the derivative gives.
-        tolerance: by how much they may differ.
-        count: how many places differ by too much.
+        analytical: the value by the derivative.
+        tolerance: the allowed difference.
+        count: how many entries exceed their tolerance.
     """
 
     row: int
@@ -55,7 +55,7 @@ class Mismatch:
 
 
 def compare(numerical: Array, analytical: Array, rtol: float, atol: float) -> Mismatch | None:
-    """The worst place where |analytical - numerical| > atol + rtol |numerical|, as `allclose` has it."""
+    """Return the worst entry with |analytical - numerical| > atol + rtol |numerical|, as in `allclose`, or None."""
     worst: tuple[float, int, int] | None = None
     count = 0
     step = max(1, 2**20 // max(1, numerical.shape[1]))
@@ -78,24 +78,24 @@ def compare(numerical: Array, analytical: Array, rtol: float, atol: float) -> Mi
 
 
 class StepError(Exception):
-    """The outputs changed: what of them ("shape", "dtype"), by which step, from what and to what."""
+    """Error for outputs that change with a step; its args are "shape", "dtype" or "number", the step, old and new."""
 
 
 class NotReentrantError(Exception):
-    """The same step gave two results; the largest difference says by how much."""
+    """Error for a step with two different results; its argument is the largest difference."""
 
 
 @dataclasses.dataclass
 class Program:
-    """A function of one direction for each part of the inputs.
+    """Function of one direction for each part of the inputs.
 
     Attributes:
         name: for the progress bar.
-        respond: directions → responses, un-jitted and concrete.
+        respond: directions → responses, outside jit and concrete.
         ins: shapes of the parts of the inputs.
         outs: shapes of the parts of the outputs.
-        traced: the program whose elements read (for finite differences, the function itself), without calls; None
-            where it cannot be traced.
+        traced: the program that `staged` runs (for finite differences, the function itself), without calls; None
+            if it cannot be traced.
         staged: as `respond`, to be traced; runs `traced`.
     """
 
@@ -108,12 +108,15 @@ class Program:
 
 
 def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> Blocks:
-    """The blocks of a Jacobian, `result[input][output]`.
+    """Return the blocks of a Jacobian, `result[input][output]`.
 
     Args:
-        program: its ins are inputs; or outputs, when it takes cotangents.
-        by_rows: whether it takes cotangents, so that its ins belong to the columns of each block.
-        again: take every step twice, outside jit, and raise `NotReentrantError` if results differ by more than this.
+        program: its ins are inputs, or outputs if it takes cotangents.
+        by_rows: whether it takes cotangents, so that its ins are the columns of each block.
+        again: if given, compute every step twice, outside jit.
+
+    Raises:
+        NotReentrantError: if two results differ by more than `again`.
     """
     steps = [(i, k) for i, shape in enumerate(program.ins) for k in range(math.prod(shape))]
     responses = _take_steps(program, steps, again)
@@ -123,7 +126,7 @@ def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = N
 
 
 def _take_steps(program: Program, steps: list[tuple[int, int]], again: float | None) -> Array:
-    """The response of all outputs, one row for each step: the part of the inputs, and the index of the element."""
+    """Return the responses of all outputs, a row for each step (part of the inputs, index of the element)."""
     if again is None and program.traced is not None and program.staged is not None:
         operations, held = _running.measure_cost(program.traced)
         if len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
@@ -156,7 +159,7 @@ def _loop_steps(program: Program, steps: list[tuple[int, int]], again: float | N
 
 
 def _respond(program: Program, part: int, k: int) -> Array:
-    """The response of all outputs, in one row, to a unit step, outside jit."""
+    """Return the response of all outputs, in one row, to a unit step, outside jit."""
     directions = [np.zeros(shape) for shape in program.ins]
     directions[part].flat[k] = 1.0
     return np.concatenate([response.ravel() for response in program.respond(directions)])
@@ -195,7 +198,7 @@ def _compile_steps(program: Program, steps: list[tuple[int, int]], held: int) ->
 
 
 def show_progress(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
-    """The steps, with a bar on a terminal once they have taken two seconds."""
+    """Return an iterator of the steps, with a bar on a terminal once they have taken two seconds."""
     if len(steps) > 1 and sys.stderr is not None and sys.stderr.isatty():
         try:
             tqdm = importlib.import_module("tqdm").tqdm

@@ -1,4 +1,4 @@
-"""opcheck: everything that a function should stand, in one call."""
+"""opcheck: all checks of a function, in one call."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def opcheck(
     argnums: int | Sequence[int] | None = None,
     seed: int = 0,
 ) -> OpcheckResults:
-    """Run a function through every test that fnjax has, as `torch.library.opcheck` does for operators.
+    """Run every test of fnjax on a function, as `torch.library.opcheck` does for operators.
 
     | test | what it compares |
     |---|---|
     | `test_gradcheck` | backward with finite differences, at two points; batches of gradients with loops |
     | `test_gradgradcheck` | second derivatives with finite differences; skipped for `once_differentiable` |
     | `test_forward_ad` | forward mode with finite differences; skipped where there is none |
-    | `test_linearity` | backward of a sum with the sum of what backward gives: gradient clipping fails |
+    | `test_linearity` | backward of a sum with the sum of the gradients: gradient clipping fails |
     | `test_determinism` | runs, one with another between forward and backward: equal but for `atol` or `rtol` |
     | `test_jit` | `jax.jit` with eager |
     | `test_vmap` | `jax.vmap` with a loop: all inputs batched, also along their last axis, and each by itself |
@@ -58,7 +58,7 @@ def opcheck(
 
     All but the first four compare outputs and gradients; `test_vmap` gradients inside of `vmap` and outside.
 
-    One more runs when it is asked for, for the `apply` of a Function:
+    One more runs only on request, for the `apply` of a Function:
 
     | test | what it compares |
     |---|---|
@@ -67,14 +67,14 @@ def opcheck(
     It needs no finite differences and so no 64 bits, and takes inputs of any size; forward must be made of operations
     that JAX can differentiate, among them Triton kernels under `fnjax.triton`.
 
-    A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not look whether its gradient is
-    right, which `gradcheck` does:
+    A custom operator (`fnjax.custom_op`) has PyTorch's four tests instead. They do not check the values
+    of its gradient, which `gradcheck` does:
 
     | test | what it compares |
     |---|---|
     | `test_schema` | arguments and results with the schema; arguments before and after |
-    | `test_autograd_registration` | the gradients that `register_autograd` gives with the arguments, if it was called |
-    | `test_faketensor` | shapes and dtypes that `register_fake` (or tracing the body) gives with the results |
+    | `test_autograd_registration` | the gradients of `register_autograd` with the arguments, if it was called |
+    | `test_faketensor` | shapes and dtypes by `register_fake` (or tracing the body) with the results |
     | `test_aot_dispatch_dynamic` | results and gradients under `jax.jit` with those outside |
 
     Examples:
@@ -91,7 +91,7 @@ def opcheck(
         raise_exception: False to get failures in the result instead of an `OpcheckError`.
         atol: absolute tolerance of all comparisons.
         rtol: relative tolerance of all comparisons.
-        eps: the step of finite differences, 1e-6 unless it is given, and 1e-2 for what computes with 32 bits inside.
+        eps: the step of finite differences, 1e-6 by default, and 1e-2 for functions that compute in 32 bits inside.
             Arrays of float32 take `eps=1e-2, atol=2e-3, rtol=1e-2`. A custom operator's tests have no steps.
         argnums: as in `gradcheck`.
         seed: seeds all random numbers.
@@ -100,9 +100,9 @@ def opcheck(
         A dict of test name to `"SUCCESS"`, `"SKIPPED: ..."` or the exception; its string is a table.
 
     Raises:
-        OpcheckError: a test failed.
-        ValueError: an unknown test; no input to differentiate; a negative tolerance or seed;
-            eps is not positive.
+        OpcheckError: if a test failed.
+        ValueError: for an unknown test, no input to differentiate, a negative tolerance or seed, or an eps that is
+            not positive.
     """
     own: Mapping[str, Callable[[Any], str | None]] = OPERATOR_TESTS if isinstance(func, CustomOpDef) else TESTS
     tests = own if isinstance(func, CustomOpDef) else {**TESTS, **ON_REQUEST}
@@ -126,7 +126,7 @@ def opcheck(
 def _run(
     tests: Mapping[str, Callable[[Any], str | None]], names: Sequence[str], subject: Any, raise_exception: bool
 ) -> OpcheckResults:
-    """Run tests of a subject; what they raise is what the table shows."""
+    """Run the tests of a subject; collect their results, exceptions included."""
     results = OpcheckResults()
     for name in show_progress(names, "opcheck"):
         try:
@@ -141,7 +141,7 @@ def _run(
 
 
 class _Subject:
-    """The function under test, and what the tests need of it."""
+    """Function under test, with its operands and tolerances."""
 
     def __init__(
         self,
@@ -172,18 +172,18 @@ class _Subject:
         self.moving = [at for at, (_, i, _) in enumerate(self._all.leaves()) if i in chosen]
 
     def outputs(self, *arrays: Any) -> list[Any]:
-        """The arrays that the function returns."""
+        """Return the arrays that the function returns."""
         return [to_tensor(y) for y in jax.tree.leaves(self.func(*self.fill(arrays))) if is_tensor(y)]
 
     def everything(
         self, *arrays: Any, axes: Sequence[int | None] = (), between: Callable[[], Any] = lambda: None
     ) -> tuple[list[Any], list[Any]]:
-        """Outputs, and gradients for random cotangents.
+        """Return the outputs, and the gradients for random cotangents.
 
         Args:
             arrays: the operands.
             axes: of the operands, for the function under `jax.vmap`.
-            between: is called after forward and before backward.
+            between: a function that is called after forward and before backward.
         """
         run = jax.vmap(self.outputs, tuple(axes)) if axes else self.outputs
 
@@ -210,12 +210,12 @@ class _Subject:
         return [_examples(x)[1] if at in self.moving else x for at, x in enumerate(self.arrays)]
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arguments with other operands."""
+        """Return the arguments with other operands."""
         return self._all.fill(arrays)
 
     @functools.cached_property
     def size(self) -> int:
-        """Of how many bytes the narrowest floats are that function and backward compute with."""
+        """The size in bytes of the narrowest floats in which function and backward compute."""
         try:
             program = jax.make_jaxpr(self.everything)(*self.arrays)
         except Exception:  # noqa: BLE001 - what cannot be traced fails where it is
@@ -250,7 +250,7 @@ class _Subject:
                 )
 
     def batches(self) -> dict[tuple[int, ...], str]:
-        """Which operands to batch, and what to call them: all, those that are differentiated, and each by itself."""
+        """Return the sets of operands to batch, with names: all, those that are differentiated, and each alone."""
         found = {tuple(range(len(self.arrays))): "all inputs"}
         found.setdefault(tuple(self.moving), "all inputs that are differentiated")
         for at, name in enumerate(self.names):
@@ -333,7 +333,7 @@ def _stacked(subject: _Subject, which: Sequence[int]) -> list[Any]:
 
 
 def _examples(x: Any) -> list[Any]:
-    """Arrays for which the function is defined where it is for the first: scaled, or in another order."""
+    """Return a batch of arrays in the domain of the function: scaled, or in another order."""
     if is_inexact(x):
         return [(x * scale).astype(x.dtype) for scale in BATCH]
     return [jnp.roll(x, k) if x.ndim else x for k in range(len(BATCH))]
@@ -387,7 +387,7 @@ def _remat(subject: _Subject) -> None:
 
 
 def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable[..., Any]:
-    """`jax.checkpoint` around a function, which closes over the static arguments and hands on what is no array."""
+    """Return a function under `jax.checkpoint`, with its static arguments closed over and only arrays returned."""
 
     def call(*args: Any) -> list[Any]:
         moving = [x for i, x in enumerate(args) if i not in static]

@@ -1,4 +1,4 @@
-"""What `opcheck` tests of a custom operator: PyTorch's four tests, in their JAX meaning."""
+"""Tests of `opcheck` for custom operators: PyTorch's four tests, in their JAX meaning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fnjax._op.operator import CustomOpDef
 
 
 class OperatorSubject:
-    """An operator and the arguments to try it with.
+    """Operator under test and its arguments.
 
     Attributes:
-        arrays: those among the arguments.
+        arrays: the arrays among the arguments.
     """
 
     def __init__(
@@ -30,12 +30,15 @@ class OperatorSubject:
         self.arrays = [*map(to_tensor, arrays)]
 
     def results(self, *arrays: Any) -> list[Any]:
-        """The arrays, and numbers, that the operator returns."""
+        """Return the arrays, and numbers, that the operator returns."""
         args, kwargs = self._rest.fill(arrays)
         return jax.tree.leaves(self.operator(*args, **kwargs))
 
     def gradients(self, *arrays: Any) -> list[Any]:
-        """The gradients of a weighted sum of all results; of a plain sum those of a softmax would be zero."""
+        """Return the gradients of a weighted sum of all results.
+
+        The weights are random: the gradient of the plain sum of a softmax is zero.
+        """
 
         def total(*arrays: Any) -> Any:
             found = [y for y in self.results(*arrays) if is_tensor(y) and is_inexact(y)]
@@ -65,7 +68,7 @@ class OperatorSubject:
 
 
 def _schema(subject: OperatorSubject) -> None:
-    """The operator takes its arguments, gives what its schema says, and leaves the arguments as they were."""
+    """Raise unless the operator accepts its arguments, returns what its schema says, and mutates nothing."""
     before = [np.array(x) for x in subject.arrays]
     subject.results(*subject.arrays)
     for i, (x, old) in enumerate(zip(subject.arrays, before, strict=True)):
@@ -74,20 +77,20 @@ def _schema(subject: OperatorSubject) -> None:
 
 
 def _autograd(subject: OperatorSubject) -> None:
-    """What register_autograd got gives a gradient for each argument."""
+    """Raise unless the backward of register_autograd returns a gradient for each argument."""
     if subject.operator.is_differentiable:
         subject.gradients(*subject.arrays)
 
 
 def _fake(subject: OperatorSubject) -> None:
-    """The shapes and dtypes that tracing gives, by register_fake or by the body, are those of the results."""
+    """Raise unless tracing, by register_fake or the body, returns the shapes and dtypes of the results."""
     promised = jax.eval_shape(subject.results, *subject.arrays)
     for i, (p, y) in enumerate(zip(promised, map(to_tensor, subject.results(*subject.arrays)), strict=True)):
         subject.same_type(p, y, f"tracing and the body differ in result {i}")
 
 
 def _traced(subject: OperatorSubject) -> None:
-    """Results and gradients under jax.jit are those outside."""
+    """Raise unless results and gradients under jax.jit agree with those outside."""
     subject.same(jax.jit(subject.results)(*subject.arrays), subject.results(*subject.arrays), "jax.jit")
     if subject.operator.is_differentiable:
         expected = subject.gradients(*subject.arrays)

@@ -1,4 +1,4 @@
-"""How many digits a function computes with, whatever the dtypes of its inputs and outputs are."""
+"""Precision in which a function computes, whatever the dtypes of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FINITE_DIFFERENCES = {8: (1e-6, 1e-5, 1e-3), 4: (1e-2, 2e-3, 1e-2), 2: (0.25, 0.
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """The narrowest floats of a computation.
+    """Narrowest floats of a computation.
 
     Attributes:
         dtype: their dtype.
-        narrowed: whether the inputs have wider ones.
-        place: file and line of the first operation that makes them of wider ones; empty where none does.
+        narrowed: whether they are narrower than those of the inputs.
+        place: file and line of the first operation that narrows floats to them; empty if there is none.
     """
 
     dtype: Any
@@ -33,7 +33,7 @@ class Precision:
 
     @property
     def size(self) -> int:
-        """Of how many bytes a real number is."""
+        """The size of a real number in bytes."""
         return int(jnp.finfo(self.dtype).bits) // 8  # type: ignore[no-untyped-call]  # NumPy's knows fewer dtypes
 
     @property
@@ -46,7 +46,7 @@ class Precision:
 
 
 def find_precision(inputs: Iterable[Any], programs: Iterable[Any]) -> Precision:
-    """Return the narrowest floats that programs compute with.
+    """Return the narrowest floats in which programs compute.
 
     Args:
         inputs: the dtypes of the arrays that are differentiated.
@@ -63,6 +63,6 @@ def find_precision(inputs: Iterable[Any], programs: Iterable[Any]) -> Precision:
 
 
 def _narrows(eqn: Any, to: Precision) -> bool:
-    """Whether an operation, not the call of a program, makes narrow floats of wider ones."""
+    """Return whether an operation, not the call of a program, casts wider floats to narrow ones."""
     wide = (a for a in eqn.invars if is_inexact(a.aval) and Precision(a.aval.dtype).size > to.size)
     return any(wide) and read_body(eqn) is None

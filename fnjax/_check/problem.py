@@ -1,4 +1,4 @@
-"""A function at one point, in real numbers: its values near by, and its derivatives in both modes."""
+"""Function at one point, in real numbers: its values nearby, and its derivatives in both modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fnjax._messages.arguments import refuse_torch
 
 
 class NoArrayError(OutputError, AttributeError):
-    """`func` returned no array. PyTorch meets this as an AttributeError."""
+    """Error for a `func` that returned no array; PyTorch raises an AttributeError there."""
 
 
 NoArrayError.__name__ = NoArrayError.__qualname__ = "OutputError"
@@ -33,11 +33,11 @@ NoArrayError.__module__ = "fnjax"
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """An array among the inputs or outputs.
+    """Array among the inputs or outputs.
 
     Attributes:
         position: the index of the input or output.
-        name: how messages call it: `input 0 ('x')`.
+        name: its name in messages: `input 0 ('x')`.
         shape: its shape.
         dtype: its dtype.
         parts: the indices of its parts: one, or the real and the imaginary one.
@@ -51,12 +51,12 @@ class Leaf:
 
     @property
     def is_complex(self) -> bool:
-        """Whether it has two parts."""
+        """True if it has two parts."""
         return len(self.parts) == 2
 
 
 class Selection:
-    """The arrays to be differentiated among the arguments of a function.
+    """Arrays to be differentiated among the arguments of a function.
 
     Attributes:
         args: the arguments, tensors as JAX arrays.
@@ -82,11 +82,11 @@ class Selection:
                 self._splits.append((i, start, rest))
 
     def leaves(self) -> Iterator[tuple[Any, int, str]]:
-        """For each array itself, its argument, and the path to it in there."""
+        """Yield for each array the array, its argument, and its path in that."""
         return ((array, *leaf) for array, leaf in zip(self.arrays, self._leaves, strict=True))
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arguments with other arrays."""
+        """Return the arguments with other arrays."""
         args = list(self.args)
         for i, start, rest in self._splits:
             args[i] = arrays[start] if rest is None else rest.fill(arrays[start:])
@@ -94,11 +94,11 @@ class Selection:
 
 
 class Problem:
-    """A function of its differentiable inputs, all else fixed, with every complex array as two real parts.
+    """Function of its differentiable inputs, all else fixed, with every complex array as two real parts.
 
     Attributes:
         inputs: the arrays to be differentiated.
-        outputs: the arrays whose derivatives count; those of integers only where there are no others.
+        outputs: the arrays whose derivatives are compared; integer ones only if there are no others.
         parts: the values of the parts of the inputs.
     """
 
@@ -146,14 +146,14 @@ class Problem:
     # --- the function
 
     def real(self, *parts: Any) -> list[Any]:
-        """The parts of the outputs at the given parts of the inputs."""
+        """Return the parts of the outputs at the given parts of the inputs."""
         leaves = jax.tree.leaves(self._func(*self.arguments(parts)))
         if self._picked and len(leaves) <= self._picked[-1]:
             raise StepError("number", "", len(self._picked), len(leaves))
         return [p for j in self._picked for p in self._out_parts(leaves[j])]
 
     def arguments(self, parts: Sequence[Any]) -> list[Any]:
-        """The arguments of the function with other parts of the inputs."""
+        """Return the arguments of the function with other parts of the inputs."""
         values = [
             jax.lax.complex(parts[x.parts[0]], parts[x.parts[1]]) if x.is_complex else parts[x.parts[0]]
             for x in self.inputs
@@ -161,7 +161,7 @@ class Problem:
         return self._selection.fill(values)
 
     def run(self, parts: Arrays) -> list[Any]:
-        """The parts of the outputs, un-jitted."""
+        """Return the parts of the outputs, outside jit."""
         return self.real(*map(jnp.asarray, parts))
 
     @property
@@ -180,14 +180,14 @@ class Problem:
         return [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts]
 
     def moved(self, directions: Arrays, by: float) -> Arrays:
-        """The parts of the inputs after a step."""
+        """Return the parts of the inputs after a step."""
         return [p + (by * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
 
     def difference(self, directions: Arrays, eps: float) -> Arrays:
-        """The central difference quotient along a direction.
+        """Return the central difference quotient along a direction.
 
         Raises:
-            StepError: where shapes or dtypes depend on the values.
+            StepError: if shapes or dtypes depend on the values.
         """
         plus, minus = self.run(self.moved(directions, eps)), self.run(self.moved(directions, -eps))
         for what, of in (("shape", operator.attrgetter("shape")), ("dtype", operator.attrgetter("dtype"))):
@@ -201,7 +201,7 @@ class Problem:
             return [(_fetch(p) - _fetch(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
 
     def numerical(self, eps: float) -> Program:
-        """Central differences."""
+        """Return the program of central differences."""
         closed = trace_inlined(self.real, self.types_in, self.out_shapes)
 
         def staged(directions: list[Any]) -> list[Any]:
@@ -221,7 +221,7 @@ class Problem:
 
     @functools.cached_property
     def precision(self) -> Precision:
-        """The narrowest floats that the function computes with."""
+        """The narrowest floats in which the function computes."""
         try:
             program = jax.make_jaxpr(self.real)(*self.types_in)
         except Exception:  # noqa: BLE001 - outside jit the function may work, or raise what is to be seen
@@ -236,7 +236,7 @@ class Problem:
 
     @property
     def values_differentiated(self) -> Arrays:
-        """The parts of the outputs as they are while the function is being differentiated."""
+        """The parts of the outputs while the function is being differentiated."""
         return [_fetch(y) for y in self._vjp[0]]
 
     @property
@@ -245,31 +245,31 @@ class Problem:
         return [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
 
     def pull_traced(self, *cotangents: Any) -> Any:
-        """Backward of arrays as they are."""
+        """Compute the vjp of arrays, which may be tracers."""
         return self._vjp[1](list(cotangents))
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Backward, un-jitted: cotangents of the parts of the outputs → gradients of those of the inputs."""
+        """Compute the vjp outside jit: cotangents of the parts of the outputs → gradients of those of the inputs."""
         return list(self._vjp[1]([_cast(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
 
     def pull_random(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
-        """Random cotangents and what backward gives for them, once for each seed and draw."""
+        """Return random cotangents and their gradients, computed once for each seed and draw."""
         if (seed, draw) not in self._pulled:
             cotangents = draw_directions(make_stream("cotangents", seed, draw), self.out_shapes)
             self._pulled[seed, draw] = cotangents, [_fetch(g) for g in self.pull(cotangents)]
         return self._pulled[seed, draw]
 
     def push(self, tangents: Sequence[Any]) -> list[Any]:
-        """Forward mode, un-jitted."""
+        """Compute the jvp outside jit."""
         primals = list(map(jnp.asarray, self.parts))
         return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> Program:
-        """The pullback as a program of the cotangents."""
+        """Return the vjp as a program of the cotangents."""
         return _make_linear("analytical Jacobian", self.pull, self.pull_traced, self.types_out, self.in_shapes)
 
     def forward(self) -> Program:
-        """The pushforward as a program of the tangents."""
+        """Return the jvp as a program of the tangents."""
         primals = tuple(map(jnp.asarray, self.parts))
         return _make_linear(
             "forward-mode Jacobian",
@@ -281,9 +281,9 @@ class Problem:
 
     @functools.cached_property
     def connected(self) -> list[bool]:
-        """For each output whether it can have a derivative at all (PyTorch: requires_grad).
+        """For each output a bool: can it have a derivative at all (PyTorch: requires_grad)?
 
-        JAX knows when it has linearized the function: `stop_gradient`, or `mark_non_differentiable`, leave no tangent.
+        JAX knows once it has linearized the function: `stop_gradient` and `mark_non_differentiable` leave no tangent.
         """
         if self.constant:
             return [False] * len(self.outputs)
@@ -300,12 +300,12 @@ class Problem:
 
 
 def draw_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
-    """Numbers whose size is uniform in [1, 2], with a random sign."""
+    """Return numbers whose size is uniform in [1, 2], with random signs."""
     return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
 
 
 def trace_inlined(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
-    """The program of a function, without calls; None where it cannot be traced, or to outputs of other shapes."""
+    """Return the program of a function, without calls; None if it cannot be traced, or returns other shapes."""
     try:
         closed = _running.inline(jax.make_jaxpr(fun)(*types), types)
     except Exception:  # noqa: BLE001 - un-jitted the function may work, or raise what is to be seen
@@ -335,7 +335,7 @@ def _split_complex(x: Any) -> list[Any]:
 
 
 def _cast(dtype: Any, x: Any) -> jax.Array:
-    """An array of a dtype; NumPy converts in a tenth of JAX's time."""
+    """Return an array of a dtype; NumPy converts in a tenth of JAX's time."""
     return jnp.asarray(x.astype(dtype, copy=False)) if isinstance(x, np.ndarray) else jnp.asarray(x, dtype)
 
 
@@ -344,22 +344,22 @@ def _fetch(x: Any) -> Array:
 
 
 def is_differentiable(x: Any) -> bool:
-    """Whether a value is an array of floating point or complex numbers."""
+    """Return whether a value is an array of floating point or complex numbers."""
     return is_tensor(x) and is_inexact(x if hasattr(x, "dtype") else to_tensor(x))
 
 
 def measure_resolution(dtype: Any) -> float:
-    """The distance from 1 to the next number."""
+    """Return the distance from 1 to the next number."""
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
 
 
 def agree(got: Any, expected: Any, resolution: float = 0.0) -> bool:
-    """Whether two ways to compute the same give the same; of narrow floats a sum in another order gives a bit less.
+    """Return whether two computations of the same value agree, up to the rounding of a sum in another order.
 
     Args:
-        got: what one way gives.
-        expected: what the other gives.
-        resolution: of what they were computed with, if that is more than their dtypes'.
+        got: the result of one.
+        expected: the result of the other.
+        resolution: of the computation, if coarser than that of the dtypes.
     """
     got, expected = np.asarray(got), np.asarray(expected)
     finite = np.abs(expected[np.isfinite(expected)])
@@ -369,7 +369,7 @@ def agree(got: Any, expected: Any, resolution: float = 0.0) -> bool:
 
 
 def name_arguments(func: Callable[..., Any], count: int) -> list[str | None]:
-    """The names of the positional parameters; None for those that have none."""
+    """Return the names of the positional parameters; None for those without one."""
     known = getattr(func, "argument_names", None)
     if isinstance(known, list) and len(known) == count:
         return known

@@ -1,4 +1,4 @@
-"""GradcheckError, and what it says of two Jacobians that differ."""
+"""GradcheckError, and its text for two Jacobians that differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WINDOW = 6  # else so many around the worst entry
 
 
 class GradcheckError(FnjaxError, RuntimeError):
-    """A derivative is not what `gradcheck` or `gradgradcheck` expects."""
+    """Error of `gradcheck` and `gradgradcheck`: a derivative is not as expected."""
 
 
 GradcheckError.__module__ = "fnjax"
@@ -29,13 +29,13 @@ def failure(head: str, *, expected: str = "", got: str = "", fix: str = "") -> G
 
 
 class Place(NamedTuple):
-    """A block of the Jacobian as PyTorch compares it.
+    """Block of the Jacobian that PyTorch compares at a time.
 
     Attributes:
-        input: what is differentiated for.
-        output: what is differentiated.
-        forward: whether it comes of forward mode, which takes complex inputs apart; backward does complex outputs.
-        imaginary: whether it is the imaginary part of that.
+        input: the input of the block.
+        output: the output of the block.
+        forward: whether it is computed in forward mode, which splits complex inputs; backward splits complex outputs.
+        imaginary: whether it is the imaginary part of the split array.
     """
 
     input: Leaf
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     imaginary: bool
 
     def block(self, blocks: Blocks) -> Array:
-        """The entries of this block, complex where the array that is not taken apart is."""
+        """Return the entries of this block, complex if the array that is not split is complex."""
         apart, whole = (self.input, self.output) if self.forward else (self.output, self.input)
         part = apart.parts[int(self.imaginary)]
         parts = [blocks[part][p] if self.forward else blocks[p][part] for p in whole.parts]
@@ -66,7 +66,7 @@ Found = tuple[Place, Array, Array, Mismatch]
 
 
 def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
-    """The error for the first of several blocks that differ."""
+    """Build the error for blocks that differ; it shows the first."""
     place, numerical, analytical, worst = found[0]
     x, y = place.input, place.output
     rows, columns = (_window(n, at) for n, at in zip(numerical.shape, (worst.row, worst.column), strict=True))
@@ -122,7 +122,7 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _precision(place: Place, eps: float, rtol: float) -> str:
-    """What to do where the numerical side has too few digits for the tolerance."""
+    """Return a remedy if finite differences are too coarse for the tolerance, else the empty string."""
     for x in (place.input, place.output):
         if measure_resolution(x.dtype) > rtol * eps:
             return (
@@ -133,7 +133,7 @@ def _precision(place: Place, eps: float, rtol: float) -> str:
 
 
 def _diagnosis(place: Place, numerical: Array, analytical: Array) -> str:
-    """What the entries of a block tell; nothing where more than one fault would explain them."""
+    """Return the likely cause of a mismatch, or the empty string if several would explain it."""
     some = (numerical != 0) | (analytical != 0)
     n, a = numerical[some], analytical[some]
     x, y, mode = place.input.name, place.output.name, "the jvp" if place.forward else "backward"

@@ -1,4 +1,4 @@
-"""What `opcheck` returns and raises."""
+"""Results and error of `opcheck`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SKIPPED = "SKIPPED"
 
 
 class OpcheckError(FnjaxError, RuntimeError):
-    """A function failed a test of `opcheck`.
+    """Error of `opcheck`: a function failed a test.
 
     Attributes:
-        results: what `opcheck` would have returned.
+        results: the results that `opcheck` would have returned.
     """
 
     def __init__(self, message: str, results: OpcheckResults) -> None:
@@ -27,7 +27,7 @@ OpcheckError.__module__ = "fnjax"
 
 
 class OpcheckResults(dict[str, Any]):
-    """Test name → "SUCCESS", "SKIPPED: why", or the exception that says what failed; its string is a table."""
+    """Dict of test name to "SUCCESS", "SKIPPED: why", or the exception of a failure; its string is a table."""
 
     @property
     def failures(self) -> dict[str, Exception]:
@@ -50,7 +50,7 @@ OpcheckResults.__module__ = "fnjax"
 
 
 def join_failures(failures: Mapping[str, str]) -> str:
-    """What failed tests say, each text once."""
+    """Return the texts of failed tests, each text once."""
     tests: dict[str, list[str]] = {}
     for name, text in failures.items():
         tests.setdefault(text, []).append(name)

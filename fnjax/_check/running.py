@@ -1,4 +1,4 @@
-"""How programs are run: calls by their bodies, whether `jax.vmap` may be trusted with them, and what they cost."""
+"""Evaluation of programs: inlined calls, trust in `jax.vmap`, and cost."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fnjax._jax.programs import WALL, computes_its_body, read_body, walk_equatio
 
 
 def inline(closed: Any, args: Sequence[Any]) -> Any:
-    """The program without its calls, so that no custom rule is left in it outside loops.
+    """Return the program with its calls inlined, so that no custom rule is left in it outside loops.
 
     Args:
         closed: a closed jaxpr.
-        args: arrays, or types of arrays, that it takes.
+        args: its arguments, arrays or types of arrays.
     """
     if not any(computes_its_body(eqn) or eqn.primitive.name == WALL for eqn in open_jaxpr(closed).eqns):
         return closed
@@ -27,7 +27,7 @@ def inline(closed: Any, args: Sequence[Any]) -> Any:
 
 
 def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
-    """Run a closed jaxpr, calls by their bodies."""
+    """Evaluate a closed jaxpr, with calls replaced by their bodies."""
     jaxpr = open_jaxpr(closed)
     values: dict[Any, Any] = {}
 
@@ -51,10 +51,10 @@ def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def is_jax_own(closed: Any) -> bool:
-    """Whether a program holds only operations whose batching rules come with JAX.
+    """Return whether a program holds only operations whose batching rules come with JAX.
 
-    `jax.vmap` may be trusted with these. A rule for batches that a user wrote is not what is under test when
-    derivatives are, and if it were wrong it would be wrong on both sides of the comparison.
+    `jax.vmap` is reliable for these. A user's batching rule is not under test when derivatives are, and a wrong one
+    would affect both sides of the comparison.
     """
     return all(_is_own(eqn.primitive) for eqn in walk_equations(closed))
 
@@ -65,13 +65,13 @@ def _is_own(primitive: Any) -> bool:
 
 
 def measure_cost(closed: Any) -> tuple[int, int]:
-    """The number of operations of a program, and of the bytes of all that they give."""
+    """Return the number of results of a program's operations, and their bytes."""
     outs = [v.aval for eqn in walk_equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
     return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)
 
 
 def find_dependent(closed: Any) -> list[bool]:
-    """For each output of a program whether anything that it is computed from is an input."""
+    """Return for each output of a program whether it depends on an input."""
     jaxpr = open_jaxpr(closed)
     known = set(jaxpr.invars)
     for eqn in jaxpr.eqns:

@@ -1,1 +1,1 @@
-"""The command `fnjax`: its subcommands, and what they share. That of the porter lies in port."""
+"""Subcommands of `fnjax`, and their common code; those of the porter are in port."""

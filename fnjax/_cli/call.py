@@ -1,4 +1,4 @@
-"""What the subcommands of `fnjax` share: finding what the user names, and reading the arguments to call it with."""
+"""Common code of the subcommands: import of the user's function, and parsing of its arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "co
 
 
 class UsageError(Exception):
-    """What the user gave cannot be used."""
+    """Error in the command line, or a function that cannot be called as requested."""
 
 
 def add_call(parser: Any) -> None:
-    """Add the options that say what to call, and with what."""
+    """Add the options for the function to call and its arguments."""
     parser.add_argument("target", metavar="module:Name", help="a module or a file, and the Function or function in it")
     parser.add_argument(
         "--args",
@@ -36,7 +36,11 @@ def add_call(parser: Any) -> None:
 
 
 def find(target: str) -> Callable[..., Any]:
-    """The function that `module:Name` or `file.py:Name` stands for; a Function class stands for its apply."""
+    """Return the function at `module:Name` or `file.py:Name`; for a Function class that is its apply.
+
+    Raises:
+        UsageError: if it cannot be imported or is not a function.
+    """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise UsageError(f"{target!r} is not of the form module:Name")
@@ -60,7 +64,7 @@ def find(target: str) -> Callable[..., Any]:
 
 
 def load(place: str) -> Any:
-    """The module of that name, or that a Python file is."""
+    """Import and return a module by its name, or by the path of a Python file."""
     if not place.endswith(".py"):
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
@@ -81,7 +85,17 @@ def _size(shape: tuple[Any, ...]) -> Any:
 def arguments(
     args: str, kwargs: str, seed: int, more: Mapping[str, Any] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The values of `--args`, which may hold keyword arguments too, and of `--kwargs`; `more` are names to know."""
+    """Return the values of `--args`, which may contain keyword arguments too, and of `--kwargs`.
+
+    Args:
+        args: the text of `--args`.
+        kwargs: the text of `--kwargs`.
+        seed: the seed of random arrays.
+        more: further names that the texts may use.
+
+    Raises:
+        UsageError: if they cannot be evaluated.
+    """
     import numpy as np
 
     if seed < 0:
@@ -90,7 +104,7 @@ def arguments(
     names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY} | dict(more or {})
 
     def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        """`ones(3, 4)` and `ones((3, 4))`, as in PyTorch."""
+        """Return a function that accepts `ones(3, 4)` and `ones((3, 4))`, as PyTorch does."""
         return lambda *shape, dtype=np.float64: make(_size(shape), dtype)
 
     def randn(shape: Any, dtype: Any) -> Any:

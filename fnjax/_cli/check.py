@@ -87,7 +87,7 @@ def _check(options: argparse.Namespace) -> int:
 def _compare(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: list[int] | None, options: argparse.Namespace
 ) -> int:
-    """Print backward's gradients beside those of JAX's derivative of forward."""
+    """Print backward's gradients next to those of JAX's derivative of forward; return the exit status."""
     from fnjax._check.against_forward import compare_with_forward
     from fnjax._check.inputs import choose, double_precision
 
@@ -105,7 +105,7 @@ def _compare(
 
 
 def _text(failure: Exception) -> str:
-    """What there is to say of a failure: message, place and notes."""
+    """Return the text for a failure: message, place and notes."""
     notes = getattr(failure, "__notes__", ())
     # JAX's word on tracebacks begins with dashes: there is no traceback here.
     kept = "".join(f"\n  {note}" for note in notes if not note.startswith("---"))
@@ -113,7 +113,7 @@ def _text(failure: Exception) -> str:
 
 
 def _place(exception: BaseException) -> str:
-    """Where the user's code raised it, or what it comes of: a line to add to the message, or nothing."""
+    """Return a line that names the place in the user's code where an exception was raised, or the empty string."""
     while isinstance(exception, FnjaxError) and exception.__cause__ is not None:
         exception = exception.__cause__
     libraries = [str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]

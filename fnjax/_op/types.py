@@ -13,7 +13,7 @@ from fnjax._jax.trees import is_array, is_tensor, is_tracer
 
 
 class Refused(Exception):  # noqa: N818 - never seen by users: the caller says who refuses what
-    """Signal that a value is not of a type; callers turn it into an error."""
+    """Signal that a value is not of a type; callers turn it into an error message."""
 
 
 class Type(NamedTuple):
