@@ -48,7 +48,15 @@ class Root:
         for found in (path / "__init__.py", path.with_suffix(".py")):
             if found.is_file():
                 return found
-        return path if path.is_dir() and any(path.glob("*.py")) else None
+        return path if path.is_dir() and any(path.rglob("*.py")) else None
+
+    def holds(self, top: str) -> bool:
+        """Return whether a top-level name is this folder's; an installed package goes before a folder without `__init__`."""
+        found = None if top in sys.stdlib_module_names else self.find_file(top)
+        if found is None or found.is_file() or top in self.modules:
+            return found is not None
+        spec = importlib.machinery.PathFinder.find_spec(top)
+        return spec is None or spec.origin is None
 
     def load(self, name: str) -> types.ModuleType:
         """Return a module under this folder, executed the first time.
@@ -143,15 +151,18 @@ def _catches(node: ast.Try) -> bool:
     )
 
 
-def _list_names(statement: ast.stmt) -> Iterator[str]:
-    """Return the names that a top-level statement binds."""
-    for node in ast.walk(statement):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from ((a.asname or a.name).partition(".")[0] for a in node.names)
+def _list_names(node: ast.AST) -> Iterator[str]:
+    """Return the names that a top-level statement binds; what functions and classes bind within is theirs."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+        yield node.name
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from ((a.asname or a.name).partition(".")[0] for a in node.names)
+    elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        for child in ast.iter_child_nodes(node):
+            yield from _list_names(child)
 
 
 def _hasattr(value: Any, name: str) -> bool:
@@ -196,7 +207,7 @@ def _import(root: Root, name: str, fromlist: tuple[str, ...], *, private: bool, 
         return _import_stand_in(name, fromlist, guarded)
     if name == "math":
         return MATH
-    if not private and (top in sys.stdlib_module_names or root.find_file(top) is None):
+    if not private and not root.holds(top):
         try:
             found = importlib.__import__(name, None, None, fromlist)
             return bridge(found) if top in NAMES else found
@@ -290,8 +301,8 @@ def import_module(name: str) -> types.ModuleType:
     """
     top = name.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)
-    if spec is None or spec.origin is None:
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-    file = Path(spec.origin)
+    file = Path(spec.origin or list(spec.submodule_search_locations or ())[0])
     folder = (file.parent.parent if file.name == "__init__.py" else file.parent).resolve()
     return _ROOTS.setdefault(folder, Root(folder)).load(name)

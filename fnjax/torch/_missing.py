@@ -27,6 +27,14 @@ def is_loading() -> bool:
     return bool(_loading.get())
 
 
+class Reason(Exception):  # noqa: N818 - it is never raised
+    """Why fnjax.torch does not have a name of torch, and what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
 class Missing:
     """A value that is not there.
 
@@ -43,6 +51,8 @@ class Missing:
     def refuse(self) -> NotSupported:
         """Return what is raised where it is used."""
         name, cause = vars(self)["_name"], vars(self)["_cause"]
+        if isinstance(cause, Reason):
+            return NotSupported(f"{name} {cause}", cause.remedy)
         reason = (
             f"{type(cause).__name__}: {str(cause).splitlines()[0] if str(cause) else ''}"
             if cause
@@ -77,7 +87,7 @@ class Missing:
     __ror__ = __or__
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return ()
+        return (type(vars(self)["_name"].rpartition(".")[2], (_MissingBase,), {"_missing": self}),)
 
     def __instancecheck__(self, instance: object) -> bool:
         return False
@@ -92,6 +102,24 @@ class Missing:
 
     def __repr__(self) -> str:
         return f"<{vars(self)['_name']}, which is not available>"
+
+
+class _MissingBase:
+    """A base class that is not there: objects of classes that derive from it can be made; what they inherit raises."""
+
+    _missing: Missing
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._missing, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._missing(*args, **kwargs)
 
 
 def _refuse(self: Missing, *_: Any) -> Any:

@@ -13,7 +13,7 @@ import fnjax
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._missing import Missing, is_loading
+from fnjax.torch._missing import Missing, Reason, is_loading
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, make
 
@@ -113,6 +113,8 @@ def find(name: str) -> Any:
         operation = find_operation(name)
     if isinstance(operation, Operation) and not operation.called:
         return run(name, (), {})
+    if isinstance(operation, Absent):
+        return Missing(name, Reason(operation.reason, operation.remedy))
     if operation is not None:
         return find_function(name)
     return module(name) if name in _list_modules() else None
