@@ -17,17 +17,17 @@ _HOMES = {
 
 
 def cdiv(x: int, y: int) -> int:
-    """X / y, rounded up."""
+    """Return x / y, rounded up to an integer."""
     return (x + y - 1) // y
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is not below n."""
+    """Return the smallest power of two that is at least `n` (0 for `n` below 1)."""
     return 1 << (int(n) - 1).bit_length() if n > 0 else 1
 
 
 def processor_count() -> int:
-    """How many multiprocessors JAX's first device has, as wrappers ask it to size a grid; 64 where it has none."""
+    """Return the number of multiprocessors of JAX's first device, 64 where it has none: wrappers size a grid by it."""
     import jax
 
     return getattr(jax.devices()[0], "core_count", None) or 64
@@ -48,5 +48,5 @@ else:
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 
     def __getattr__(name):
-        """The rest, imported when it is asked for: the porter reads kernels without JAX."""
+        """Import a public name when it is first used, so that the porter can read kernels without loading JAX."""
         return _importlib.import_module("fnjax.triton.language") if name == "language" else _attribute(name)

@@ -1,4 +1,4 @@
-"""Atomics: all at once where nobody looks at what was there, else program by program."""
+"""Atomics: for all programs at once where their old values are not used, else program by program."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,7 @@ COMBINE = {
 
 
 class Pending(Tensor):
-    """What was there before an atomic of a grid at once: who asks for it makes programs run in sequence."""
+    """Old value of an atomic that was applied for all programs at once: any use of it raises NeedsSequence."""
 
     def __init__(self, kind, shape):
         self._type, self.shape = kind, shape
@@ -35,7 +35,21 @@ class Pending(Tensor):
 
 
 def update(name, pointer, value, mask, sem=None):
-    """Combine what is in memory with a value; what was there comes back."""
+    """Apply an atomic operation to memory and return the old values.
+
+    Args:
+        name: "add", "max", "min", "and", "or", "xor" or "xchg".
+        pointer: the addresses.
+        value: the operand, broadcast to them.
+        mask: lanes that take part, or None for all.
+        sem: Triton's memory order; only `kernel.check` looks at it.
+
+    Raises:
+        TypeError: the pointer is a selection among arrays.
+        IndexError: an unmasked lane is certainly outside of the array.
+        NeedsSequence: it is "xchg", whose result depends on the order of programs, in a grid of several programs.
+        NotAnAxis: programs run in sequence, and a loop is vectorised.
+    """
     if isinstance(pointer, Choice):
         raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
     state = current()
@@ -63,6 +77,7 @@ def update(name, pointer, value, mask, sem=None):
 
 
 def _at_once(name, memory, index, data):
+    """Return memory after all lanes of all programs have applied the atomic; their order does not matter."""
     at = memory.at[index]
     if name in ("add", "max", "min"):
         return getattr(at, name)(data, mode="drop")
@@ -72,7 +87,7 @@ def _at_once(name, memory, index, data):
 
 
 def _in_turn(combine, memory, index, data):
-    """Lane after lane; each one's old value."""
+    """Apply an atomic lane after lane; return memory and the old value of each lane."""
 
     def lane(i, carry):
         held, old = carry
@@ -83,11 +98,12 @@ def _in_turn(combine, memory, index, data):
 
 
 def _old_values(memory, index):
-    """Return zeros to put old values into, which vary over the devices where memory does (inside of shard_map)."""
+    """Return zeros for the old values; inside of shard_map they are device-varying where memory is."""
     return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
 def _one_by_one(combine, pointer, memory, index, data):
+    """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
     if index.shape[0] == 1 or (pointer.offset.form is not None and _distinct(pointer.offset.form)):
         old = memory.at[index].get(mode="fill", fill_value=0)
         new = memory.at[index].set(combine(old, data), mode="drop")
@@ -98,7 +114,7 @@ def _one_by_one(combine, pointer, memory, index, data):
 
 
 def _distinct(form):
-    """Whether the lanes of a block have addresses of their own."""
+    """Return True where all lanes of a block certainly have different addresses."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(form.strides, form.shape, strict=True) if n > 1):
         if stride <= reach:
@@ -108,7 +124,13 @@ def _distinct(form):
 
 
 def compare_and_swap(pointer, expected, value, sem=None):
-    """Write where what is there is as expected."""
+    """Store `value` where memory equals `expected`, lane after lane, and return the old values.
+
+    Raises:
+        IndexError: a lane is certainly outside of the array.
+        NeedsSequence: the grid has several programs and they do not run in sequence yet.
+        NotAnAxis: a loop is vectorised.
+    """
     state = current()
     expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
     truth = _truth_of(None, pointer.shape)

@@ -1,4 +1,4 @@
-"""Block pointers and tensor descriptors: a base, a shape, strides, and where in it the block begins."""
+"""Block pointers and tensor descriptors: blocks of an array, given by base, shape, strides and offsets."""
 
 import dataclasses
 import operator
@@ -14,14 +14,14 @@ from fnjax.triton._values import as_tensor, both, broadcast, cast, of_form
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockPointer:
-    """A block of an array of any number of axes."""
+    """Pointer to a block of an array with any number of axes (`tl.make_block_ptr`)."""
 
     base: object
     sizes: tuple
     strides: tuple
     offsets: tuple
     block_shape: tuple
-    padding: str = "zero"  # what a descriptor finds outside
+    padding: str = "zero"  # "zero" or "nan": what a descriptor loads outside of the array
 
     dtype = property(lambda self: types.pointer_type(self.base.element))
     type = dtype
@@ -29,43 +29,45 @@ class BlockPointer:
     shape = property(lambda self: self.sizes)
 
     def parts(self):
-        """What changes from turn to turn of a loop."""
+        """Return the values that change between iterations of a loop: base and offsets."""
         return [self.base, *self.offsets]
 
     def replaced(self, parts):
-        """The same with other parts."""
+        """Return the same block pointer with another base and offsets, as `parts` lists them."""
         return dataclasses.replace(self, base=parts[0], offsets=tuple(parts[1:]))
 
     def chosen(self, other, choose):
-        """One of two, part by part."""
+        """Return a block pointer whose parts `choose` selects from those of two."""
         return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
 
     def advance(self, offsets):
-        """The block further on."""
+        """Return the block pointer with `offsets` added to its own."""
         return advance(self, offsets)
 
 
 class Descriptor(BlockPointer):
-    """A block that is loaded from and stored to by its offsets alone: `tl.tensor_descriptor`."""
+    """Tensor descriptor, whose blocks are loaded and stored by their offsets: `tl.tensor_descriptor`."""
 
     dtype = property(lambda self: self.base.element)
 
     def load(self, offsets):
-        """The block at these offsets; zero or NaN outside."""
+        """Return the block at these offsets; elements outside of the array are zero or NaN."""
         return load_block(self._at(offsets), range(len(self.block_shape)), self.padding)
 
     def store(self, offsets, value):
-        """Write the block at these offsets; nothing outside."""
+        """Store a block at these offsets; elements outside of the array are dropped."""
         store_block(self._at(offsets), value, range(len(self.block_shape)))
 
     def atomic_add(self, offsets, value):
-        """Add to the block at these offsets; the others so."""
+        """Add a block to memory at these offsets; elements outside of the array are dropped."""
         self._update("add", offsets, value)
 
     def atomic_max(self, offsets, value):
+        """Replace memory at these offsets by its maximum with a block."""
         self._update("max", offsets, value)
 
     def atomic_min(self, offsets, value):
+        """Replace memory at these offsets by its minimum with a block."""
         self._update("min", offsets, value)
 
     def _update(self, name, offsets, value):
@@ -81,7 +83,12 @@ def _whole(value):
 
 
 def make_block_ptr(base, shape, strides, offsets, block_shape, order):
-    """A pointer to a block of an array."""
+    """Return a pointer to a block of an array.
+
+    Raises:
+        TypeError: `base` is not a pointer.
+        ValueError: the lengths of the other arguments differ.
+    """
     if not isinstance(base, memory.Pointer | memory.Choice):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
     given = [tuple(map(_whole, part)) for part in (shape, strides, offsets)]
@@ -92,29 +99,35 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
 
 
 def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
-    """A descriptor of an array that is loaded from and stored to in blocks."""
+    """Return a descriptor of an array that is loaded and stored in blocks.
+
+    Raises:
+        TypeError: `base` is not a pointer.
+        ValueError: the lengths of the other arguments differ.
+    """
     block = make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
     padding = getattr(padding_option, "value", padding_option)
     return Descriptor(block.base, block.sizes, block.strides, block.offsets, block.block_shape, padding)
 
 
 def load_tensor_descriptor(desc, offsets):
-    """The block of a descriptor at these offsets."""
+    """Return the block of a descriptor at these offsets."""
     return desc.load(offsets)
 
 
 def store_tensor_descriptor(desc, offsets, value):
-    """Write the block of a descriptor at these offsets."""
+    """Store a block through a descriptor at these offsets."""
     desc.store(offsets, value)
 
 
 def advance(base, offsets):
-    """A block pointer, further on."""
+    """Return a block pointer with `offsets` added to its own."""
     moved = [a + _whole(b) for a, b in zip(base.offsets, offsets, strict=True)]
     return base.replaced([base.base, *moved])
 
 
 def _indices(block, axis):
+    """Return the indices of a block along one axis of the array, as a tensor of integers."""
     rank = len(block.block_shape)
     size = block.block_shape[axis]
     strides = [1 if d == axis and size > 1 else 0 for d in range(rank)]
@@ -124,6 +137,7 @@ def _indices(block, axis):
 
 
 def _address(block, checked):
+    """Return the pointer to a block's elements, and the mask of those inside of the array along the `checked` axes."""
     rank = len(block.block_shape)
     pointer, mask = block.base, None
     for axis in range(rank):
@@ -143,13 +157,13 @@ def _checked(block, boundary_check):
 
 
 def load_block(block, boundary_check, padding_option):
-    """The block; zero, or NaN, outside along the axes that are checked."""
+    """Return the elements of a block; outside of the array, along the checked axes, they are zero or NaN."""
     pointer, mask = _address(block, _checked(block, boundary_check))
     other = float("nan") if padding_option == "nan" else 0
     return memory.load(pointer, mask, other if mask is not None else None)
 
 
 def store_block(block, value, boundary_check):
-    """Write the block; nothing outside along the axes that are checked."""
+    """Store a block; elements outside of the array, along the checked axes, are dropped."""
     pointer, mask = _address(block, _checked(block, boundary_check))
     memory.store(pointer, broadcast(value, block.block_shape), mask)

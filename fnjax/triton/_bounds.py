@@ -1,4 +1,4 @@
-"""Arrays that are too small for a kernel: addresses outside of them that a launch would certainly reach."""
+"""Detection of launches that certainly read or write outside of an array, usually because the array is too small."""
 
 import warnings
 
@@ -8,13 +8,22 @@ from fnjax.triton._views import Axis, merged, strides_of
 
 
 def refuse_outside(does, pointer, truth, length):
-    """Raise where some lane that nothing holds back is outside of an array, whatever the numbers in memory are.
+    """Raise where an unmasked lane certainly accesses memory outside of its array, whatever the values in memory.
 
-    That is said only where it is certain: of addresses that programs and lanes make, not the turns of a loop, and masks
-    that bound one of these at a time. All else a launch leaves alone (reads find some number, writes are lost), and
-    `kernel.check` finds it. A load without a mask whose last block hangs over the end is a warning: kernels that people
-    use do that, and do not use what they find there. If a whole block lies outside, or there is a mask, another array
-    must have been meant.
+    Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
+    bounds one of them. Everything else is left alone (such reads return arbitrary values, such writes are dropped), and
+    `kernel.check` finds it. A load without a mask whose last block extends past the end is a warning, since kernels in
+    use do that and ignore the values; if a whole block is outside, or there is a mask, the wrong array must have been
+    passed.
+
+    Args:
+        does: "reads", "writes" or "updates", for the message.
+        pointer: the address.
+        truth: the mask, or None.
+        length: the number of elements of the array.
+
+    Raises:
+        IndexError: an address is certainly outside.
     """
     form = pointer.offset.form
     if form is None or current().depends_on_turns(form):
@@ -38,7 +47,7 @@ def refuse_outside(does, pointer, truth, length):
 
 
 def _is_block_outside(form, length):
-    """Whether all lanes of some program are outside."""
+    """Return True where all lanes of some program are outside of the array."""
     spans = [s * (n - 1) for s, n in zip(form.strides, form.shape, strict=True)]
     first = form.base + sum(s for s in spans if s < 0)
     last = form.base + sum(s for s in spans if s > 0)
@@ -46,14 +55,14 @@ def _is_block_outside(form, length):
 
 
 def _name_of(buffer):
-    """The parameters that a buffer was passed for."""
+    """Return the names of the parameters that a buffer was passed for, for messages."""
     launched = current().frames[0]
     pointers = {name: launched.names.get(name) for name in launched.source.parameters}
     return "/".join(name for name, p in pointers.items() if getattr(p, "buffer", None) == buffer) or "an array"
 
 
 def reach(form: Form, conditions) -> tuple[int, int] | None:
-    """The smallest and the largest address where all conditions hold; None if there is none, or that is not known."""
+    """Return the smallest and largest address that satisfies all conditions; None if none does, or it is not known."""
     rank = max(len(f.shape) for f in (form, *conditions))
     found = [_strides(f, rank) for f in (form, *conditions)]
     if None in found:
@@ -63,7 +72,7 @@ def reach(form: Form, conditions) -> tuple[int, int] | None:
     axes = [Axis(n, steps[0].get(d, 0), [], [s.get(d, 0) for s in steps[1:]]) for d, n in sorted(sizes.items())]
     offset, *constants = (int(f.base.flat[0]) for f in (form, *conditions))
     for axis in axes:
-        if axis.stride < 0:  # count from its other end
+        if axis.stride < 0:  # reverse the axis, so that all strides are positive
             offset += axis.stride * (axis.size - 1)
             constants = [c + k * (axis.size - 1) for c, k in zip(constants, axis.coefs, strict=True)]
             axis.stride, axis.coefs = -axis.stride, [-k for k in axis.coefs]
@@ -91,7 +100,10 @@ def reach(form: Form, conditions) -> tuple[int, int] | None:
 
 
 def _strides(form, rank):
-    """Stride and size along the axes of the grid and of a block of `rank` axes; None where that is not known."""
+    """Return stride and size along each leading and block axis of an expression, for a block of `rank` axes.
+
+    None where it depends on loop variables or is not affine in the program numbers.
+    """
     found = None if form.syms else strides_of(form)
     missing = rank - len(form.shape)
     return None if found is None else {d + missing * (d >= LEAD): along for d, along in found.items()}

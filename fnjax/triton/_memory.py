@@ -1,4 +1,4 @@
-"""Pointers, loads and stores: as views of flat memory where a plan is found, else by gather and scatter."""
+"""Pointers, loads and stores: by a view of flat memory where the address is one, else by gather and scatter."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ from fnjax.triton._values import add, as_tensor, both, broadcast, cast, negation
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pointer:
-    """An address in a buffer: how many elements of type `element` from its start."""
+    """Address in a buffer: the number of elements, of type `element`, from its start."""
 
     buffer: int
     element: types.dtype
@@ -41,7 +41,11 @@ class Pointer:
         return Pointer(self.buffer, self.element, self.offset[index])
 
     def to(self, kind, bitcast=False):
-        """A pointer to elements of the same width, read as another type."""
+        """Return the pointer as one to another type, which must be its own.
+
+        Raises:
+            TypeError: `kind` is another type: arrays are not reinterpreted.
+        """
         kind = types.as_type(kind)
         if isinstance(kind, types.pointer_type) and kind.element_ty == self.element:
             return self
@@ -50,7 +54,7 @@ class Pointer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
-    """One pointer where a truth holds, else another one, of another array perhaps."""
+    """Selection between two pointers, possibly into different arrays: `yes` where the mask `truth` holds, else `no`."""
 
     truth: Tensor
     yes: Any
@@ -82,12 +86,12 @@ def _offset(value):
 
 
 def pointer_to(buffer, element):
-    """The start of a buffer."""
+    """Return a pointer to the first element of a buffer."""
     return Pointer(buffer, element, of_form(number(0), types.int64))
 
 
 def _truth_of(mask, shape):
-    """The mask and the predicate that holds, as one truth, or None."""
+    """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
     active = current().active
     if mask is None:
         return active
@@ -98,7 +102,12 @@ def _truth_of(mask, shape):
 
 
 def _plan(kind, pointer, truth, length):
-    """A view for an address and a truth, and the conditions that are left of it."""
+    """Return the view for an address (None: there is none), and the part of the mask that it does not express.
+
+    Raises:
+        CutsGrid: the address becomes a view when axes of the grid are split.
+        NotAnAxis: it is not a view while a loop is vectorised.
+    """
     form, state = pointer.offset.form, current()
     conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
     if form is not None:
@@ -120,9 +129,9 @@ def _plan(kind, pointer, truth, length):
 
 
 def _cut(state, buffer, plan):
-    """Memory as a view reads it; in loops that do not write it, as they have cut it before their first turn.
+    """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
 
-    Cut in each turn it would be differentiated so: a gradient as large as memory, of each turn, to be added up.
+    Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
     """
     memory, key = state.buffers[buffer], (buffer, plan.layout)
     if not state.traced or not plan.moving:
@@ -135,10 +144,11 @@ def _cut(state, buffer, plan):
 
 
 def _read(state, buffer, plan):
-    """What a view holds. In a loop that is written out, each turn splits what is left of memory.
+    """Return the elements of a view.
 
-    Differentiated, splits are one array that is put together. Of slices each would be an array as large as memory,
-    zeros but for its turn, and these would be added up.
+    In an unrolled loop, each iteration splits what the ones before have left of memory: the derivative of splits is one
+    concatenation. That of slices would be, for each iteration, an array as large as memory that is zero outside of its
+    slice, and the sum of these.
     """
     rows = _cut(state, buffer, plan)
     part = plan.part if state.repeats and not state.traced else None
@@ -156,11 +166,16 @@ def _read(state, buffer, plan):
             sizes = [b - a for a, b in itertools.pairwise(edges)]
             pieces[at : at + 1] = zip(edges, lax.split(piece, sizes, axis=axis), strict=False)
             return dict(pieces)[first]
-    return views.read(rows, plan)  # it overlaps what another turn has read
+    return views.read(rows, plan)  # it overlaps a slice of another iteration
 
 
 def _try_otherwise(form, state):
-    """Where an address is no view: perhaps it is one with the grid's axes cut, or of one turn of a loop."""
+    """Raise where an address that is not a view may become one if the kernel is interpreted in another way.
+
+    Raises:
+        CutsGrid: the address becomes affine when axes of the grid are split.
+        NotAnAxis: a loop is vectorised; it may be a view in a single iteration.
+    """
     if not state.in_sequence and (digits := views.digits_of(form)):
         cuts = state.cut(digits)
         if cuts is not None:
@@ -170,7 +185,11 @@ def _try_otherwise(form, state):
 
 
 def load(pointer, mask=None, other=None, volatile=False):
-    """What is at an address; `other`, or zero, where the mask does not hold."""
+    """Return the elements at an address; where the mask does not hold, `other` or zero.
+
+    Raises:
+        IndexError: an unmasked lane is certainly outside of the array.
+    """
     if isinstance(pointer, Choice):
         yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
         return where(pointer.truth, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
@@ -211,7 +230,12 @@ def _everywhere(mask):
 
 
 def store(pointer, value, mask=None):
-    """Write at an address, where the mask holds. Of programs that write to one address the last one stays."""
+    """Store a value where the mask holds. Where several programs store to one address, the last one's value stays.
+
+    Raises:
+        TypeError: the value's shape does not broadcast to the pointer's.
+        IndexError: an unmasked lane is certainly outside of the array.
+    """
     if isinstance(pointer, Choice):
         store(pointer.yes, value, both(_everywhere(mask), pointer.truth))
         store(pointer.no, value, both(_everywhere(mask), negation(pointer.truth)))
@@ -235,7 +259,7 @@ def store(pointer, value, mask=None):
 
 
 def _write_view(memory, pointer, plan, left, value):
-    """Write through a view, unless programs that share an address are told apart by the mask."""
+    """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
     state = current()
     full = views.to_block(jnp.zeros([lv.high - lv.low for lv in plan.levels], bool), plan).shape
     block = _over_block(value, full)
@@ -252,7 +276,11 @@ def _write_view(memory, pointer, plan, left, value):
 
 
 def _over_block(value, full, truth=False):
-    """An array over the axes of a view: the last program's part along axes that the address does not have."""
+    """Return a value as an array over the axes of a view.
+
+    Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
+    such an axis gives None.
+    """
     data = value.array()
     data = data.reshape(data.shape[:LEAD] + (1,) * (len(full) - data.ndim) + data.shape[LEAD:])
     for axis, size in enumerate(full):
@@ -264,7 +292,10 @@ def _over_block(value, full, truth=False):
 
 
 def flat_lanes(memory, pointer, truth, *values):
-    """Indices and values of all lanes in the order of programs; masked lanes and what lies outside have the length."""
+    """Return flat indices and values of all lanes, in the order of programs.
+
+    Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
+    """
     arrays = [broadcast(v, pointer.shape).array() for v in values]
     offsets = broadcast(pointer.offset, pointer.shape).array()
     if truth is not None:
@@ -282,6 +313,7 @@ def flat_lanes(memory, pointer, truth, *values):
 
 
 def _scatter(memory, pointer, truth, value):
+    """Store a value by a scatter in which, for each address, only the last lane writes."""
     index, data = flat_lanes(memory, pointer, truth, value)
     order = jnp.arange(index.shape[0], dtype=jnp.int32)
     last = jnp.full(memory.shape, -1, jnp.int32).at[index].max(order, mode="drop")

@@ -1,4 +1,4 @@
-"""Blocks in another shape or order."""
+"""Operations that change the shape of blocks or the order of their elements."""
 
 import operator
 
@@ -13,7 +13,7 @@ from fnjax.triton._values import as_tensor
 
 
 def shape_of(given):
-    """A shape given as one argument or as several."""
+    """Return a shape as a tuple of integers, given as one argument (a list) or as several."""
     given = [getattr(g, "value", g) for g in given]
     if len(given) == 1 and isinstance(given[0], list | tuple):
         given = given[0]
@@ -21,12 +21,16 @@ def shape_of(given):
 
 
 def axis_of(given, rank):
-    """Return an axis, counted from the end where it is negative, of a block of so many axes."""
+    """Return the index of an axis of a block with `rank` axes; negative ones count from the end."""
     return operator.index(given) % rank
 
 
 def reshape(input, *shape, can_reorder=False):
-    """The same numbers, row by row, in another shape."""
+    """Return the elements, in row-major order, in another shape.
+
+    Raises:
+        ValueError: the shapes differ in their number of elements.
+    """
     shape = shape_of(shape)
     input = as_tensor(input)
     if int(np.prod(shape)) != input.numel:
@@ -53,25 +57,29 @@ view = reshape
 
 
 def ravel(x, can_reorder=False):
-    """All elements in one row."""
+    """Return all elements as a block of one axis."""
     return reshape(x, (x.numel,))
 
 
 def filled(input):
-    """The array with all axes of the block in full size."""
+    """Return the array of a tensor with the block's axes broadcast to their full size."""
     data = values.aligned(input.array(), input.ndim)
     return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 
 def trans(input, *dims):
-    """Axes in another order, the last two changed round if none is named."""
+    """Return a block with its axes permuted; the last two are swapped if none are given."""
     if not dims:
         dims = (*range(input.ndim - 2), input.ndim - 1, input.ndim - 2)
     return permute(input, *dims)
 
 
 def permute(input, *dims):
-    """Axes in another order."""
+    """Return a block with its axes in the order `dims`.
+
+    Raises:
+        ValueError: `dims` is not a permutation of the axes.
+    """
     dims = [axis_of(d, input.ndim) for d in shape_of(dims)]
     if sorted(dims) != list(range(input.ndim)):
         raise ValueError(f"{tuple(dims)} is no order of the axes of a block of shape {input.shape}")
@@ -83,7 +91,7 @@ def permute(input, *dims):
 
 
 def expand_dims(input, axis):
-    """A new axis of size 1, or several."""
+    """Return a block with a new axis of size 1, or with several."""
     for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
         one = axis_of(given, input.ndim + 1)
         input = input[tuple([slice(None)] * one + [None] + [slice(None)] * (input.ndim - one))]
@@ -91,19 +99,19 @@ def expand_dims(input, axis):
 
 
 def broadcast_to(input, *shape):
-    """A block in a larger shape."""
+    """Return a block broadcast to a shape."""
     return values.broadcast(input, shape_of(shape))
 
 
 def broadcast(input, other):
-    """Two blocks in the shape in which they meet."""
+    """Return both blocks broadcast to their common shape."""
     input, other = as_tensor(input), as_tensor(other)
     shape = np.broadcast_shapes(input.shape, other.shape)
     return values.broadcast(input, shape), values.broadcast(other, shape)
 
 
 def join(a, b):
-    """Two blocks side by side along a new last axis."""
+    """Return two blocks stacked along a new last axis."""
     a, b, kind = values.meet(a, b)
     a, b = broadcast(a, b)
     x, y = filled(a), filled(b)
@@ -113,7 +121,11 @@ def join(a, b):
 
 
 def split(a):
-    """The inverse of join."""
+    """Return the two halves of a block along its last axis, of size 2: the inverse of `join`.
+
+    Raises:
+        ValueError: the last axis has another size.
+    """
     if a.shape[-1:] != (2,):
         raise ValueError(f"tl.split takes a block whose last axis has two elements, not one of shape {a.shape}")
     data = filled(a)
@@ -121,13 +133,13 @@ def split(a):
 
 
 def interleave(a, b):
-    """Elements of two blocks by turns, along the last axis."""
+    """Return the elements of two blocks alternately, along the last axis."""
     both = join(a, b)
     return reshape(both, (*both.shape[:-2], 2 * both.shape[-2])) if both.ndim > 1 else both
 
 
 def cat(input, other, can_reorder=False, dim=0):
-    """One block behind the other."""
+    """Return two blocks concatenated along an axis."""
     dim = operator.index(dim)
     a, b, kind = values.meet(input, other)
     x, y = filled(a), filled(b)
@@ -138,13 +150,13 @@ def cat(input, other, can_reorder=False, dim=0):
 
 
 def flip(x, dim=None):
-    """Elements backwards along an axis."""
+    """Return a block with an axis reversed, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.flip(filled(x), LEAD + dim), x.dtype, x.shape)
 
 
 def gather(src, index, axis):
-    """Elements of a block by their index along an axis."""
+    """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
     x, i = filled(src), filled(index)
     lead = np.broadcast_shapes(x.shape[:LEAD], i.shape[:LEAD])
@@ -153,7 +165,7 @@ def gather(src, index, axis):
 
 
 def histogram(input, num_bins, mask=None):
-    """How often each of the numbers 0 to num_bins - 1 is there."""
+    """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
     bins = jnp.arange(num_bins)
     hits = filled(input)[..., None] == bins

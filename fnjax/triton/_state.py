@@ -1,4 +1,20 @@
-"""What one launch has while it is traced: its memory, its axes, the predicate that holds, where in the source it is."""
+"""State of one launch while its kernel is interpreted, and the exceptions that restart the interpretation.
+
+A kernel is interpreted once, vectorised: all programs of the grid, and all iterations of a loop where that is possible,
+are leading axes of its values. Whether this is valid is found out on the way. Four internal exceptions say that it is
+not; users never see them:
+
+- `CutsGrid`: an address is not affine in a program number but becomes so when axes of the grid are split into a mixed
+  radix. `launch._at_once` catches it and interprets the kernel again with these splits.
+- `NeedsSequence`: the old value of an atomic is used, or a `while` waits for memory. `launch.Launch.translated` catches
+  it and interprets the kernel as a `lax.fori_loop` over its programs instead.
+- `NotAnAxis`: the iterations of a loop depend on each other. `_axes.run_side_by_side` catches it, restores names and
+  memory, and the loop is traced sequentially instead.
+- `EndsProgram`: only when `_programs.Run` executes programs one by one on NumPy arrays (`kernel.check`, `kernel.draw`):
+  a `while` makes no progress. `_programs.Run.run` catches it, reports the wait, and goes on with the next program.
+
+`_run.call` lets all four pass and wraps other exceptions in `KernelError` with the kernel's name and line.
+"""
 
 import contextlib
 import threading
@@ -11,34 +27,34 @@ from fnjax.triton._forms import LEAD, Form, Sym, laid
 
 
 class KernelError(FnjaxError, RuntimeError):
-    """A kernel, or how it was launched, has no meaning here; the message names kernel, line and remedy."""
+    """Error in a kernel or in how it was launched; the message names the kernel, the line and a remedy."""
 
     __module__ = "fnjax.triton"  # tracebacks show the public name
 
 
 class NeedsSequence(Exception):  # noqa: N818  a signal, never seen by users
-    """The result of an atomic is used: programs must run one after the other."""
+    """Signal that programs must run one after the other (see the module's docstring)."""
 
 
 class EndsProgram(Exception):  # noqa: N818  a signal, never seen by users
-    """A program that is watched waits for what does not come: it is left."""
+    """Signal that a program stays in a `while` (see the module's docstring); its argument is a `Waiting`."""
 
 
 class CutsGrid(Exception):  # noqa: N818  a signal, never seen by users
-    """Addresses are even along axes of the grid once these are cut: by leading axis, the sizes that it is cut into."""
+    """Signal that axes of the grid must be split (see the module's docstring); its argument: the sizes, by axis."""
 
 
 class NotAnAxis(Exception):  # noqa: N818  a signal, never seen by users
-    """The turns of a loop cannot be run side by side."""
+    """Signal that the iterations of a loop cannot be vectorised (see the module's docstring)."""
 
 
 class State:
-    """The memory of a launch (flat arrays by buffer), its grid, and what is active.
+    """State of one launch: its memory (flat arrays by buffer), its grid, and the mask of active lanes.
 
     Attributes:
-        cuts: for each axis of the grid the sizes that it is cut into, each a leading axis of all values.
-        lead: the sizes of the leading axes: those of the grid, then those of loops whose turns run side by side.
-        turns: of these loops, the variables that count their turns, and what was read and written in them.
+        cuts: for each axis of the grid, the sizes that it is split into; each size is one leading axis of all values.
+        lead: sizes of the leading axes: those of the grid, then those of loops that are vectorised.
+        turns: for each vectorised loop around the current statement, its loop variable and memory accesses.
     """
 
     def __init__(self, grid, in_sequence=False, programs=None, cuts=None):
@@ -48,21 +64,21 @@ class State:
         lead = [size for sizes in self.cuts for size in sizes if size > 1] if at_once else []
         self.lead = (*lead, *(1,) * (LEAD - len(lead)))
         self.turns: list[Turns] = []
-        self.traced = 0  # how many loops are being traced turn by turn
-        self.repeats = 0  # how many loops are being written out, turn after turn
-        self.ready: dict = {}  # memory as loops have cut it before their first turn, by buffer and layout
-        self.wanted: set = set()  # what they should have cut
-        self.pieces: dict = {}  # memory as turns of loops that are written out have split it
+        self.traced = 0  # number of sequentially traced loops around the current statement
+        self.repeats = 0  # number of unrolled loops around the current statement
+        self.ready: dict = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
+        self.wanted: set = set()  # keys that `ready` lacks: the loop is traced again with them
+        self.pieces: dict = {}  # by buffer, layout and dimension: slices that unrolled iterations made
         self.buffers = []
-        self.loops = {}  # what loops carried when they were traced before
-        self.active = None  # a truth of the lanes that are alive, or None for all
+        self.loops = {}  # results of earlier traces of a loop, which the next trace starts from
+        self.active = None  # mask of the active lanes, or None for all
         self.written = set()
         self.frames = []  # calls that have not returned, the innermost last
-        self.marks = None  # where programs that wait for ever are noted (`_waits`), when they run in sequence
-        self.watch = None  # what runs one program after the other on NumPy arrays (`_programs`), where something does
+        self.marks = None  # where endless waits are recorded (`_waits.Marks`) when programs run in sequence
+        self.watch = None  # the `_programs.Run` that executes programs on NumPy arrays, if any
 
     def program(self, axis):
-        """The number of the program along an axis of the grid, as a form."""
+        """Return the index of the current program along `axis` of the grid, as an affine expression."""
         if self.in_sequence:
             count = Sym(self.programs[axis], 0, self.grid[axis] - 1)
             return Form(np.zeros((1,) * LEAD, np.int64), syms=((count, 1),) if self.grid[axis] > 1 else ())
@@ -75,7 +91,14 @@ class State:
         return Form(base)
 
     def cut(self, digits):
-        """The cuts with leading axes of the grid cut further; None if there are not so many axes."""
+        """Return `cuts` with leading axes of the grid split further into a mixed radix.
+
+        Args:
+            digits: by leading axis, the sizes that it is split into, slowest first.
+
+        Returns:
+            the new cuts; None if nothing changes or more than `LEAD` leading axes would be needed.
+        """
         places = iter(range(LEAD))
         cuts = [
             [n for size in sizes for n in (digits.get(next(places), [size]) if size > 1 else [size])]
@@ -84,14 +107,21 @@ class State:
         return cuts if cuts != self.cuts and sum(n > 1 for sizes in cuts for n in sizes) <= LEAD else None
 
     def note(self, kind, buffer, form, conditions):
-        """An access to memory, for loops whose turns run side by side."""
+        """Record a memory access of the innermost vectorised loop, so that `_independence` can check it later."""
         if self.turns:
             forms = [f if f is None else f.untraced() for f in (form, *conditions)]
             self.turns[-1].accesses.append(Access(kind, buffer, forms[0], tuple(forms[1:]), self.traced))
 
     @contextlib.contextmanager
     def side_by_side(self, count):
-        """While the turns of a loop are one more leading axis."""
+        """Add a leading axis of size `count` for the iterations of a loop while the context lasts.
+
+        Yields:
+            the `Turns` that collects the memory accesses of the loop's body.
+
+        Raises:
+            NotAnAxis: all leading axes are in use.
+        """
         place = sum(n > 1 for n in self.lead)
         if place == LEAD:
             raise NotAnAxis
@@ -106,7 +136,7 @@ class State:
 
     @contextlib.contextmanager
     def repeating(self):
-        """While a loop is written out."""
+        """Count one more unrolled loop around the current statement while the context lasts."""
         self.repeats += 1
         try:
             yield
@@ -114,13 +144,13 @@ class State:
             self.repeats -= 1
 
     def depends_on_turns(self, form):
-        """Whether a form may be another one in another turn of a loop."""
+        """Return True where an affine expression may differ between the iterations of a loop around it."""
         beside = any(form.base.shape[turns.count.axis] > 1 for turns in self.turns)
         return bool(form.syms) or beside or self.repeats > 0
 
     @contextlib.contextmanager
     def only(self, truth):
-        """What happens inside happens where `truth` holds."""
+        """Restrict memory accesses and assignments to lanes where the mask `truth` holds, while the context lasts."""
         before = self.active
         self.active = truth
         try:
@@ -130,7 +160,7 @@ class State:
 
 
 class Turns:
-    """Turns of a loop that run side by side: the variable that counts them, and the accesses to memory in them."""
+    """Iterations of a vectorised loop: its loop variable (`count`) and the memory accesses in its body."""
 
     def __init__(self, count, traced):
         self.count, self.traced = count, traced
@@ -138,14 +168,14 @@ class Turns:
 
 
 class Access(NamedTuple):
-    """One statement's access to memory.
+    """Memory access of one statement, for all programs and iterations.
 
     Attributes:
         kind: "read", "write", or the name of an atomic.
-        buffer: which array.
-        form: the address, where it is one.
-        conditions: forms that are not negative where memory is accessed.
-        traced: how many loops around the statement are traced turn by turn.
+        buffer: index of the array.
+        form: the address as an affine expression; None where it is not affine.
+        conditions: affine expressions that are at least 0 wherever memory is accessed.
+        traced: number of sequentially traced loops around the statement.
     """
 
     kind: str
@@ -155,18 +185,22 @@ class Access(NamedTuple):
     traced: int
 
 
-SMALL = 1 << 16  # elements that need not be saved
+SMALL = 1 << 16  # arrays of at most so many elements are never refused by `afford`
 _LOCAL = threading.local()
 
 
 def instead():
-    """What runs launches in this thread instead of JAX, if anything does."""
+    """Return the function that runs launches of this thread in place of JAX; None where there is none."""
     return getattr(_LOCAL, "instead", None)
 
 
 @contextlib.contextmanager
 def launching(runner):
-    """While launches go to `runner`: it is given the launch, its arrays, and the numbers that would be traced."""
+    """Send launches of this thread to `runner` while the context lasts.
+
+    Args:
+        runner: takes the `Launch`, its arrays, and the scalars that would be traced; returns the stored arrays.
+    """
     before = instead()
     _LOCAL.instead = runner
     try:
@@ -176,7 +210,11 @@ def launching(runner):
 
 
 def afford(array):
-    """Refuse what turns side by side would make larger than the launch's arrays are."""
+    """Check that vectorising a loop does not make an array much larger than the launch's memory.
+
+    Raises:
+        NotAnAxis: `array` depends on a vectorised loop, and is larger than `SMALL` and than twice all buffers together.
+    """
     state = getattr(_LOCAL, "state", None)
     if state is None or not state.turns or array.size <= SMALL or not any(_depends(array, t) for t in state.turns):
         return
@@ -189,18 +227,22 @@ def _depends(array, turns):
 
 
 def watching():
-    """Return what runs one program after the other on NumPy arrays (`_programs`), or None."""
+    """Return the `_programs.Run` that executes this launch on NumPy arrays; None where JAX traces it."""
     state = getattr(_LOCAL, "state", None)
     return None if state is None else state.watch
 
 
 def is_running():
-    """Whether a launch is being traced."""
+    """Return True while a kernel is being interpreted in this thread."""
     return getattr(_LOCAL, "state", None) is not None
 
 
 def current():
-    """The launch that is being traced."""
+    """Return the state of the launch that is being interpreted.
+
+    Raises:
+        KernelError: there is none: a function of triton.language was called outside of a kernel.
+    """
     found = getattr(_LOCAL, "state", None)
     if found is None:
         raise KernelError("functions of triton.language work inside kernels only, launched as kernel[grid](...)")
@@ -209,7 +251,7 @@ def current():
 
 @contextlib.contextmanager
 def entered(state):
-    """While a launch is traced."""
+    """Make `state` the current one while the context lasts."""
     before = getattr(_LOCAL, "state", None)
     _LOCAL.state = state
     try:

@@ -1,7 +1,8 @@
-"""A value of a kernel: an array with the grid's axes first, then the block's.
+"""Values of a kernel: arrays with leading axes (grid, vectorised loops) before the axes of the block.
 
-A value has size 1 along what it does not depend on. Whole numbers that are known stay affine forms (`_forms`) or NumPy
-arrays; truths that compare them stay lists of forms that must not be negative, and become arrays where needed only.
+A value has size 1 along axes that it does not depend on. Known integers stay affine expressions (`_forms`) or NumPy
+arrays. A mask made by comparing them stays a list of conditions (affine expressions that must be at least 0) and
+becomes an array only where an array is needed.
 """
 
 import math
@@ -14,21 +15,25 @@ import numpy as np
 from fnjax.triton._forms import LEAD
 from fnjax.triton._state import afford
 
-KNOWN_LIMIT = 1 << 16  # numbers that are not affine stay NumPy's up to this many
+KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
 
 
 def canonical(kind):
-    """The dtype of arrays that stand for a type: 64 bits where JAX has them."""
+    """Return the NumPy dtype that arrays of a type have: 64 bits only where JAX allows them."""
     return jax.dtypes.canonicalize_dtype(kind.array)
 
 
 def is_narrowed(kind):
-    """Return True for integers of 64 bits where JAX has 32."""
+    """Return True for 64-bit integers where JAX has only 32 bits."""
     return kind.kind in "iu" and canonical(kind).itemsize < kind.array.itemsize
 
 
 def for_jax(data, kind):
-    """An array in a type's own dtype; known values must fit it."""
+    """Return `data` as a JAX array of a type's dtype.
+
+    Raises:
+        TypeError: a known value does not fit into the 32 bits that JAX has.
+    """
     own = canonical(kind)
     if isinstance(data, np.ndarray) and own.itemsize < kind.array.itemsize and data.size:
         if data.dtype.kind in "iu":
@@ -48,14 +53,24 @@ def _refuse_wide(low, high, kind):
 
 
 def needs_64_bits(what):
-    """An error: with 32 bits another number would come."""
+    """Return the error for `what`, which 32 bits would compute wrongly."""
     return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
 
 
 class Tensor:
-    """A value of a kernel, one for each program. `shape` is the block's."""
+    """Value of a kernel, for all programs at once.
 
-    factors = None  # of a matrix product, for loops that sum it
+    It is held as an array, as an affine expression, or (masks) as conditions.
+
+    Attributes:
+        shape: the block's shape.
+        form: its affine expression, or None.
+        conditions: of a mask: affine expressions that are at least 0 where it holds; else None.
+        rest: another mask that must hold together with `conditions`, or None.
+        factors: of a matrix product: operands and result type, so that a vectorised loop can contract over its axis.
+    """
+
+    factors = None
 
     def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
         self._data, self._type, self.shape = data, dtype, tuple(shape)
@@ -67,11 +82,16 @@ class Tensor:
 
     @property
     def numel(self):
+        """The number of elements of the block."""
         return int(np.prod(self.shape, dtype=int))
 
     @property
     def data(self):
-        """The array, grid before block; of size 1 where nothing changes."""
+        """The array, NumPy's or JAX's: leading axes before the block's, of size 1 where it does not vary.
+
+        Raises:
+            NotAnAxis: a vectorised loop makes it too large (`_state.afford`).
+        """
         if self._data is not None:
             afford(self._data)
             return self._data
@@ -85,13 +105,13 @@ class Tensor:
             for form in self.conditions:
                 met = form.array(np if is_small(form) else jnp) >= 0
                 found = pair(operator.and_, found, met)
-        if isinstance(found, np.ndarray):  # what is traced belongs to the loop that is being traced now
+        if isinstance(found, np.ndarray):  # a tracer is not cached: it would leak out of the loop that is being traced
             self._data = found
         return found
 
     @property
     def known(self):
-        """Whether the numbers are NumPy's: they depend on programs alone."""
+        """Return True where the values are known while tracing: they depend on program numbers alone."""
         if self._data is not None:
             return isinstance(self._data, np.ndarray)
         if self.form is not None:
@@ -99,7 +119,7 @@ class Tensor:
         return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions))
 
     def uniform(self):
-        """The one number that all programs see, where it is known; else None."""
+        """Return the Python scalar of a known scalar that is the same in all programs; else None."""
         if self.shape == () and self.known:
             data = self.data
             if (data == data.flat[0]).all() or data.size == 1:
@@ -107,11 +127,11 @@ class Tensor:
         return None
 
     def array(self):
-        """The array in the type's own dtype, for JAX."""
+        """Return the values as a JAX array of the type's dtype."""
         return for_jax(self.data, self._type)
 
     def filled(self):
-        """The array with the block's axes in their full size."""
+        """Return the array with the block's axes broadcast to their full size."""
         data = self.array()
         return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
 
@@ -169,7 +189,13 @@ class Tensor:
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
 
     def rearranged(self, shape, on_form, on_data):
-        """The same numbers at other places of a block: by their forms where they have them."""
+        """Return the elements in other positions of a block (transposed, indexed, reshaped).
+
+        Args:
+            shape: the new shape of the block.
+            on_form: maps an affine expression to the rearranged one; None where that is impossible.
+            on_data: maps an array to the rearranged one.
+        """
         if self.form is not None and on_form is not None:
             return Tensor(None, self._type, shape, form=on_form(self.form))
         if self.conditions is not None and on_form is not None:
@@ -184,21 +210,23 @@ class Tensor:
 
 
 def as_block(form, shape):
-    """A form with as many axes as a block."""
+    """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
     missing = len(shape) - len(form.shape)
     return form.reshaped(shape, (0,) * missing + form.strides)
 
 
 def is_small(form):
+    """Return True for a concrete affine expression of at most `KNOWN_LIMIT` distinct elements."""
     return form.concrete and math.prod(form.spread) <= KNOWN_LIMIT
 
 
 def aligned(data, rank):
-    """An array whose block has `rank` axes."""
+    """Return an array whose block has `rank` axes: missing ones are inserted before those of its block."""
     missing = LEAD + rank - data.ndim
     return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
 
 
 def pair(op, a, b):
+    """Return `op(a, b)` of two arrays, whose blocks are aligned first."""
     rank = max(a.ndim, b.ndim) - LEAD
     return op(aligned(a, rank), aligned(b, rank))

@@ -1,4 +1,4 @@
-"""The types of triton.language, and how they promote each other: Triton's rules, which are not NumPy's."""
+"""Types of triton.language and their promotion by Triton's rules, which differ from NumPy's."""
 
 import operator
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class dtype:
-    """A type of triton.language: `tl.float32`. Called, it converts: `tl.float32(x)`."""
+    """Type of triton.language, such as `tl.float32`. Called on a value, it converts: `tl.float32(x)`."""
 
     def __init__(self, name, kind, bits, array):
         self.name, self.kind, self.primitive_bitwidth, self.array = name, kind, bits, np.dtype(array)
@@ -75,7 +75,7 @@ _BY_ARRAY = {kind.array: kind for kind in ALL}
 
 
 class pointer_type:
-    """The type of a pointer: `pointer_type(tl.float32)`."""
+    """Type of a pointer, such as `pointer_type(tl.float32)`."""
 
     def __init__(self, element_ty, address_space=1):
         self.element_ty = element_ty
@@ -101,7 +101,11 @@ class pointer_type:
 
 
 def type_of_array(given):
-    """The language's type of an array's dtype."""
+    """Return the triton.language type for an array's dtype.
+
+    Raises:
+        TypeError: Triton has no such type.
+    """
     found = _BY_ARRAY.get(np.dtype(given))
     if found is None:
         raise TypeError(f"Triton has no type for arrays of {np.dtype(given).name}")
@@ -109,7 +113,11 @@ def type_of_array(given):
 
 
 def as_type(given):
-    """A type of the language from one of its own, of JAX or NumPy, or a name."""
+    """Return a triton.language type from one of its own types, a JAX or NumPy dtype, or a name such as "fp32".
+
+    Raises:
+        TypeError: there is no such type.
+    """
     given = getattr(given, "value", given)
     if isinstance(given, dtype | pointer_type):
         return given
@@ -123,7 +131,10 @@ def as_type(given):
 
 
 def type_of_number(value):
-    """The type of a number of Python's as it meets tensors."""
+    """Return the type that a Python number has where it meets tensors.
+
+    It is int1, int32 or float32, or a wider type where the value needs one.
+    """
     if isinstance(value, bool | np.bool_):
         return int1
     if isinstance(value, int | np.integer):
@@ -141,7 +152,18 @@ def _rank(kind):
 
 
 def promote(a, b, a_is_number=False, b_is_number=False, division=False):
-    """The type in which two operands meet (semantic.py, `computation_type_impl`, of Triton 3.5)."""
+    """Return the common type of two operands (semantic.py, `computation_type_impl`, of Triton 3.5).
+
+    Args:
+        a: the type of the left operand.
+        b: the type of the right operand.
+        a_is_number: the left operand is a Python number, whose type yields to a tensor's of the same kind.
+        b_is_number: as `a_is_number`, for the right operand.
+        division: 16-bit floats are divided in float32.
+
+    Raises:
+        TypeError: there is no common type.
+    """
     if a_is_number != b_is_number:
         number, tensor = (a, b) if a_is_number else (b, a)
         if _rank(number) <= _rank(tensor):
@@ -166,7 +188,7 @@ def promote(a, b, a_is_number=False, b_is_number=False, division=False):
 
 
 class constexpr:
-    """A number, type or text that is known before the kernel runs; as an annotation, a parameter that is one."""
+    """Value that is known before the kernel runs: a number, type or string. As an annotation, it marks a parameter."""
 
     def __init__(self, value):
         self.value = value.value if isinstance(value, constexpr) else value
@@ -193,7 +215,7 @@ class constexpr:
         return self.value[index]
 
     def __call__(self, *args, **named):
-        """Of a type or a function that is a constexpr."""
+        """Call the wrapped type or function."""
         return self.value(*args, **named)
 
 

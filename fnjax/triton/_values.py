@@ -1,4 +1,8 @@
-"""Triton's arithmetic on the values of a kernel."""
+"""Triton's arithmetic, comparisons and conversions on the values of a kernel (`_tensor.Tensor`).
+
+Affine expressions stay affine and known values stay NumPy's where the result allows it; all else becomes JAX
+operations.
+"""
 
 import functools
 from collections.abc import Callable
@@ -26,7 +30,7 @@ from fnjax.triton._tensor import (
 
 
 def of_form(form, kind):
-    """A tensor of whole numbers. What does not fit the type wraps."""
+    """Return a tensor of integers from an affine expression; values that do not fit the type wrap."""
     low, high = form.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
     if limits is None or low < limits.min or high > limits.max:
@@ -35,7 +39,7 @@ def of_form(form, kind):
 
 
 def of_data(data, kind, shape):
-    """A tensor of an array, grid before block; known whole numbers get a form where they have one."""
+    """Return a tensor from an array (leading axes before the block's); known affine integers get their expression."""
     if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
         if data.dtype != kind.array:
             data = data.astype(kind.array)
@@ -46,7 +50,11 @@ def of_data(data, kind, shape):
 
 
 def as_tensor(value, kind=None):
-    """A tensor of a number of Python's, or the tensor itself."""
+    """Return a Python number as a scalar tensor, or the tensor itself, converted to `kind` if given.
+
+    Raises:
+        TypeError: `value` is neither a number nor a tensor.
+    """
     value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
     if isinstance(value, Tensor):
         return value if kind is None else cast(value, kind)
@@ -56,16 +64,20 @@ def as_tensor(value, kind=None):
             kind = kind or own
             if kind.kind in "iu" and value < 2**63:
                 return of_form(number(int(value)), kind)
-        with np.errstate(over="ignore"):  # -1e9 is no number of float16's, but its infinity
+        with np.errstate(over="ignore"):  # -1e9 becomes -inf in float16
             return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
 def meet(a, b, division=False, weak=True):
-    """Both operands in the type that they meet in, and that type.
+    """Return both operands in their common type, and that type.
 
-    A number of Python's takes the type of the tensor, unless it is not `weak`: comparisons, `minimum` and `maximum`
-    make it a tensor of int32 or float32 first (core.py of Triton 3.5).
+    A Python number takes the type of the tensor, unless `weak` is False: comparisons, `minimum` and `maximum` make it a
+    tensor of int32 or float32 first (core.py of Triton 3.5).
+
+    Raises:
+        TypeError: an operand is neither a number nor a tensor, or there is no common type.
+        ValueError: a Python integer is out of the range of the tensor's type.
     """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
     kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
@@ -86,7 +98,16 @@ def _plain(value):
 
 
 def compute(function, kind, *tensors, result=None):
-    """`function` of NumPy or JAX arrays of one type, elementwise: known numbers stay known while they are few."""
+    """Return `function(xp, *arrays)` of tensors of one type, elementwise, as a tensor.
+
+    Known operands are computed by NumPy, and the result stays known, up to `KNOWN_LIMIT` elements.
+
+    Args:
+        function: takes `numpy` or `jax.numpy` and an array for each tensor.
+        kind: the type of the operands.
+        tensors: the operands.
+        result: the type of the result, if not `kind`.
+    """
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     known = all(t.known for t in tensors)
     arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
@@ -101,10 +122,10 @@ def compute(function, kind, *tensors, result=None):
 
 
 def need_exact(*tensors):
-    """Report integers that need 64 bits where JAX has 32, in a check.
+    """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
 
-    A sum, a product or a mask is right in its lower 32 bits whatever the upper ones are; for the operations that call
-    this, and for conversions to floats, the upper ones count.
+    Sums, products and masks have correct lower 32 bits in any case. Operations that depend on the upper bits (division,
+    comparison, right shift, conversion to a float) call this.
     """
     watch = watching()
     for tensor in () if watch is None else tensors:
@@ -135,12 +156,12 @@ add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmet
 
 
 def without_bfloat16(x):
-    """float32 for bfloat16, which Triton neither compares nor scans."""
+    """Return bfloat16 as float32, since Triton neither compares nor scans bfloat16; other values as they are."""
     return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
 
 
 def true_divide(a, b):
-    """`/`: whole numbers become float32, a float decides the type of a whole number beside it."""
+    """Return `a / b`: of two integers in float32, else in the type of the float operand."""
     kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
     if kinds[0].is_int() and kinds[1].is_int():
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
@@ -163,7 +184,11 @@ def _remainder(xp, x, y):
 
 
 def floor_divide(a, b):
-    """`//` of whole numbers, toward zero."""
+    """Return `a // b` of integers, rounded toward zero as in C.
+
+    Raises:
+        TypeError: an operand is not an integer.
+    """
     a, b, kind = meet(a, b, division=True)
     if not kind.is_int():
         raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
@@ -177,12 +202,13 @@ def floor_divide(a, b):
 
 
 def _divides(form, divisor):
+    """Return True where an integer divides every stride, coefficient and constant of an affine expression."""
     parts = [*form.strides, *(c for _, c in form.syms)]
     return not any(p % divisor for p in parts) and not (form.base % divisor).any()
 
 
 def remainder(a, b):
-    """`%`: the sign of the left operand."""
+    """Return `a % b`, with the sign of `a` as in C."""
     a, b, kind = meet(a, b, division=True)
     need_exact(a, b)
     divisor = b.uniform() if kind.is_int() else None
@@ -209,7 +235,11 @@ bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or
 
 
 def shift(a, b, left):
-    """`<<` and `>>`: signed numbers keep their sign."""
+    """Return `a << b` or `a >> b`; a right shift of signed integers keeps the sign.
+
+    Raises:
+        TypeError: a known shift of a 64-bit integer by 32 or more, where JAX has 32 bits.
+    """
     a, b, kind = meet(a, b)
     if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
         form = a.form.times(number(1 << places))
@@ -221,7 +251,7 @@ def shift(a, b, left):
 
 
 def both(a, b):
-    """The conjunction of two truths; forms are kept."""
+    """Return the logical and of two masks; conditions are kept as affine expressions."""
     a, b = truth(a), truth(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
     if holds(a) or holds(b):
@@ -242,19 +272,19 @@ def both(a, b):
 
 
 def holds(value):
-    """Whether a truth is known to hold for all."""
+    """Return True where a mask is known to hold for all lanes."""
     if value.conditions is not None:
         return not value.conditions and value.rest is None
     return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
 def either(a, b):
-    """The disjunction of two truths."""
+    """Return the logical or of two masks."""
     return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, truth(a), truth(b))
 
 
 def truth(value):
-    """Whether numbers are not zero."""
+    """Return the mask of the values that are not zero; masks as they are."""
     value = as_tensor(value)
     if value.dtype.is_bool():
         return value
@@ -262,6 +292,7 @@ def truth(value):
 
 
 def negation(value):
+    """Return the logical not of a mask; the negation of a single condition is again a condition."""
     value = truth(value)
     if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
         form = value.conditions[0].negated().plus(number(-1))
@@ -273,7 +304,10 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 
 def compare(name, a, b):
-    """A comparison: of forms, a list of forms that must not be negative."""
+    """Return the mask of a comparison, given by the name of NumPy's function.
+
+    Between affine expressions it is a list of conditions; those that always hold are left out.
+    """
     a, b, kind = meet(a, b, weak=False)
     need_exact(a, b)
     if (
@@ -296,7 +330,17 @@ def compare(name, a, b):
 
 
 def cast(value, kind, bitcast=False, rounding=None):
-    """A value in another type, rounded or wrapped as Triton does."""
+    """Return a value in another type, rounded or wrapped as Triton does.
+
+    Args:
+        value: a tensor or a number.
+        kind: the type, in any form that `_types.as_type` takes.
+        bitcast: reinterpret the bits.
+        rounding: "rtz" rounds to 16-bit floats toward zero, else to nearest.
+
+    Raises:
+        TypeError: `kind` is a pointer type, or a bitcast changes the width.
+    """
     value = as_tensor(value)
     kind = types.as_type(kind)
     if value.dtype == kind:
@@ -330,10 +374,13 @@ def cast(value, kind, bitcast=False, rounding=None):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _rounded(data, kind):
-    """In 16 bits. XLA may leave out a conversion that is undone at once; a rounding that is asked for it keeps."""
+    """Return floats in 16 bits, rounded to nearest even.
+
+    XLA may remove a conversion that is undone at once (excess precision); it keeps an explicit `reduce_precision`.
+    """
     if kind == types.bfloat16:
         return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
-    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes what float16 holds without a leading one
+    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
     return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
 
 
@@ -356,7 +403,7 @@ def _(kind, primals, tangents):
 
 
 def where(condition, a, b):
-    """Elementwise choice; numbers take the type of the tensor beside them."""
+    """Return elements of `a` where the mask holds, else of `b`; a Python number takes the type of the other operand."""
     condition = truth(condition)
     a, b, kind = meet(a, b)
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
@@ -366,7 +413,11 @@ def where(condition, a, b):
 
 
 def broadcast(value, shape):
-    """A block of a larger shape; sizes of 1 and missing axes in front grow."""
+    """Return a tensor broadcast to a block's shape: axes of size 1 and missing axes in front grow.
+
+    Raises:
+        TypeError: the shapes do not match.
+    """
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
@@ -378,7 +429,11 @@ def broadcast(value, shape):
 
 
 def unary(function, value, kinds="f"):
-    """An elementwise function of floats."""
+    """Return `function` of a tensor, elementwise.
+
+    Raises:
+        TypeError: the tensor's kind is not one of `kinds`.
+    """
     value = as_tensor(value)
     if value.dtype.kind not in kinds:
         raise TypeError(f"this function takes floats, not {value.dtype}: convert with .to(tl.float32)")

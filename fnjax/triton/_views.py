@@ -1,7 +1,8 @@
-"""Plans: an affine address over grid and block as a view of flat memory (reshape, slice, transpose), where it is one.
+"""Views: affine addresses over grid and block as reshape, slice and transpose of flat memory, where they are that.
 
-`plan` works on integers alone. Memory of `length` elements is cut into rows of the largest stride, each row into rows
-of the next one, down to elements; each axis takes a run of such rows, from a start that may hold loop variables.
+`plan` computes with integers only. Memory of `length` elements is divided into rows of the largest stride, each row
+into rows of the next stride, down to single elements: one dimension (`Level`) for each stride. Each index of the
+address takes a range of rows of its dimension; the start of the range may depend on loop variables.
 """
 
 import dataclasses
@@ -17,7 +18,14 @@ from fnjax.triton._forms import LEAD, Form, Sym, laid
 
 @dataclasses.dataclass
 class Axis:
-    """Indices 0 to size - 1 at a stride, merged from `parts` (axis of grid and block, size); coefs in conditions."""
+    """Range of indices, 0 to size - 1, with one stride.
+
+    Attributes:
+        size: the number of indices.
+        stride: the distance of neighbours in memory.
+        parts: the axes of grid and block that were merged into it, as (axis, size), slowest first.
+        coefs: its coefficient in each condition.
+    """
 
     size: int
     stride: int
@@ -27,7 +35,19 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One cut: rows of `stride`, `count` of them, of which those from start + low to start + high are taken."""
+    """Dimension of a view: `count` rows of `stride` elements, of which rows start + low to start + high are taken.
+
+    Attributes:
+        stride: elements of a row.
+        count: rows that memory has.
+        start: the constant part of the first row.
+        syms: loop variables and coefficients, in rows, that are added to `start`.
+        low: the first index that is not cut off by conditions or by the end of memory.
+        high: the index after the last one that is not cut off.
+        size: the number of indices of the axis.
+        before: rows of padding in front, so that a start that depends on loops stays inside.
+        after: rows of padding at the end.
+    """
 
     stride: int
     count: int
@@ -36,13 +56,13 @@ class Level:
     low: int
     high: int
     size: int
-    before: int  # rows to be made up in front and behind, so that a start that loops make cannot miss
+    before: int
     after: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The cuts, the axes that come of them, and the indices of conditions that are left to be tested."""
+    """View of flat memory: its dimensions, the merged axes, and the indices of conditions that must still be tested."""
 
     levels: tuple[Level, ...]
     axes: tuple[Axis, ...]
@@ -51,22 +71,22 @@ class Plan:
 
     @property
     def clipped(self) -> bool:
-        """Whether indices are cut off because of conditions or of the memory's ends."""
+        """Return True where indices are cut off, by conditions or by the ends of memory."""
         return any(level.low > 0 or level.high < level.size for level in self.levels)
 
     @property
     def moving(self) -> bool:
-        """Whether it begins where a loop says."""
+        """Return True where its start depends on loop variables."""
         return any(level.syms for level in self.levels)
 
     @property
     def layout(self) -> tuple[tuple[int, int, int, int], ...]:
-        """How memory is cut: of each level stride, count, and the rows that are made up."""
+        """The layout of memory: for each dimension stride, count, and rows of padding in front and at the end."""
         return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
 
     @property
     def part(self) -> tuple[int, int, int] | None:
-        """Where it is rows of one level and all of the others: which, the first row, and the one behind the last."""
+        """The one dimension that is sliced, its first row and the row after its last; None if there is not just one."""
         bounds = [(level.start + level.low, level.start + level.high) for level in self.levels]
         found = [(d, *b) for d, (b, lv) in enumerate(zip(bounds, self.levels, strict=True)) if b != (0, lv.count)]
         whole = self.moving or self.made_up or len(found) != 1
@@ -74,12 +94,19 @@ class Plan:
 
     @property
     def made_up(self) -> bool:
-        """Whether rows are read that are not there (they are masked)."""
+        """Return True where rows of padding are read (they are masked)."""
         return any(level.before or level.after for level in self.levels)
 
 
 def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
-    """The view that an address is, or None. Conditions that the view cannot grant are left."""
+    """Return the view for an address, or None where it is not a view.
+
+    Args:
+        address: an affine expression.
+        conditions: affine expressions that are at least 0 where memory is accessed. Those that the view cannot express
+            by cutting off indices are listed in `Plan.left`.
+        length: the number of elements of memory.
+    """
     found = strides_of(address)
     if found is None or length == 0 or any(stride < 0 for stride, _ in found.values()):
         return None
@@ -107,7 +134,10 @@ def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
 
 
 def strides_of(form: Form) -> dict[int, tuple[int, int]] | None:
-    """Stride and size along each axis of grid, loops and block that a form depends on; None if it is not affine."""
+    """Return stride and size by axis (leading axes, then the block's) of an expression; None where it is not affine.
+
+    Axes that the expression does not depend on are left out.
+    """
     origin = (0,) * LEAD
     affine, strides, sizes = form.base[origin], [0] * LEAD, list(form.base.shape)
     for d, size in enumerate(form.base.shape):
@@ -125,9 +155,9 @@ def strides_of(form: Form) -> dict[int, tuple[int, int]] | None:
 
 
 def digits_of(form: Form) -> dict[int, list[int]] | None:
-    """The sizes that axes of the grid are to be cut into so that a form is affine in them, where there are such.
+    """Return, by leading axis, the mixed radix in whose digits an expression is affine; None if there is none.
 
-    `pid // 8` runs evenly along both axes of a grid of (n // 8, 8), as `pid % 8` does.
+    For example, `pid // 8` and `pid % 8` are affine in the two digits of a grid split into (n // 8, 8).
     """
     found = {}
     for d in range(LEAD):
@@ -146,6 +176,7 @@ def digits_of(form: Form) -> dict[int, list[int]] | None:
 
 
 def _digits(numbers):
+    """Return the mixed radix, slowest digit first, in whose digits a sequence is affine; None if there is none."""
     sizes: list[int] = []
     while len(numbers) > 1:
         uneven = np.flatnonzero(numbers != numbers[0] + np.arange(len(numbers)) * (numbers[1] - numbers[0]))
@@ -158,7 +189,7 @@ def _digits(numbers):
 
 
 def merged(axes):
-    """Neighbours that make one longer run together, for conditions as well."""
+    """Return the axes with neighbours merged that form one longer range, in memory and in all conditions."""
     out: list[Axis] = []
     for axis in axes:
         last = out[-1] if out else None
@@ -174,7 +205,20 @@ def merged(axes):
 
 
 def _place(axes, at, offset, syms, limit, facts, outermost):
-    """The cuts from axis `at` on, how far into a row they reach, what they grant; None where rows overlap."""
+    """Return dimensions from axis `at` on, the elements of a row that they reach, and the conditions they express.
+
+    Args:
+        axes: all axes, by falling stride.
+        at: the index of the axis to place.
+        offset: the constant part of the address inside of a row.
+        syms: loop variables and coefficients that are still to be placed.
+        limit: the number of elements of the row.
+        facts: of each condition its constant, its coefficient for each axis, and its loop variables.
+        outermost: True for the first axis, which may leave memory.
+
+    Returns:
+        None where rows would overlap.
+    """
     axis = axes[at]
     stride = axis.stride
     own = tuple((s, c // stride) for s, c in syms if c % stride == 0)
@@ -182,8 +226,8 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
     moves = [sum(min(c * s.low, c * s.high) for s, c in own), sum(max(c * s.low, c * s.high) for s, c in own)]
     for start in (offset // stride, offset // stride + 1):
         taken = set()
-        low, high = 0, axis.size  # of indices, where nothing moves
-        first, end = start + moves[0], start + moves[1] + axis.size  # of rows
+        low, high = 0, axis.size  # range of indices, where nothing depends on loop variables
+        first, end = start + moves[0], start + moves[1] + axis.size  # range of rows, over all values of loop variables
         for i, (constant, coefs, moving) in enumerate(facts):
             coef = coefs[at]
             if coef == 0 or any(c for j, c in enumerate(coefs) if j != at):
@@ -195,7 +239,7 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
                 else:
                     high = min(high, constant // -coef + 1)
             elif dict(moving) == {s: c * coef for s, c in own}:
-                # It bounds the row itself, wherever the loop is: coef · (row - start) + constant >= 0.
+                # It bounds the row for every value of the loop variables: coef · (row - start) + constant >= 0.
                 if coef > 0:
                     first = max(first, start - constant // coef)
                 else:
@@ -215,20 +259,20 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
         empty = end <= first
         if not outermost and not empty and (first < 0 or (end - 1) * stride + reach > limit):
             continue
-        if not own:  # what lies outside of memory is nobody's
+        if not own:  # cut off indices outside of memory
             low, high = max(low, -start), min(high, there - start)
             low, high = (0, 0) if high <= low else (low, high)
             before = after = 0
         else:
             before, after = max(0, -(start + moves[0])), max(0, start + moves[1] + axis.size - there)
-            before, after = min(before, axis.size), min(after, axis.size)  # from farther outside all rows are made up
+            before, after = min(before, axis.size), min(after, axis.size)  # a start farther outside reads padding only
         level = Level(stride, there, start, own, low, high, axis.size, before, after)
         return [level, *deeper], (0 if empty else (end - 1) * stride + reach), granted | taken
     return None
 
 
 def cut(memory, layout):
-    """Memory with an axis for each level, made up with zeros where the last row of one is not whole."""
+    """Return memory with one axis for each dimension of a layout; an incomplete last row is padded with zeros."""
     out = memory
     for stride, count, before, after in layout:
         missing = count * stride - out.shape[-1]
@@ -241,7 +285,7 @@ def cut(memory, layout):
 
 
 def _starts(plan):
-    """Where each level begins."""
+    """Return the first row of each dimension, with padding; an array where it depends on loop variables."""
     starts: list[Any] = []
     for level in plan.levels:
         start: Any = level.start + level.low + level.before
@@ -254,7 +298,7 @@ def _starts(plan):
 
 
 def read(rows, plan):
-    """What the view holds of memory as `cut` gives it: the indices from low to high of each level."""
+    """Return the view's elements, indices low to high of each dimension, from memory as `cut` returns it."""
     sizes = [level.high - level.low for level in plan.levels]
     if plan.moving:
         return lax.dynamic_slice(rows, _starts(plan), sizes)
@@ -262,7 +306,7 @@ def read(rows, plan):
 
 
 def write(memory, plan, value):
-    """Memory with the view's elements replaced; `value` as `read` gives it."""
+    """Return flat memory with the view's elements replaced by `value`, which has the shape that `read` returns."""
     rows = cut(memory, plan.layout)
     new = (
         value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
@@ -274,7 +318,7 @@ def write(memory, plan, value):
 
 
 def to_block(data, plan, fill=None):
-    """What `read` gives as an array of grid and block, of size 1 along other axes; cut-off indices hold `fill`."""
+    """Return what `read` returned as an array over leading and block axes; cut-off indices hold `fill` or zero."""
     if plan.clipped:
         fill = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
         data = lax.pad(data, fill, [(level.low, level.size - level.high, 0) for level in plan.levels])
@@ -286,7 +330,7 @@ def to_block(data, plan, fill=None):
 
 
 def from_block(value, plan):
-    """The inverse: an array of grid and block (full where the view has axes, else of size 1) as `write` takes it."""
+    """Return an array over leading and block axes in the shape that `write` takes: the inverse of `to_block`."""
     parts = list(itertools.chain.from_iterable(axis.parts for axis in plan.axes))
     ordered = sorted(parts)
     value = value.reshape([size for _, size in ordered])
