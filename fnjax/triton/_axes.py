@@ -1,8 +1,9 @@
-"""The turns of a loop side by side, as one more leading axis, where they need nothing of each other but sums.
+"""Vectorised loops: all iterations at once along one more leading axis, where they depend on each other by sums only.
 
-The body is run once. What it carries may move evenly (pointers), which is a form along the new axis, or be added to,
-which becomes a sum over the axis, and of a matrix product one more axis of its contraction. All else says NotAnAxis,
-and so do accesses to memory by which turns could hear of each other; then the loop is traced turn by turn.
+The body is interpreted once. A carried value may advance by a constant step (pointers): it is affine in the loop
+variable. Or it is a sum that iterations add to: it becomes a sum over the axis, and for a matrix product an additional
+axis of contraction. Anything else raises NotAnAxis, and so do memory accesses by which one iteration could depend on
+another; the loop is then traced sequentially (`_turns`).
 """
 
 import ast
@@ -24,11 +25,13 @@ from fnjax.triton._values import add, as_tensor, both, cast, holds, meet, of_dat
 
 
 class Sum(Tensor):
-    """What a loop carries, as a turn finds it: nobody knows it there, but one may add to it.
+    """Carried value inside of a vectorised loop, which can only be added to and subtracted from.
+
+    Any other use raises NotAnAxis.
 
     Attributes:
-        origin: the name, and the part of its value, that it is.
-        terms: what was added, with its sign.
+        origin: the name that carries it, and the index of the leaf in its value.
+        terms: pairs of sign and tensor that were added.
     """
 
     def __init__(self, kind, shape, origin, terms=()):
@@ -59,7 +62,7 @@ class Sum(Tensor):
         return self._plus(other, -1)
 
     def chosen(self, other, choose):
-        """After an if: what only one of its branches has added counts where the branch was taken."""
+        """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
         if self.origin != other.origin:
             raise NotAnAxis
         same = sum(1 for a, b in zip(self.terms, other.terms, strict=False) if a is b)
@@ -70,15 +73,18 @@ class Sum(Tensor):
 
 
 def run_side_by_side(frame, node, start, step, turns, distance):
-    """Run a `for` with its turns side by side; False, and nothing has happened, where that is not its meaning.
+    """Interpret a `for` with its iterations vectorised.
 
     Args:
-        frame: the call that it stands in.
+        frame: the call that the loop is in.
         node: the statement.
-        start: its variable in the first turn.
-        step: what the variable grows by.
-        turns: how many, the most that any program has.
-        distance: programs have so many turns that their variable stays within it; None if all have all.
+        start: the loop variable in the first iteration.
+        step: the increment of the loop variable.
+        turns: the number of iterations, the maximum over all programs.
+        distance: by program, the bound minus `start`, which limits its iterations; None if all programs take all.
+
+    Returns:
+        True; False, with names and memory restored, where the iterations depend on each other.
     """
     state = current()
     tried = ("side by side", id(node), len(state.turns))
@@ -101,13 +107,13 @@ def run_side_by_side(frame, node, start, step, turns, distance):
 
 
 class _SideBySide:
-    """One loop while its turns are an axis.
+    """One vectorised loop.
 
     Attributes:
-        count: the variable that numbers the turns.
-        exposed: names that a turn may read of what came before it.
+        count: the loop variable that numbers the iterations.
+        exposed: names that an iteration may read before it sets them.
         later: names that are read after the loop.
-        steps: by name and part, how what moves evenly does so.
+        steps: by name and leaf, the step of carried values that advance by a constant.
     """
 
     def __init__(self, frame, node, start, step, turns, distance, side):
@@ -118,7 +124,11 @@ class _SideBySide:
         self.steps: dict = {}
 
     def run(self):
-        """All turns at once: what they leave is in the frame."""
+        """Interpret the body for all iterations at once; the frame then holds the names' values.
+
+        Raises:
+            NotAnAxis: iterations depend on each other.
+        """
         if self.start.form is None:
             raise NotAnAxis
         names = self._untouched()
@@ -140,11 +150,12 @@ class _SideBySide:
             raise NotAnAxis
 
     def _untouched(self):
+        """Return the names that the loop does not set, with their values before it."""
         mine = {*assigned(self.node.body), self.node.target.id}
         return {n: v for n, v in self.before.items() if n not in mine or isinstance(v, Undefined)}
 
     def _as_given(self, name):
-        """The parts of a name's value as turns find them."""
+        """Yield the leaves of a carried value as the body reads them: advanced by a step, or as a `Sum`."""
         value = self.before[name]
         before, moved = leaves(value), moved_by(self.frame, self.node, name)
         after = before if isinstance(moved, Undefined) else leaves(moved)
@@ -157,7 +168,11 @@ class _SideBySide:
                 yield advanced(leaf, self.steps[name, part], self.count)
 
     def results(self):
-        """Names as the last turn leaves them."""
+        """Return all names with their values after the last iteration.
+
+        Raises:
+            NotAnAxis: a carried value is neither a sum nor advanced by a constant step.
+        """
         names = self._untouched()
         for name in sorted(self.exposed | self.later):
             if name not in self.frame.names:
@@ -171,6 +186,7 @@ class _SideBySide:
         return names
 
     def _result(self, key, before, after):
+        """Return a leaf's value after the loop, from its values before the loop and at the end of the body."""
         if key in self.steps:
             spec = self.steps[key]
             moved = advanced(before, spec, self.count).form.plus(spec.step)
@@ -185,11 +201,11 @@ class _SideBySide:
                 before = (add if sign > 0 else subtract)(before, _sum_of_turns(own, self.count))
             return before
         if self.going is not None:
-            raise NotAnAxis  # programs have last turns of their own
+            raise NotAnAxis  # the last iteration differs between programs
         return _last(after, self.count)
 
     def _taken(self):
-        """How many turns a program takes."""
+        """Return the number of iterations that each program takes."""
         if self.distance is None:
             return as_tensor(self.turns)
         stride = abs(self.step.uniform())
@@ -197,7 +213,11 @@ class _SideBySide:
 
 
 def moved_by(frame, node, name):
-    """A name's value after the statements of a loop that set it, where these read nothing else that a turn sets."""
+    """Return a name's value after the statements of a loop that set it, without the rest of the body.
+
+    Returns:
+        an `Undefined` where these statements read other names that the loop sets, or are not simple assignments.
+    """
     mine = {*assigned(node.body), *assigned([node.target])} - {name}
     setting = [s for s in node.body if name in assigned([s])]
     simple = all(
@@ -218,7 +238,7 @@ def moved_by(frame, node, name):
 
 
 def step_of(before, after):
-    """By how much all of a form's numbers have grown, where that is one number."""
+    """Return the constant by which an affine value has grown, or None where it is not constant."""
     if before.form is None or after.form is None or before.shape != after.shape:
         return None
     grown = after.form.plus(before.form.negated())
@@ -227,6 +247,7 @@ def step_of(before, after):
 
 
 def _sum_of_turns(term, count):
+    """Return the sum of a term over all iterations."""
     axis = count.axis
     if term.factors is not None:
         data = product(*term.factors, over=axis)
@@ -241,7 +262,7 @@ def _sum_of_turns(term, count):
 
 
 def _last(value, count):
-    """A value of the last turn."""
+    """Return a value of the last iteration, without the loop's axis."""
 
     def of_last(form):
         base = _at_end(form.base, count.axis) + dict(form.syms).get(count, 0) * count.high

@@ -1,4 +1,4 @@
-"""What a loop hands from turn to turn: the tensors that a value is made of, as arrays or as forms that move evenly."""
+"""Carried values of loops: the tensors that a value consists of, as arrays or as affine values with a constant step."""
 
 import ast
 import dataclasses
@@ -20,7 +20,14 @@ from fnjax.triton._values import as_tensor, of_form
 
 @dataclasses.dataclass
 class Carried:
-    """How a part of a name's value goes from turn to turn: as an array of a type, or moving by `step` each turn."""
+    """Type of one carried leaf: an array, or an affine value that grows by `step` in each iteration.
+
+    Attributes:
+        dtype: the type.
+        shape: the block's shape.
+        data: the array's shape.
+        step: an affine expression; "unknown" before the first iteration is traced; None for an array.
+    """
 
     dtype: types.dtype
     shape: tuple
@@ -29,7 +36,7 @@ class Carried:
 
 
 def leaves(value):
-    """The tensors that a value is made of; numbers of Python's are such tensors too."""
+    """Return the tensors that a value consists of; Python numbers become tensors."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, bool | int | float | np.number):
@@ -46,7 +53,7 @@ def leaves(value):
 
 
 def rebuilt(value, given):
-    """The value with other tensors, taken from an iterator."""
+    """Return the value with its tensors replaced by those of an iterator: the inverse of `leaves`."""
     if isinstance(value, Tensor | bool | int | float | np.number):
         return next(given)
     if isinstance(value, Pointer):
@@ -61,7 +68,7 @@ def rebuilt(value, given):
 
 
 def skeleton(value):
-    """What of a value a loop does not carry: it must stay as it is."""
+    """Return the structure of a value without its tensors; a loop must not change it."""
     if isinstance(value, Tensor | bool | int | float | np.number):
         return "number"
     if isinstance(value, Pointer):
@@ -76,7 +83,7 @@ def skeleton(value):
 
 
 def assigned(statements):
-    """Names that statements set, in their order."""
+    """Return the names that statements set, in their order."""
     found: dict[str, None] = {}
     for statement in statements:
         for node in ast.walk(statement):
@@ -86,7 +93,7 @@ def assigned(statements):
 
 
 def widened(spec, leaf):
-    """What an earlier trace found, for another start."""
+    """Return the type of a leaf from an earlier trace, widened to include the leaf's present value."""
     if spec.step is not None:
         return dataclasses.replace(spec) if leaf.form is not None else Carried(leaf.dtype, leaf.shape, full_shape(leaf))
     rank = len(spec.shape)
@@ -95,20 +102,23 @@ def widened(spec, leaf):
 
 
 def of_sym(count, factor):
+    """Return loop variable · factor as an affine expression."""
     return Form(np.zeros((1,) * LEAD, np.int64), syms=((count, int(factor)),))
 
 
 def counted(count, factor):
+    """Return loop variable · factor as a scalar tensor, for loops whose number of iterations is unknown."""
     return Tensor(jnp.asarray(count.value * factor).reshape((1,) * LEAD), types.int32, ())
 
 
 def advanced(leaf, spec, count):
-    """A leaf that moves evenly, as turn `count` finds it."""
+    """Return the value in iteration `count` of an affine leaf with a constant step."""
     step = int(spec.step.base.flat[0])
     return of_form(leaf.form.plus(of_sym(count, step)) if step else leaf.form, leaf.dtype)
 
 
 def equal(a, b):
+    """Return True where two affine expressions are the same."""
     return (
         a.strides == b.strides
         and dict(a.syms) == dict(b.syms)
@@ -118,29 +128,37 @@ def equal(a, b):
 
 
 def ranked(data, rank):
+    """Return an array whose block has `rank` axes."""
     return data.reshape(data.shape[:LEAD] + (1,) * (LEAD + rank - data.ndim) + data.shape[LEAD:])
 
 
 def wide(shape, rank):
+    """Return the shape of an array whose block has `rank` axes."""
     return shape[:LEAD] + (1,) * (LEAD + rank - len(shape)) + shape[LEAD:]
 
 
 def full_shape(leaf):
-    """The shape of a leaf's array."""
+    """Return the shape of a leaf's array."""
     if leaf.form is not None:
         return leaf.form.spread
     return tuple(leaf.data.shape)
 
 
 def alike(arrays, buffers):
-    """Arrays that a loop carries: inside of shard_map all vary where any buffer does, at its start and after a turn."""
+    """Return arrays that are device-varying wherever one of them or of the buffers is, as a loop's carry must be.
+
+    This matters inside of shard_map only: the carry must have one type before the loop and after each iteration.
+    """
     on = frozenset().union(*(varying(jax.typeof(x)) for x in (*arrays, *buffers)))
     missing = [tuple(on - varying(jax.typeof(x))) for x in arrays]
     return [lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(arrays, missing, strict=True)]
 
 
 def forward_only(carry, source, node):
-    """What a loop of unknown length leaves; reverse mode through it is an error that names it."""
+    """Return the results of a loop with an unknown number of iterations, which only forward mode can differentiate.
+
+    Reverse mode through them raises a KernelError that names the loop.
+    """
     word, remedy = "while", ""
     if isinstance(node, ast.For):
         word, remedy = "for", ", or give the bound as a number of Python's (under jax.jit: static_argnums)"

@@ -1,18 +1,18 @@
-"""Whether turns of a loop could hear of each other through memory: not if each keeps to addresses of its own."""
+"""Test whether the iterations of a vectorised loop are independent, by the memory addresses that they access."""
 
 import numpy as np
 
 from fnjax.triton._forms import LEAD
 
-COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order leaves no trace
+COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order does not matter
 
 
 def independent(side):
-    """Whether what the turns of a loop read and write is the same in any order of its statements.
+    """Return True where vectorising a loop does not change what it reads and writes.
 
-    Each statement is executed for all turns before the next one is. That changes nothing for what is read only, for a
-    single store (of one address the last turn's value stays), for atomics of one kind, and where the addresses of one
-    turn, of all statements, lie apart from those of the others.
+    Each statement is executed for all iterations before the next one. That is valid for buffers that are only read, for
+    a single store (the last iteration's value stays), for atomics of one kind, and where the addresses of different
+    iterations are disjoint.
     """
     for buffer in {access.buffer for access in side.accesses if access.kind != "read"}:
         here = [access for access in side.accesses if access.buffer == buffer]
@@ -24,7 +24,7 @@ def independent(side):
 
 
 def _apart(accesses, count):
-    """Whether all addresses move by one step each turn, and reach less far than that within a turn."""
+    """Return True where all addresses advance by one step per iteration and span less than it within an iteration."""
     reaches = [_reach(access, count) for access in accesses]
     if None in reaches or len({step for step, _, _ in reaches}) != 1:
         return False
@@ -35,7 +35,10 @@ def _apart(accesses, count):
 
 
 def _reach(access, count):
-    """The step of an access's address, and the first and last address of each program in the first turn."""
+    """Return the step of an access's address, and by program the first and last address in the first iteration.
+
+    None where the address is not affine in the loop variable.
+    """
     form = access.form
     if form is None or form.base.shape[count.axis] > 1:
         return None
@@ -43,7 +46,7 @@ def _reach(access, count):
     low = high = form.base
     spans = [(s * first, s * last) for s, (first, last) in zip(form.strides, _lanes(access), strict=True)]
     for sym, coefficient in form.syms:
-        if sym.axis is not None and sym.axis < count.axis:  # of a loop around this one: as of another program
+        if sym.axis is not None and sym.axis < count.axis:  # an outer loop, vectorised: as for different programs
             low, high = low + sym.value * coefficient, high + sym.value * coefficient
         elif sym is not count:
             spans.append((coefficient * sym.low, coefficient * sym.high))
@@ -51,7 +54,7 @@ def _reach(access, count):
 
 
 def _lanes(access):
-    """First and last index along each axis of the block, where conditions bound them for all programs and turns."""
+    """Return the first and last index along each axis of the block that conditions allow in all programs."""
     found = [[0, n - 1] for n in access.form.shape]
     for condition in access.conditions:
         axes = [d for d, stride in enumerate(condition.strides) if stride]

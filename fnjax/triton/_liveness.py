@@ -1,4 +1,4 @@
-"""Which names a loop's turns hand on: read in a turn before the turn sets them, or read after the loop."""
+"""Liveness analysis: the names that a loop carries from one iteration to the next, or to the code after it."""
 
 import ast
 import functools
@@ -6,9 +6,9 @@ import functools
 
 @functools.cache
 def carried(function, loop):
-    """Of a loop in a function: names that a turn may read of what came before it, and names that are read afterwards.
+    """Return two sets of names for a loop in a function: live at the start of its body, and live after the loop.
 
-    Names that a turn only uses for itself are in neither.
+    Only names that the loop sets are in them. Names that are used within one iteration are in neither.
     """
     after: dict = {}
     _before(function.body, frozenset(), after)
@@ -17,14 +17,20 @@ def carried(function, loop):
 
 
 def _before(statements, live, after):
-    """Names that are read from some statements on before they are set; `live` is what is read behind them."""
+    """Return the names that are live before some statements, and note in `after` those live after each loop.
+
+    Args:
+        statements: in their order.
+        live: names that are live after them.
+        after: is filled: by loop, the names that are live after it.
+    """
     for node in reversed(statements):
         if isinstance(node, ast.If):
             live = _before(node.body, live, after) | _before(node.orelse, live, after) | _read_in(node.test)
         elif isinstance(node, ast.For | ast.While):
             after[node] = after.get(node, frozenset()) | live
             target = _set_in([node.target]) if isinstance(node, ast.For) else frozenset()
-            while True:  # what a turn reads, the turn before it leaves
+            while True:  # fixpoint: an iteration may read what the one before it sets
                 test = _read_in(node.test) if isinstance(node, ast.While) else frozenset()
                 found = live | test | (_before(node.body, live | test, after) - target)
                 if found == live:

@@ -1,4 +1,4 @@
-"""`for` and `while` in a kernel: turn after turn in the program, side by side, or as a loop of JAX's."""
+"""`for` and `while` in a kernel: unrolled, vectorised, or as a loop of JAX."""
 
 import ast
 
@@ -10,11 +10,15 @@ from fnjax.triton._turns import Loop
 from fnjax.triton._values import as_tensor, subtract, truth
 from fnjax.triton._waits import decisive
 
-FEW = 4  # turns that are cheaper one after the other in the program than as a loop
+FEW = 4  # loops of at most so many iterations are unrolled: that is cheaper
 
 
 class Range:
-    """`range`, `tl.range` or `tl.static_range` in a kernel."""
+    """Range of a `for`: `range`, `tl.range` or `tl.static_range` in a kernel.
+
+    Raises:
+        TypeError: it is not given one to three bounds.
+    """
 
     def __init__(self, *bounds, unrolled=False):
         if not 1 <= len(bounds) <= 3:
@@ -24,7 +28,16 @@ class Range:
 
 
 def run_for(frame, node):
-    """A `for`: unrolled, counted, or as long as any program has turns left."""
+    """Interpret a `for`: unrolled if it is short, vectorised where iterations are independent, else as a loop of JAX.
+
+    Returns:
+        False: no lane returns in a loop.
+
+    Raises:
+        ValueError: the step is zero.
+        TypeError: the bounds of `tl.static_range`, or the step, are not known while tracing.
+        SyntaxError: the body has a return, break or continue, or the loop an else.
+    """
     given = evaluate(frame, node.iter)
     _no_return(node)
     if not isinstance(given, Range):
@@ -56,7 +69,7 @@ def _unrolled(frame, node, items):
 
 
 def _uneven(frame, node, start, stop, step):
-    """Bounds that differ between programs, or that nobody knows yet."""
+    """Interpret a `for` whose bounds differ between programs or are traced."""
     stride = step.uniform()
     if stride is None:
         raise TypeError("the step of a range must be known when the kernel is traced: make it a tl.constexpr")
@@ -73,7 +86,16 @@ def _uneven(frame, node, start, stop, step):
 
 
 def run_while(frame, node):
-    """A `while`: as long as its condition holds for any program."""
+    """Interpret a `while`: iterate until its condition holds for no program.
+
+    Returns:
+        False: no lane returns in a loop.
+
+    Raises:
+        NeedsSequence: it waits for memory that other programs write.
+        TypeError: its condition is a constexpr that holds.
+        SyntaxError: the body has a return, break or continue, or the loop an else.
+    """
     _no_return(node)
     test = evaluate(frame, node.test)
     if known_truth(test) is False:
@@ -84,11 +106,12 @@ def run_while(frame, node):
     if from_turn_to_turn:
         return Loop(frame, node, None, None).run_while(truth(test))
     if not current().in_sequence:
-        raise NeedsSequence  # it waits for memory, where programs before this one write
+        raise NeedsSequence  # it waits for memory that earlier programs write
     return Loop(frame, node, None, None).run_while(truth(test), names)
 
 
 def _no_return(node):
+    """Raise SyntaxError where a loop has a return, break, continue or else, which Triton does not allow either."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Return | ast.Break | ast.Continue):
             raise SyntaxError(f"{type(inner).__name__.lower()} in a loop is not for kernels (Triton has none either)")

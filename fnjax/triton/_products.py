@@ -1,4 +1,4 @@
-"""The matrix product of two blocks, with the grid's axes as batches or rows."""
+"""Matrix product of two blocks; leading axes (grid, loops) become batches or rows."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -22,7 +22,13 @@ def dot(
     trans_a=False,
     trans_b=False,
 ):
-    """The matrix product of two blocks, summed in float32 (whole numbers in int32), plus `acc`."""
+    """Return the matrix product of two blocks, plus `acc`.
+
+    It is accumulated in float32; of integers in int32, of float64 in float64.
+
+    Raises:
+        TypeError: the blocks differ in type, or their shapes do not fit.
+    """
     a, b = (trans(x) if t else x for x, t in ((input, trans_a), (other, trans_b)))
     if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
         raise TypeError(f"tl.dot takes two blocks of one type, not {a.dtype} and {b.dtype}: convert one with .to()")
@@ -33,7 +39,7 @@ def dot(
     x, y = a.array().astype(canonical(wide)), b.array().astype(canonical(wide))
     x, y = _ranked(x, a.shape), _ranked(y, b.shape)
     result = Tensor(product(x, y, canonical(summed)), summed, (*a.shape[:-1], b.shape[-1]))
-    if current().turns:  # a loop may sum it over its turns
+    if current().turns:  # a vectorised loop may contract over its axis
         result.factors = x, y, canonical(summed)
     if acc is not None:
         return acc + (result if acc.dtype == summed else cast(result, acc.dtype))
@@ -42,9 +48,15 @@ def dot(
 
 
 def product(x, y, kind, over=None):
-    """The product of the last two axes; leading axes are batches or rows, that of `over` is summed over as well.
+    """Return the product over the last two axes of two arrays; leading axes are batches or rows.
 
-    The operands keep their order: a product that swaps them has another layout, and costs a transposition.
+    The operands keep their order: swapped ones would give another layout, and cost a transposition.
+
+    Args:
+        x: the left operand, leading axes first.
+        y: the right operand.
+        kind: the dtype of the result.
+        over: a leading axis to contract as well, or None.
     """
     if over is not None and 1 in (x.shape[over], y.shape[over]):
         x, y = x.astype(kind).sum(over, keepdims=True), y.astype(kind).sum(over, keepdims=True)
@@ -67,5 +79,6 @@ def product(x, y, kind, over=None):
 
 
 def _ranked(data, shape):
+    """Return an array whose block's axes are all there, in their full size."""
     data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
     return jnp.broadcast_to(data, data.shape[:LEAD] + tuple(shape))

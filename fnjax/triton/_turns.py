@@ -1,4 +1,7 @@
-"""Loops as JAX's: what turns hand on is found by trying, until types stay; what moves evenly stays a form."""
+"""Sequential loops, as JAX's loops: the types of carried values are a fixpoint, found by tracing the body repeatedly.
+
+Carried values that advance by a constant step stay affine in the loop variable and are not carried at all.
+"""
 
 import ast
 import dataclasses
@@ -38,10 +41,16 @@ from fnjax.triton._waits import unchanged
 
 
 class Loop:
-    """One loop while it is traced.
+    """One sequential loop while it is traced.
 
     Attributes:
-        misfit: whether the last turn that was traced gave other types than it was given: what came of it is nothing.
+        names: names that are set before the loop and carried.
+        fresh: names that the loop sets first and that are read after it.
+        specs: by name, how each leaf of its value is carried.
+        moved: indices of the buffers that iterations write, which are carried too.
+        cuts: (buffer, layout) of memory that is reshaped before the first iteration.
+        remembered: the fixpoint of an earlier trace of the same loop, which this one starts from.
+        misfit: True if the iteration traced last did not return the types that it was given; its results are discarded.
     """
 
     def __init__(self, frame, node, start, step):
@@ -59,8 +68,8 @@ class Loop:
         self.specs: dict[str, list[Carried]] = {}
         for name in self.names:
             self.specs[name] = [self._first_guess(leaf) for leaf in leaves(self.initial[name])]
-        self.moved: set[int] = set()  # buffers that turns write
-        # Of an earlier trace of this loop: what to try first.
+        self.moved: set[int] = set()  # buffers that iterations write
+        # The fixpoint of an earlier trace of this loop, if there is one.
         key = (id(node), tuple((n, *((s.dtype, s.shape) for s in self.specs[n])) for n in self.names))
         self.remembered = self.state.loops.setdefault(key, {})
         for name, specs in self.remembered.get("specs", {}).items():
@@ -69,15 +78,16 @@ class Loop:
                 self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
         self.cuts: set = self.remembered.get("cuts", set())
-        self.fresh_values: dict[str, Any] = {}  # values of their kind: what a turn made stays in its trace
+        self.fresh_values: dict[str, Any] = {}  # only their structure: the tracers of an iteration must not leak
         self.misfit = False
 
     def _untouched(self):
-        """Names that turns do not set; what they set for themselves alone is nobody's to read."""
+        """Return the names that the loop does not set; names that only one iteration uses are left out."""
         return {n: v for n, v in self.before.items() if n not in self.own or isinstance(v, Undefined)}
 
     @staticmethod
     def _first_guess(leaf):
+        """Return how a leaf is carried at first: with an unknown step if it is affine, else as an array."""
         if leaf.form is not None:
             return Carried(leaf.dtype, leaf.shape, (), step="unknown")
         return Carried(leaf.dtype, leaf.shape, full_shape(leaf))
@@ -85,7 +95,11 @@ class Loop:
     # ------------------------------------------------------------------------------------ a turn
 
     def _names_of_turn(self, arrays, count):
-        """The names as a turn finds them."""
+        """Return all names with their values at the start of an iteration.
+
+        A leaf whose step is not known yet holds a new loop variable, so that its coefficient and what is added show the
+        step.
+        """
         names, taken = self._untouched(), iter(arrays)
         self.probes = {}
         for name in self.names:
@@ -114,7 +128,17 @@ class Loop:
         return names
 
     def _turn(self, arrays, buffers, count, going):
-        """One turn: the arrays and buffers that it hands on; those that it was given, where it is a misfit."""
+        """Interpret one iteration.
+
+        Args:
+            arrays: the carried arrays.
+            buffers: the carried buffers.
+            count: the loop variable that numbers the iterations; None in a `while`.
+            going: the mask of programs that take this iteration; None for all.
+
+        Returns:
+            the arrays and buffers for the next iteration; those that were given, where their types do not fit.
+        """
         state, frame = self.state, self.frame
         frame.names = self._names_of_turn(arrays, count)
         given = dict(frame.names)
@@ -162,7 +186,7 @@ class Loop:
         return alike(arrays, self.buffers)
 
     def _variable(self, count):
-        """The loop's variable in turn `count`."""
+        """Return the value of the `for` statement's variable in iteration `count`."""
         kind = types.promote(self.start.dtype, self.step.dtype)
         step = self.step.uniform()
         if self.start.form is not None:
@@ -170,7 +194,7 @@ class Loop:
         return self.start + Tensor(jnp.asarray(count.value * step).reshape((1,) * LEAD), kind, ())
 
     def _fits(self, name, part, leaf, spec, count):
-        """Whether a turn hands on what it was given; the spec is widened where it does not."""
+        """Return True if a leaf is carried as `spec` says after an iteration; else widen `spec` and return False."""
         start = leaves(self.initial[name])[part] if name in self.names else None
         if isinstance(spec.step, str):
             probe, form = self.probes[name, part], start.form
@@ -178,7 +202,7 @@ class Loop:
                 syms = dict(leaf.form.syms)
                 if syms.pop(probe, 0) == 1 and syms == dict(form.syms) and leaf.form.strides == form.strides:
                     step = leaf.form.base - form.base
-                    if (step == step.flat[0]).all():  # all programs move by one step
+                    if (step == step.flat[0]).all():  # the step is the same for all programs
                         spec.step = number(step.flat[0])
                         return False
             spec.step, spec.data = None, full_shape(start)
@@ -201,6 +225,7 @@ class Loop:
     # ---------------------------------------------------------------------------------- the loop
 
     def _first_arrays(self):
+        """Return the carried arrays before the first iteration, in the order of the names."""
         out = []
         for name in [*self.names, *self.fresh]:
             if name not in self.specs:
@@ -215,19 +240,27 @@ class Loop:
         return out
 
     def _restore(self):
+        """Restore names, memory and recorded accesses as they were before the loop."""
         if self.state.turns:
             del self.state.turns[-1].accesses[self.noted :]
         self.state.buffers, self.state.written = list(self.buffers), set(self.written)
         self.state.active, self.frame.names = self.active, dict(self.before)
 
     def _tried(self, attempt):
+        """Call `attempt`, which traces the whole loop, until all types fit, and return its result.
+
+        The first call is abstract, unless an earlier trace is remembered: it leaves no operations in the program.
+
+        Raises:
+            TypeError: there is no fixpoint after 24 attempts.
+        """
         wanted, ready = self.state.wanted, self.state.ready
         for tries in range(24):
             self._restore()
             self.state.traced += 1
             self.state.wanted, self.state.ready = set(), ready | self._cut()
             trial = not (tries or self.remembered)
-            try:  # what is found out by trying leaves nothing in the program, if it is found out at once
+            try:  # an abstract attempt leaves no operations in the program
                 result = jax.eval_shape(attempt) if trial else attempt()
                 fits = not (self._lacks() or self.misfit or trial)
             finally:
@@ -243,24 +276,33 @@ class Loop:
         raise TypeError("what a loop carries changes its type with every turn")
 
     def _cut(self):
-        """Memory that no turn writes, cut as turns read it."""
+        """Return memory that the loop does not write, reshaped before its first iteration, by buffer and layout."""
         here = [(buffer, layout) for buffer, layout in sorted(self.cuts) if buffer not in self.moved]
         return {(b, layout): (self.buffers[b], views.cut(self.buffers[b], layout)) for b, layout in here}
 
     def _lacks(self):
-        """Whether a turn would have read memory that was not cut before."""
+        """Return True where an iteration has read memory that was not reshaped before; the next attempt reshapes it."""
         found = {key for key in self.state.wanted if key[0] not in self.moved and key not in self.cuts}
         self.cuts = self.cuts | found
         return bool(found)
 
     def _restore_after(self):
+        """Restore names, memory and mask after a trace of the body."""
         self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
 
     def _first_buffers(self):
         return [self.buffers[i] for i in sorted(self.moved)]
 
     def run(self, turns, distance=None):
-        """So many turns (None: as many as any program has), of which a program takes those within `distance`."""
+        """Trace a `for`, and set names and memory to their values after it.
+
+        Args:
+            turns: the number of iterations; None if it is unknown while tracing (a `while_loop`, without reverse mode).
+            distance: by program, the bound minus the first value, which limits its iterations; None if all take all.
+
+        Returns:
+            False: no lane returns in a loop.
+        """
         stride = None if self.step is None else abs(self.step.uniform())
 
         def going_of(count):
@@ -276,13 +318,13 @@ class Loop:
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 count = Sym(k, 0, (turns or 2**31) - 1)
                 out, memory = self._turn(arrays, buffers, count, going_of(count))
-                self._restore_after()  # what is traced in a turn stays there: jax.checking_leaks looks
+                self._restore_after()  # tracers of the body must not leak (jax.checking_leaks)
                 return out, memory
 
             carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()))
             if turns is not None:
-                # Differentiated, a turn is run again from what it was given, so that its scores are not kept. Where it
-                # writes, what it was given is all of memory: then it keeps what it needs.
+                # In reverse mode, an iteration is recomputed from its carry, so that its intermediates are not saved.
+                # Where it writes, its carry is all of memory, and saving the intermediates is cheaper.
                 outermost = self.state.traced == 1 and not self.moved
                 body = jax.checkpoint(turn, prevent_cse=False) if outermost else turn
                 return lax.fori_loop(0, turns, body, carry), turns
@@ -306,10 +348,15 @@ class Loop:
         return False
 
     def run_while(self, test, waiting=None):
-        """Turns while the condition, which each turn asks anew, holds.
+        """Trace a `while`, whose condition is evaluated anew in each iteration.
 
-        Where it waits, for memory and the names of `waiting`, a turn that leaves them as they were would be repeated
-        for ever: the loop ends, and the launch is told (`_waits.Marks`).
+        Args:
+            test: the condition before the first iteration.
+            waiting: the names that decide whether a loop that waits for memory goes on, else None. An iteration that
+                changes neither these nor memory repeats for ever: the loop then ends, and `_waits.Marks` records it.
+
+        Returns:
+            False: no lane returns in a loop.
         """
         first_names, first_buffers, first_written = (
             dict(self.frame.names),
@@ -317,7 +364,7 @@ class Loop:
             set(self.state.written),
         )
         self.before, self.buffers, self.written = first_names, first_buffers, first_written
-        for name, specs in self.specs.items():  # the number of turns is nobody's to know
+        for name, specs in self.specs.items():  # the number of iterations is unknown
             for leaf, spec in zip(leaves(self.initial[name]), specs, strict=True):
                 if spec.step is not None:
                     spec.step, spec.data = None, full_shape(leaf)
@@ -367,12 +414,12 @@ class Loop:
         return False
 
     def _some(self, arrays, names):
-        """Those of the arrays that names are made of."""
+        """Return those carried arrays that belong to the given names."""
         found = [n for n in [*self.names, *self.fresh] if n in self.specs for _ in self.specs[n]]
         return [a for n, a in zip(found, arrays, strict=True) if n in names]
 
     def _finish(self, arrays, buffers, turns_taken, always):
-        """Names and memory as the last turn left them."""
+        """Set names and memory to their values after the loop."""
         taken, names = iter(arrays), self._untouched()
         for name in [*self.names, *self.fresh]:
             if name not in self.specs:

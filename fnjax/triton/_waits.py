@@ -1,4 +1,4 @@
-"""Which `while` waits for memory, as its source tells; and what becomes of programs that wait for ever."""
+"""Detection of `while` loops that wait for memory, from their source; and of programs that would wait for ever."""
 
 import ast
 import functools
@@ -11,10 +11,10 @@ from fnjax.triton._state import KernelError
 
 @functools.cache
 def decisive(node):
-    """The names that decide whether a `while` goes on, and whether each turn makes them of the turn before.
+    """Return the names that decide whether a `while` goes on, and whether one of them depends on its own earlier value.
 
-    A turn that leaves these names and memory as they were is repeated for ever. Where no name depends on itself, as in
-    `while tl.load(flag) == 0: turns += 1`, memory alone decides: such a loop waits for what other programs write.
+    An iteration that changes neither these names nor memory repeats for ever. Where no name depends on itself, as in
+    `while tl.load(flag) == 0: turns += 1`, only memory can end the loop: it waits for what other programs write.
     """
     sources: dict[str, set[str]] = {}
     _read(node.body, set(), sources)
@@ -28,7 +28,13 @@ def decisive(node):
 
 
 def _read(statements, around, sources):
-    """For each name that statements set, the names that its value is made of; `around` decides whether it is set."""
+    """Add to `sources`, for each name that statements set, the names that its value depends on.
+
+    Args:
+        statements: in their order.
+        around: names that decide whether the statements run.
+        sources: is filled: by name, a set of names.
+    """
     for node in statements:
         if isinstance(node, ast.If | ast.While):
             inner = around | _loaded(node.test)
@@ -60,6 +66,7 @@ def _loaded(node):
 
 
 def _reaches(name, goal, sources):
+    """Return True where the name `name` depends on the name `goal`."""
     seen, todo = set(), set(sources.get(name, ()))
     while todo:
         one = todo.pop()
@@ -72,7 +79,7 @@ def _reaches(name, goal, sources):
 
 
 def unchanged(before, after):
-    """Whether lists of arrays hold the same."""
+    """Return a traced boolean: True where two lists of arrays are equal; NaN equals NaN."""
     same = [
         jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
         for a, b in zip(before, after, strict=True)
@@ -81,14 +88,17 @@ def unchanged(before, after):
 
 
 class Marks:
-    """The first endless wait of a launch, in a buffer of its own: the loop's number from 1 on, and the program's."""
+    """Record of the first endless wait in a launch, kept in a buffer of its own.
+
+    The buffer holds the loop's number, from 1 on, and the program's number; 0 is no wait.
+    """
 
     def __init__(self, kernel, buffer):
         self.kernel, self.buffer = kernel, buffer
-        self.loops: list = []  # source and line, by number
+        self.loops: list = []  # (source, line) by number
 
     def set(self, state, stuck, source, line):
-        """Note that a loop of the program that runs would not end, where `stuck` holds."""
+        """Record that a loop of the current program would not end, where `stuck` holds."""
         if (source, line) not in self.loops:
             self.loops.append((source, line))
         mark, program = state.buffers[self.buffer], 0
@@ -99,9 +109,10 @@ class Marks:
         state.written.add(self.buffer)
 
     def refuse(self, mark, grid, arrays):
-        """Raise where a program waited, at once or under jit when the program runs; return the arrays.
+        """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.
 
-        Of a program that cannot call the host they are NaN then, or the largest integers (`fnjax._jax.report`).
+        On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
+        (`fnjax._jax.report`).
         """
         if not self.loops:
             return arrays
