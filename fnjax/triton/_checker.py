@@ -1,4 +1,4 @@
-"""`kernel.check[grid](...)`: a launch run program by program, and what it does that a GPU would not forgive."""
+"""`kernel.check[grid](...)`: execution of a launch program by program, and a report of its faults."""
 
 import dataclasses
 import linecache
@@ -20,19 +20,19 @@ ASSERTION, NARROWED = "assertion", "64 bits"
 
 @dataclasses.dataclass
 class Finding:
-    """One fault of a kernel: the first time that it happened, and how often.
+    """Fault of a kernel: its first occurrence, and how often it occurred.
 
     Attributes:
         kind: "out of bounds", "unwritten", "race", "endless wait", "assertion" or "64 bits".
         function: the kernel or helper.
-        file: where it stands.
-        line: which line of it.
-        program: the program, as its numbers along the grid.
+        file: its file.
+        line: the line in the file.
+        program: the program's indices along the axes of the grid.
         parameter: the array, by the parameter that it was passed for.
-        index: the element: of an array of several axes a tuple, outside of the array its flat address.
-        message: what happened, in a sentence.
-        elements: how many elements it happened to, in all programs together.
-        programs: how many programs it happened in.
+        index: the element: a tuple for an array of several axes; outside of the array, its flat address.
+        message: a sentence that describes the fault.
+        elements: the number of elements concerned, in all programs together.
+        programs: the number of programs concerned.
     """
 
     kind: str
@@ -55,13 +55,13 @@ class Finding:
 
 @dataclasses.dataclass
 class Report:
-    """What a check has found. Printed, it tells all; `report.ok` is True where there is nothing to tell.
+    """Result of a check. Printed, it shows all findings; `report.ok` is True where there are none.
 
     Attributes:
         launch: kernel and grid, as text.
         findings: a list of `Finding`.
-        outputs: what the launch would have returned.
-        untouched: for buffers that were given without content, how many elements nobody has written, by parameter.
+        outputs: the arrays that the launch would have returned.
+        untouched: by parameter, the number of elements of an uninitialised buffer that no program has written.
     """
 
     launch: str
@@ -71,11 +71,11 @@ class Report:
 
     @property
     def ok(self):
-        """Whether nothing was found."""
+        """Return True where nothing was found."""
         return not self.findings
 
     def assert_clean(self):
-        """Raise an AssertionError that tells all findings, if there are any: for tests."""
+        """Raise an AssertionError that shows all findings, if there are any. For tests."""
         if self.findings:
             raise AssertionError(str(self))
 
@@ -88,18 +88,18 @@ class Report:
 
 
 class Check:
-    """What `kernel.check` is: `kernel.check[grid](*args, **meta)` gives a `Report`.
+    """Value of `kernel.check`: `kernel.check[grid](*args, **meta)` returns a `Report`.
 
-    The launch runs program after program on NumPy arrays, outside of jit. Nothing is raised for what is found:
+    The launch is executed program after program on NumPy arrays, outside jit. Faults are reported, not raised:
 
-    - out of bounds: an address that is read or written, not masked, and not in the array;
-    - unwritten: an element that is read (an atomic reads, too) before anybody has written it, in a buffer without
-      content. JAX's arrays all have one: pass a `jax.ShapeDtypeStruct` for a buffer that is empty, like
-      `torch.empty`; each is a buffer of its own;
-    - race: two programs write different values to an element, or one reads what the other writes, and no atomic orders
-      them;
+    - out of bounds: an unmasked lane reads or writes an address outside of the array;
+    - unwritten: an element of an uninitialised buffer is read (an atomic reads, too) before any program has written it.
+      JAX's arrays are all initialised: pass a `jax.ShapeDtypeStruct` for a buffer like `torch.empty`; each is a buffer
+      of its own;
+    - race: two programs write different values to an element, or one reads it and the other writes it, and no atomic
+      orders them;
     - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
-    - assertion: a `tl.device_assert` that does not hold. And what `tl.device_print` is given is printed;
+    - assertion: a `tl.device_assert` that does not hold. The arguments of `tl.device_print` are printed;
     - 64 bits: without `jax_enable_x64`, an int64 or uint64 value that 32 bits do not hold is divided, compared, shifted
       right or converted to a float: a launch computes another result.
 
@@ -124,7 +124,7 @@ class Check:
 
 
 def checked(kernel, grid, args, named):
-    """The report of one launch."""
+    """Execute one launch and return its report."""
     args, named = with_empty_buffers(args, named)
     kept = []
 
@@ -141,7 +141,7 @@ def checked(kernel, grid, args, named):
 
 
 def with_empty_buffers(args, named):
-    """The arguments, with a buffer in place of each jax.ShapeDtypeStruct."""
+    """Return the arguments with each jax.ShapeDtypeStruct replaced by an uninitialised buffer."""
 
     def filled(value):
         if isinstance(value, TensorDescriptor):
@@ -152,7 +152,7 @@ def with_empty_buffers(args, named):
 
 
 class Watcher:
-    """Told of each access, it keeps what is written by whom, and finds faults."""
+    """Watcher of a `_programs.Run` that records accesses and collects findings."""
 
     def __init__(self, launch, arrays):
         self.launch = launch
@@ -160,22 +160,26 @@ class Watcher:
         self.names = names_of(launch)
         self.written = {i: np.zeros(np.size(a), bool) for i, a in enumerate(arrays) if isinstance(a, Unwritten)}
         self.logs = {i: Log() for i in launch.stored}
-        # By element, the program that changed it last, and the line by which it did.
+        # By element, the program that changed it last, and the position in the source.
         self.writer = {i: np.full(np.size(arrays[i]), -1, np.int64) for i in launch.stored}
         self.line = {i: np.zeros(np.size(arrays[i]), np.int64) for i in launch.stored}
         self.places: dict = {}
         self.clocks = Clocks()
         self.ids: list = []
-        self.found: dict = {}  # by fault: the finding and its programs
-        self.left: list = []  # programs that wait for ever
+        self.found: dict = {}  # by kind, position and buffer: the finding and its programs
+        self.left: list = []  # (program, `Waiting`) of programs that were ended
 
     def starts(self, number, ids):
-        """Another program."""
+        """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
         self.clocks.starts(number)
 
     def access(self, access: Access, place):
-        """Hold one access against what was done before."""
+        """Check one access against those before it.
+
+        Returns:
+            for an atomic that acquires: a function to be called when its old value is used; else None.
+        """
         buffer, index = access.buffer, access.elements
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[access.kind]
         if len(access.outside):
@@ -209,12 +213,12 @@ class Watcher:
         return look
 
     def fails(self, place, message, lanes):
-        """An assertion of the kernel's own."""
+        """Add a finding for a `tl.device_assert` that does not hold."""
         text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
         self._find(ASSERTION, place, None, None, text, lanes)
 
     def narrowed(self, place, kind, values):
-        """Values of a type of 64 bits that 32 bits do not hold, where their upper bits count."""
+        """Add a finding for 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         message = (
             f"{self._who(-1)} needs the value {values[0]} of {kind}, and JAX has 32 bits: a launch computes another "
             "result (jax.config.update('jax_enable_x64', True))"
@@ -222,10 +226,11 @@ class Watcher:
         self._find(NARROWED, place, None, None, message, len(values))
 
     def waits(self, waiting):
-        """The program that runs will not end."""
+        """Note that the current program was ended in a `while`."""
         self.left.append((len(self.ids) - 1, waiting))
 
     def _find(self, kind, place, buffer, index, message, elements, key=(), program=None):
+        """Add a finding, or count one more occurrence of it."""
         key = kind, place, buffer, *key
         program = len(self.ids) - 1 if program is None else program
         if key in self.found:
@@ -253,7 +258,7 @@ class Watcher:
     # ------------------------------------------------------------------------------- when all have run
 
     def all_findings(self):
-        """Faults by their kind, in the order in which they were found."""
+        """Return all findings by kind, in the order in which they were found."""
         for number, waiting in self.left:
             self._wait(number, waiting)
         for buffer, log in self.logs.items():
@@ -271,7 +276,7 @@ class Watcher:
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
     def _wait(self, number, waiting):
-        """Say what a program waits for: what a later one does, or what nobody does."""
+        """Add the finding for a waiting program, which says which later program it waits for, if any."""
         who = self._who(number)
         if not waiting.stuck or not waiting.seen:
             message = f"{who} is still in this loop after {_counted(len(waiting.seen), 'read')}" if waiting.seen else ""
@@ -305,12 +310,12 @@ class Watcher:
         return place.line
 
     def untouched(self):
-        """How many elements of buffers without content nobody has written."""
+        """Return, by parameter, how many elements of uninitialised buffers no program has written."""
         return {self.names[b]: int((~w).sum()) for b, w in self.written.items() if b in self.logs}
 
 
 def names_of(launch):
-    """By buffer, the parameters that it was passed for."""
+    """Return, by buffer, the names of the parameters that it was passed for, joined by "/"."""
     names: dict = {}
     for parameter, (kind, value) in launch.parameters.items():
         if kind in ("array", "described"):
@@ -320,13 +325,13 @@ def names_of(launch):
 
 
 def shown(ids, grid):
-    """A program's numbers along the axes of the grid that the user gave, as far as it can be told."""
+    """Return a program's indices along the axes of the grid that the user gave: trailing axes of size 1 are dropped."""
     used = max([1, *(d + 1 for d, n in enumerate(grid) if n > 1)])
     return tuple(ids[:used])
 
 
 def title(launch):
-    """A kernel and its grid."""
+    """Return the kernel and its grid as text, for example `kernel[4, 2]`."""
     return f"{launch.name}[{', '.join(map(str, shown(launch.grid, launch.grid)))}]"
 
 

@@ -1,4 +1,4 @@
-"""Which program a launch becomes: on a GPU the original kernel, where jax-triton is there to run it, else JAX's."""
+"""Backends of a launch: the original kernel on a GPU, if jax-triton can run it, else its translation to JAX."""
 
 import dataclasses
 import functools
@@ -17,19 +17,19 @@ from fnjax.triton._state import KernelError
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
 DESCRIBED = "jax-triton takes no descriptors that are made outside of the kernel"
 DEMANDED = "fnjax.triton.backend('triton')"
-_CHOSEN = jax.make_user_context("auto")  # a part of the keys of jax.jit's caches
+_CHOSEN = jax.make_user_context("auto")  # part of the cache key of jax.jit
 
 
 class backend:
-    """Choose what launches of Triton kernels become, or ask what was chosen.
+    """Backend of Triton launches, chosen globally or for a `with` statement; without argument, the present choice.
 
-    - `"auto"`, which holds until something else is chosen: on a GPU the original kernel, where jax-triton is installed
-      (`pip install 'fnjax[triton]'`); everywhere else, and where a launch is differentiated by JAX, its translation.
+    - `"auto"`, the default: on a GPU the original kernel, if jax-triton is installed (`pip install 'fnjax[triton]'`);
+      its translation on other platforms, and where a launch is differentiated by JAX.
     - `"jax"`: the translation, on every platform.
     - `"triton"`: the original kernel; where it cannot run, that is an error.
 
-    Called, it holds from then on; in a `with` statement until its end, for this thread. `jax.jit` traces anew where
-    another one holds.
+    A call `backend(which)` is valid from then on; in a `with` statement until its end, for this thread only. `jax.jit`
+    traces anew when another backend is chosen.
 
     Examples:
         >>> import fnjax.triton as triton
@@ -42,7 +42,7 @@ class backend:
         'auto'
 
     Args:
-        which: "auto", "jax" or "triton"; without it, the one that holds is returned.
+        which: "auto", "jax" or "triton"; without it, the present choice is returned.
 
     Raises:
         ValueError: `which` is none of these.
@@ -58,7 +58,7 @@ class backend:
         _CHOSEN.set_global(which)
 
     def __enter__(self):
-        _CHOSEN.set_global(self._before)  # a block is for its own thread
+        _CHOSEN.set_global(self._before)  # a with statement changes its own thread only
         self._block = _CHOSEN(self._which)
         self._block.__enter__()
 
@@ -70,11 +70,14 @@ class backend:
 
 
 def run(launch, operands):
-    """What a launch stores.
+    """Return the arrays that a launch stores, computed by the chosen backend.
 
     Args:
         launch: a `fnjax.triton.launch.Launch`.
-        operands: its arrays, then the numbers that are being traced.
+        operands: its arrays, then the traced scalars.
+
+    Raises:
+        KernelError: the backend "triton" is chosen and cannot run it.
     """
     chosen = backend()
     if chosen == "jax" or not launch.stored:
@@ -97,7 +100,7 @@ def _is_found():
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The programs of a launch; `demanded` if it must be the original."""
+    """Platform switch for a launch, as `run_either` takes it; `demanded` where only the original kernel is allowed."""
 
     launch: Any
     demanded: bool
@@ -105,7 +108,11 @@ class Choice:
     outputs = property(lambda self: self.launch.stored)
 
     def everywhere(self, *operands):
-        """The translation."""
+        """Return the result of the translation, for platforms other than a GPU.
+
+        Raises:
+            KernelError: the original kernel is demanded.
+        """
         if self.demanded:
             raise KernelError(
                 f"kernel {self.launch.name}: {DEMANDED} runs the original kernel, on a GPU only; this is for another "
@@ -114,7 +121,11 @@ class Choice:
         return self.launch.translated(*operands)
 
     def differentiated(self, *operands):
-        """The translation: jax-triton has no derivatives."""
+        """Return the result of the translation, for differentiation: jax-triton has no derivatives.
+
+        Raises:
+            KernelError: the original kernel is demanded.
+        """
         if self.demanded:
             raise KernelError(
                 f"kernel {self.launch.name}: {DEMANDED} cannot be differentiated by JAX: launch it in the forward of a "
@@ -123,7 +134,13 @@ class Choice:
         return self.launch.translated(*operands)
 
     def on_gpu(self, *operands):
-        """The original, unless what runs it cannot be loaded: this is the first place that imports it."""
+        """Return the result of the original kernel; that of the translation, with a warning, where it cannot run.
+
+        jax-triton is imported here first.
+
+        Raises:
+            KernelError: the original kernel is demanded and cannot run.
+        """
         problem = DESCRIBED if self.launch.described else original.why_not()
         if problem is None:
             return self.launch.original(*operands)

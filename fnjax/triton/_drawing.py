@@ -1,4 +1,4 @@
-"""`kernel.draw[grid](...)`: a picture of which program reads and writes which element."""
+"""`kernel.draw[grid](...)`: figure of which program reads and writes which element."""
 
 import math
 
@@ -9,19 +9,20 @@ from fnjax.triton._programs import Run
 from fnjax.triton._state import KernelError, launching
 
 UNTOUCHED, OTHERS, MANY, OUTLINE, QUIET, FAULT = "#f4f4f2", "#cfcfca", "#55554f", "#ffffff", "#6b6b68", "#b3261e"
-PIXELS = 360  # along an axis of an array at most; more elements share a pixel
-NAMED = 16  # programs, and sets of them, that have an entry in the legend each; more programs have a scale
+PIXELS = 360  # maximum along an axis of an array; of longer ones several elements share a pixel
+NAMED = 16  # maximum number of programs, and of sets of them, with an entry each in the legend; else a scale
 
 
 class Draw:
-    """What `kernel.draw` is: `kernel.draw[grid](*args, **meta)` gives a matplotlib Figure.
+    """Value of `kernel.draw`: `kernel.draw[grid](*args, **meta)` returns a matplotlib Figure.
 
-    The launch is run program by program, as by `kernel.check`. For each array there is a panel of what is read and one
-    of what is written (atomics write). The colour of an element is that of the program, or of the programs that share
-    it. Arrays of one axis that are long are broken into rows; of arrays of three axes and more the last is the row.
+    The launch is executed program by program, as by `kernel.check`. Each array has a panel for its elements that are
+    read, and one for those written (atomics write). An element has the colour of its program, or of the set of programs
+    that share it. Long arrays of one axis are broken into rows; for arrays of three axes and more, the last axis is the
+    row.
 
-    `kernel.draw("picture.png")[grid](...)` writes the picture, too; `kernel.draw(program=(1, 0))[grid](...)` shows what
-    one program does. It needs matplotlib: `pip install 'fnjax[draw]'`.
+    `kernel.draw("picture.png")[grid](...)` also writes the figure to a file; `kernel.draw(program=(1, 0))[grid](...)`
+    shows one program only. It needs matplotlib: `pip install 'fnjax[draw]'`.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
@@ -34,15 +35,15 @@ class Draw:
         >>> figure.savefig("double.png")  # doctest: +SKIP
 
     Args:
-        path: where the picture is written, as a PNG or in what other format its ending names.
-        program: the numbers along the grid of a program that is shown alone, or one number.
+        path: the file to write, as a PNG or in the format that its ending names.
+        program: the indices along the grid of the only program to show, or one integer.
     """
 
     def __init__(self, kernel, path=None, program=None):
         self.kernel, self.path, self.program = kernel, path, program
 
     def __call__(self, path=None, program=None):
-        """The same, with options."""
+        """Return the same with options."""
         return Draw(self.kernel, path, program)
 
     def __getitem__(self, grid):
@@ -70,7 +71,7 @@ class Draw:
 
 
 class Touches:
-    """By array, and by whether it is read or written: the set of programs of each element."""
+    """Watcher of a `_programs.Run` that records the set of programs that read or write each element."""
 
     def __init__(self, launch, arrays, program):
         self.launch, self.names = launch, names_of(launch)
@@ -83,6 +84,11 @@ class Touches:
         self.chosen = None if program is None else self._chosen(program)
 
     def _chosen(self, program):
+        """Return the flat index of the only program to show.
+
+        Raises:
+            KernelError: the grid has no such program.
+        """
         ids = tuple(program) if isinstance(program, tuple | list) else (program,)
         grid = self.launch.grid
         wide = ids + (0,) * (len(grid) - len(ids))
@@ -91,11 +97,11 @@ class Touches:
         return int(np.ravel_multi_index(wide, grid))
 
     def starts(self, number, ids):
-        """Another program."""
+        """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
 
     def access(self, access, place):
-        """Note it."""
+        """Add the current program to the sets of the elements that it accesses."""
         program = len(self.ids) - 1
         key = access.buffer, "read" if access.kind == "read" else "written"
         if key not in self.found:
@@ -107,6 +113,7 @@ class Touches:
         found[access.elements] = np.array([self._joined(n, program) for n in before], np.int64)[where]
 
     def _joined(self, number, program):
+        """Return the number of a set of programs with one program added."""
         joined = self.sets[number] | {program}
         if joined not in self._number_of:
             self._number_of[joined] = len(self.sets)
@@ -114,17 +121,21 @@ class Touches:
         return self._number_of[joined]
 
     def fails(self, place, message, lanes):
-        """Nothing is drawn of assertions."""
+        """Ignore assertions that fail."""
 
     def narrowed(self, place, kind, values):
-        """Nothing is drawn of values."""
+        """Ignore values that need 64 bits."""
 
     def waits(self, waiting):
-        """Such programs are drawn as far as they come."""
+        """Ignore waits: such programs are drawn as far as they run."""
 
 
 def picture(touches):
-    """The figure: what is read in one column, what is written in another one."""
+    """Return the figure, with one column of panels for reads and one for writes.
+
+    Raises:
+        KernelError: the kernel accesses no array.
+    """
     from matplotlib.figure import Figure
 
     if not touches.found:
@@ -154,7 +165,7 @@ def picture(touches):
 
 
 class Palette:
-    """Colours of sets of programs, and what explains them."""
+    """Colours for sets of programs, and the legend."""
 
     def __init__(self, touches, rasters):
         from matplotlib import colormaps
@@ -202,12 +213,12 @@ class Palette:
         self.height = 0.1 + 0.2 * lines + (0.6 if self.scaled else 0)
 
     def image(self, sets):
-        """The colour of each pixel."""
+        """Return the colour of each pixel."""
         numbers, where = np.unique(sets, return_inverse=True)
         return np.array([self.sets[int(n)] for n in numbers])[where.reshape(sets.shape)]
 
     def explain(self, figure):
-        """The legend, and the scale of many programs."""
+        """Draw the legend, and a colour scale where there are many programs."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import ListedColormap, Normalize
         from matplotlib.patches import Patch
@@ -229,7 +240,7 @@ class Palette:
 
 
 class Raster:
-    """One panel: an array as a rectangle of elements, or of pixels for several elements each."""
+    """One panel: an array as a rectangle of pixels, each for one element or for several."""
 
     def __init__(self, touches, buffer, verb):
         shape = touches.shapes[buffer]
@@ -249,7 +260,7 @@ class Raster:
         self.height = 0.65 + (min(3.0, max(0.4, 4.6 * self.rows / self.width)) if self.rows > 1 else 0.25)
 
     def draw(self, axis, palette):
-        """Colours, numbers where there is room, and what the axes are."""
+        """Draw the pixels, labels where there is room, axes and title."""
         image = palette.image(self.sets)
         image[~self.there] = 1.0
         extent = (-0.5, self.width - 0.5, self.rows - 0.5, -0.5)
@@ -281,7 +292,7 @@ class Raster:
         axis.set_xlabel(", ".join(notes), fontsize=8, color=FAULT if self.outside else QUIET, labelpad=2)
 
     def _names(self, axis, image):
-        """Of rectangles that are large enough, the programs, once."""
+        """Label rectangles of one set of programs, if they are large enough, with their programs."""
         rows, columns = self.sets.shape
         for number in np.unique(self.sets[self.sets > 0])[:64]:
             i, j = np.nonzero(self.sets == number)
@@ -293,7 +304,7 @@ class Raster:
             axis.text(*middle, text, ha="center", va="center", fontsize=8, color=_readable(image[i[0], j[0]]))
 
     def _numbers(self, axis, image):
-        """The program in each element, or how many there are."""
+        """Label each element with its program, or with the number of its programs."""
         size = 7 if max(len(_label(ids)) for ids in self.ids) * self.width <= 64 else 5.5
         for row, column in zip(*np.nonzero(self.sets), strict=True):
             members = self.members[self.sets[row, column]]
@@ -302,12 +313,12 @@ class Raster:
 
 
 def _readable(colour):
-    """Of a text on a colour."""
+    """Return the text colour that is readable on a colour."""
     return "white" if colour @ (0.299, 0.587, 0.114) < 0.55 else "#222222"
 
 
 def _rows(shape):
-    """How many rows an array is drawn in, and how many elements each has."""
+    """Return the number of rows that an array is drawn in, and the number of elements in a row."""
     if len(shape) >= 2:
         return max(math.prod(shape[:-1]), 1), max(shape[-1], 1)
     size = math.prod(shape)
@@ -318,7 +329,7 @@ def _rows(shape):
 
 
 def _shrunk(sets, steps, chosen):
-    """One pixel for so many elements: of those that somebody touches, the first; `chosen` sets before others."""
+    """Return the set for each pixel of several elements: the first that is not empty; `chosen` sets come first."""
     if steps == (1, 1):
         return sets
     rows, columns = (math.ceil(n / s) for n, s in zip(sets.shape, steps, strict=True))

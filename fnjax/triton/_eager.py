@@ -1,4 +1,4 @@
-"""Launches outside of jax.jit: each is one compiled program, kept for launches that cannot be told apart from it."""
+"""Launches outside jax.jit: each is one compiled program, cached for later launches that are equal to it."""
 
 import collections
 import threading
@@ -9,16 +9,24 @@ import jax
 from fnjax._jax.jax_internals import is_staged
 from fnjax.triton._outside import Unkept, dependencies, frozen
 
-KEPT = 256  # programs; the one that was not used for longest goes first
-_PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDict()  # launches and their programs
+KEPT = 256  # maximum number of cached programs; the least recently used one is removed
+_PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDict()  # by key: a launch and its program
 _LOCK = threading.Lock()
 
 
 def translated(launch, operands):
-    """What a launch stores, by JAX's operations: where these become part of a program, else as a program of their own.
+    """Return what a launch stores, computed by JAX operations.
 
-    Operation by operation, each one would be compiled and every intermediate stored: many seconds for a large kernel.
-    Outside of jax.jit JAX differentiates and batches the program as a whole.
+    Under a transformation they become part of the traced program. Outside jit they are compiled as one program:
+    executed one by one, each operation would be compiled and every intermediate stored, which takes many seconds for a
+    large kernel. JAX differentiates and batches that program as a whole.
+
+    Args:
+        launch: a `fnjax.triton.launch.Launch`.
+        operands: its arrays, then the traced scalars.
+
+    Raises:
+        KernelError: a program waits for ever.
     """
     if is_staged():
         return launch.translated(*operands)
@@ -44,7 +52,7 @@ def translated(launch, operands):
     except jax.errors.JaxRuntimeError:
         if not first.waits or _is_traced(operands):
             raise
-        return launch.translated(*operands)  # operation by operation the refusal is Python's own
+        return launch.translated(*operands)  # executed one by one, the operations raise a KernelError
     if key is None:
         return results
     with _LOCK:

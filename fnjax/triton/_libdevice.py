@@ -1,4 +1,4 @@
-"""`tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`: functions of floats, by JAX's names."""
+"""Functions of floats by JAX's names: `tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`."""
 
 import functools
 
@@ -59,7 +59,7 @@ def _truth_of(function, kind=int1):
     return operate
 
 
-@functools.cache  # one object for a name: `_original` finds its name by it
+@functools.cache  # one object for each name: `_original` looks up the name by the object
 def __getattr__(name):
     name = _FAST.get(name, name)
     if name in _ONE:

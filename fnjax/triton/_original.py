@@ -1,8 +1,8 @@
-"""The user's kernel, compiled by Triton itself and called by jax-triton.
+"""Execution of the user's kernel by Triton itself, through jax-triton.
 
-jax-triton hands a kernel its inputs first, then its outputs. So Triton is given a small kernel of that form, which
-calls the user's function with its parameters in their order; Triton inlines it. What the user's function finds around
-it is looked up in `fnjax.triton` there; here each of these names is given the meaning that Triton has for it.
+jax-triton passes a kernel its inputs first, then its outputs. Triton is therefore given a small kernel with these
+parameters that calls the user's function with its own parameters in their order; Triton inlines the call. Names in the
+user's function that refer to `fnjax.triton` are replaced by their counterparts in `triton`.
 """
 
 import ast
@@ -21,36 +21,39 @@ from fnjax.triton import _types as types
 from fnjax.triton._source import Source
 from fnjax.triton._state import KernelError
 
-RESERVED = {  # parameters of jax_triton.triton_call, and tl: a kernel's own of that name go by another one
+RESERVED = {  # parameters of jax_triton.triton_call, and tl: a kernel's parameters with such names are renamed
     "kernel", "out_shape", "grid", "name", "custom_call_target_name", "num_warps", "num_stages", "num_ctas",
     "compute_capability", "enable_fp_fusion", "input_output_aliases", "zeroed_outputs", "debug", "serialized_metadata",
     "tl",
 }  # fmt: skip
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
 OURS = "fnjax.triton"
-VERSION = "0.3.1"  # of jax-triton
-_KERNELS: dict = {}  # by function: what it found around it, and Triton's form of it
+VERSION = "0.3.1"  # the supported version of jax-triton
+_KERNELS: dict = {}  # by function: the objects that it refers to, and Triton's kernel
 _AROUND: dict = {}  # kernels that jax-triton calls
 
 
 def why_not():
-    """Why jax-triton cannot run kernels here; None where it can."""
+    """Return the reason why jax-triton cannot run kernels here; None where it can."""
     try:
         importlib.import_module("triton")
         found = importlib.import_module("jax_triton").__version__
     except ImportError as error:
         return f"jax-triton cannot be imported ({type(error).__name__}: {error})"
-    if found != VERSION:  # 0.4 takes outputs in another way
+    if found != VERSION:  # 0.4 passes outputs differently
         return f"jax-triton {found} is installed, but fnjax calls {VERSION}: pip install 'fnjax[triton]'"
     return None
 
 
 def call(launch, operands):
-    """Call the original kernel: what it stores, flat.
+    """Return the arrays that the original kernel stores, flat.
 
     Args:
         launch: a `fnjax.triton.launch.Launch`.
-        operands: its arrays, then the numbers that are being traced.
+        operands: its arrays, then the traced scalars.
+
+    Raises:
+        Exception: whatever jax-triton raises, with a note that names the kernel.
     """
     import jax_triton
 
@@ -66,7 +69,7 @@ def call(launch, operands):
             text = "None"
         elif parameter not in launch.source.constants and _is_number(value):
             text = _number(value)
-            if text is None:  # an argument, so that other numbers need no other program
+            if text is None:  # an argument: another number then needs no new program
                 text = f"argument_{len(given)}"
                 given.append(int(value) if isinstance(value, int | np.integer) else np.float32(value))
         else:
@@ -98,14 +101,17 @@ def _is_number(value):
 
 
 def _number(value):
-    """A number that stands in the program: jax-triton makes the integer 1 of every argument that equals 1."""
+    """Return Triton source for a number that is a constant of the program; None if it can be an argument.
+
+    jax-triton would turn every argument that equals 1 into the integer 1.
+    """
     if isinstance(value, bool | np.bool_):
         return f"tl.full((), {bool(value)}, tl.int1)"
     return "tl.full((), 1.0, tl.float32)" if isinstance(value, float | np.floating) and value == 1 else None
 
 
 def _around(source, names, constants, call_text):
-    """The kernel that jax-triton calls; the same one for the same call, so that it is compiled once."""
+    """Return the kernel that jax-triton calls; equal calls return the same object, so that it is compiled once."""
     import triton
     import triton.language as tl
 
@@ -124,7 +130,7 @@ def _around(source, names, constants, call_text):
 
 
 def kernel_of(source):
-    """The user's function under the real `triton.jit`; another one where a name around it has another meaning now."""
+    """Return the user's function under the real `triton.jit`, cached until an object that it refers to is replaced."""
     import triton
 
     function = source.function
@@ -154,7 +160,11 @@ def kernel_of(source):
 
 
 def swapped(value):
-    """What Triton has for something of `fnjax.triton`; anything else is itself."""
+    """Return Triton's counterpart of an object of `fnjax.triton`; other objects as they are.
+
+    Raises:
+        KernelError: the installed Triton has no counterpart.
+    """
     import triton.language as tl
 
     if isinstance(value, types.dtype):
@@ -177,14 +187,14 @@ def swapped(value):
         return swapped(types.as_type(value.dtype))
     try:
         place = _places().get(value)
-    except TypeError:  # it has no hash
+    except TypeError:  # unhashable
         return value
     return value if place is None else _real(*place)
 
 
 @functools.cache
 def _places():
-    """By function or class of `fnjax.triton`, where it is found."""
+    """Return, by function or class of `fnjax.triton`, its module and name."""
     found = {}
     for module in ("", ".language.extra.libdevice", ".language.math", ".language"):
         here = importlib.import_module(OURS + module)
@@ -203,7 +213,7 @@ def _real(module, name):
 
 
 class _Module(python.ModuleType):
-    """A module of the user's in which kernels of it are those of Triton."""
+    """Proxy for a module of the user's in which kernels are replaced by Triton's."""
 
     def __init__(self, module):
         super().__init__(module.__name__)

@@ -1,4 +1,4 @@
-"""What kernels read outside of themselves: what they may read, as Triton has it, and what a kept program depends on."""
+"""Objects outside of a kernel: which of them it may read, by Triton's rules, and which a cached program depends on."""
 
 import enum
 import os
@@ -10,19 +10,19 @@ from fnjax.triton import _types as types
 from fnjax.triton._source import Source
 
 FLAG = "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS"
-MODULES = ("math", "copy")  # whose functions kernels may call, besides Triton's own
-LIBRARIES = ("builtins", "numpy", "jax", "ml_dtypes", "fnjax")  # whose classes nobody changes
+MODULES = ("math", "copy")  # modules whose functions kernels may call, besides Triton's own
+LIBRARIES = ("builtins", "numpy", "jax", "ml_dtypes", "fnjax")  # packages whose classes do not change
 GLOBAL = (
     "Cannot access global variable {} from within @jit'ed function. Triton kernels can only access global variables "
     "that are instanstiated as constexpr (`x = triton.language.constexpr(42)`). Note that this is different from "
     "annotating a variable as constexpr (`x: triton.language.constexpr = 42`), which is not supported.  Alternatively, "
     f"set the envvar {FLAG}=1, but we do not promise to support this forever."
-)  # code_generator.py of Triton 3.5, to the letter
+)  # verbatim from code_generator.py of Triton 3.5
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 class Unkept(Exception):  # noqa: N818  a signal, never seen by users
-    """A kernel reads what can change unseen: its program is for one launch."""
+    """Signal that a kernel depends on an object that can change without notice: its program must not be cached."""
 
 
 def is_allowed():
@@ -34,7 +34,7 @@ def read_name(source, name):
     """Return the value of a name outside of a function.
 
     Raises:
-        NameError: Triton does not let kernels read it.
+        NameError: Triton does not let kernels read it, or it does not exist.
         RuntimeError: it is a function of plain Python.
     """
     value = source.lookup(name)
@@ -46,7 +46,12 @@ def read_name(source, name):
 
 
 def read_attribute(owner, name):
-    """Return an attribute of something outside of a kernel; of modules, functions of plain Python are refused."""
+    """Return an attribute of an object outside of a kernel.
+
+    Raises:
+        AttributeError: there is none.
+        RuntimeError: it is a function of plain Python in a module.
+    """
     value = getattr(owner, name)
     if isinstance(owner, python.ModuleType) and owner.__name__ not in MODULES:
         _refuse_function(value)
@@ -60,7 +65,7 @@ def _may_be_read(value):
 
 
 def _is_ours(value):
-    """Return True for kernels, and for what fnjax.triton defines."""
+    """Return True for kernels, and for objects that fnjax.triton defines."""
     home = getattr(value, "__module__", None) or ""
     return isinstance(getattr(value, "source", None), Source) or home.split(".")[:2] == ["fnjax", "triton"]
 
@@ -74,10 +79,10 @@ def _refuse_function(value):
 
 
 def dependencies(source):
-    """Return what a program of a kernel depends on outside of it, as a hashable object.
+    """Return the objects outside of a kernel that its program depends on, as a hashable object.
 
     Raises:
-        Unkept: some of it can change without being replaced.
+        Unkept: some of them can change without being replaced.
     """
     return is_allowed(), _of_source(source, set())
 
@@ -97,7 +102,10 @@ def _of_source(source, seen):
 
 
 def _at_the_end(value, attributes, seen):
-    """Follow attributes through modules and classes; what is no such thing has them as long as it is the same."""
+    """Return the value after a chain of attributes, followed through modules and classes only.
+
+    An attribute of any other object is determined by that object, which then is the dependency.
+    """
     for attribute in attributes:
         if _is_fixed(value) or not isinstance(value, python.ModuleType | type):
             break
@@ -109,17 +117,17 @@ def _at_the_end(value, attributes, seen):
 
 
 def _is_fixed(value):
-    """Return True for modules that nobody changes."""
+    """Return True for modules whose content does not change."""
     return isinstance(value, python.ModuleType) and (
         value.__name__ in MODULES or value.__name__.split(".")[:2] == ["fnjax", "triton"]
     )
 
 
 def frozen(value, seen=None):
-    """Return a hashable object that is equal for what cannot be told apart.
+    """Return a hashable object that is equal for values that a kernel cannot tell apart.
 
     Args:
-        value: what a kernel reads, or is given as a constexpr.
+        value: a value that a kernel reads, or that is given as a constexpr.
         seen: kernels that have been looked at.
 
     Raises:

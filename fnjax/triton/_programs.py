@@ -1,8 +1,8 @@
-"""A launch run on NumPy arrays, program after program, with somebody watching what each of them reads and writes.
+"""Execution of a launch on NumPy arrays, one program after the other, with a watcher that sees each memory access.
 
-The language is the one that JAX runs: the same statements, values and functions, of one program whose number is known.
-What differs is in here. Memory is NumPy's, and each access is told of; conditions are known, so that an `if` takes one
-branch and loops run turn by turn; and a program that waits for what no program before it has done is left.
+`kernel.check` and `kernel.draw` use it. The interpreter is the same as for JAX, for a single program whose number is
+known. Three things differ: memory is NumPy's, and each access is reported; conditions are known, so that an `if` takes
+one branch and loops are sequential; and a program that waits for something that no earlier program did is ended.
 """
 
 import ast
@@ -23,22 +23,22 @@ from fnjax.triton._tensor import Tensor
 from fnjax.triton._values import as_tensor, broadcast, of_data, of_form
 from fnjax.triton._waits import decisive
 
-MOST_TURNS = 100_000  # of a `while`: one that goes on is called endless
+MOST_TURNS = 100_000  # iterations of a `while`; one with more is reported as endless
 
 
 class Unwritten(np.ndarray):
-    """A buffer that holds nothing yet, as from torch.empty."""
+    """Buffer with uninitialised elements, as torch.empty returns it."""
 
 
 def unwritten(like):
-    """A buffer of a shape and dtype, full of what nobody would compute with: NaN, or zeros of whole numbers."""
+    """Return an uninitialised buffer of a shape and dtype: full of NaN, or of zeros for integers."""
     kind = jax.dtypes.canonicalize_dtype(like.dtype)
     fill = np.nan if jnp.issubdtype(kind, jnp.floating) else 0
     return np.full(like.shape, fill, kind).view(Unwritten)
 
 
 class Place(NamedTuple):
-    """A line of a kernel or helper."""
+    """Position in the source of a kernel or helper."""
 
     function: str
     file: str
@@ -46,18 +46,18 @@ class Place(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What one statement of one program reads or writes.
+    """Memory access of one statement in one program.
 
     Attributes:
         kind: "read", "write" or "atomic".
-        buffer: which array.
-        elements: which, in the order of lanes.
+        buffer: index of the array.
+        elements: indices of its elements, in the order of lanes.
         outside: addresses outside of the array.
-        values: what is there afterwards, of a write or an atomic.
-        changed: whether an atomic has changed anything.
-        volatile: a read that is meant to see what other programs write.
-        acquires: whether who looks at the old value of an atomic may rely on what was done before.
-        releases: whether an atomic tells who acquires it later what was done before.
+        values: for a write or an atomic, the elements' values after it.
+        changed: False for an atomic that has changed nothing.
+        volatile: True for a read that is meant to see what other programs write.
+        acquires: True for an atomic whose user may rely on what other programs released.
+        releases: True for an atomic that publishes what its program did before.
     """
 
     kind: str
@@ -72,7 +72,13 @@ class Access(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A program that was left in a `while`, what it looked at in the last turn, and whether nothing had changed."""
+    """Report on a program that was ended in a `while`.
+
+    Attributes:
+        place: the loop.
+        seen: (buffer, elements) that its last iteration read.
+        stuck: True if that iteration changed nothing; False if the loop had too many iterations.
+    """
 
     place: Place
     seen: list
@@ -80,7 +86,7 @@ class Waiting(NamedTuple):
 
 
 class Old(Tensor):
-    """What was there before an atomic: who looks at it knows what programs before have done."""
+    """Old value of an atomic: using it orders the program after those whose atomics it has seen."""
 
     def __init__(self, data, kind, look):
         super().__init__(None, kind, data.shape[LEAD:])
@@ -88,23 +94,28 @@ class Old(Tensor):
 
     @property
     def _data(self):
+        """The array; reading it calls `look`, which the watcher gave."""
         self._look()
         return self._found
 
     @_data.setter
     def _data(self, value):
-        """Kept apart, in `_found`."""
+        """Ignore a new array: it is kept in `_found`."""
 
 
 class Run:
-    """One launch.
+    """One launch, executed program by program.
 
     Args:
         launch: a `fnjax.triton.launch.Launch`.
         arrays: one for each buffer.
-        traced: numbers.
-        watcher: is told `starts(number, ids)`, `access(Access, Place)`, which may give what is to be done when the old
-            value of an atomic is looked at, `fails(Place, message, lanes)` and `waits(Waiting)`.
+        traced: the scalars that a launch would trace.
+        watcher: has the methods `starts(number, ids)`, `access(Access, Place)`, `fails(Place, message, lanes)`,
+            `narrowed(Place, type, values)` and `waits(Waiting)`. `access` may return a function, to be called when the
+            old value of an atomic is used.
+
+    Raises:
+        KernelError: an array is traced.
     """
 
     def __init__(self, launch, arrays, traced, watcher):
@@ -116,11 +127,11 @@ class Run:
         self.launch, self.watcher = launch, watcher
         self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
         self.given = [np.asarray(x) for x in traced]
-        self.changes = 0  # of memory, counted
-        self.seen: list = []  # what was read since a turn of a `while` began
+        self.changes = 0  # number of accesses that have changed memory
+        self.seen: list = []  # (buffer, elements) read in the current iteration of a `while`
 
     def run(self):
-        """All programs in the order of Triton's interpreter: the last axis of the grid runs fastest."""
+        """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays."""
         names = self.launch.named([*self.memory, *self.given])
         names = {k: self.settled(v) for k, v in names.items()}
         for number, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
@@ -136,7 +147,7 @@ class Run:
     # -------------------------------------------------------------------------------------------- values
 
     def settled(self, value):
-        """A value whose numbers are NumPy's, so that they are known."""
+        """Return a value as a NumPy array, so that it is known to the interpreter."""
         if isinstance(value, tuple):
             return tuple(map(self.settled, value))
         if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
@@ -149,7 +160,7 @@ class Run:
     # -------------------------------------------------------------------------------------------- memory
 
     def _lanes(self, pointer, shape, truth):
-        """Addresses, whether each is in use, and whether it is there."""
+        """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
         offset = pointer.offset
         data = offset.data if offset.form is None else offset.form.array(np)
         address = _full(data, shape).reshape(-1)
@@ -158,13 +169,14 @@ class Run:
         return address, alive & there, alive & ~there
 
     def _tell(self, *args, **named):
+        """Report an access to the watcher and return what it returns."""
         access = Access(*args, **named)
         if access.kind != "write":
             self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
     def load(self, pointer, shape, truth, other, volatile):
-        """`tl.load`."""
+        """Execute `tl.load`."""
         address, inside, outside = self._lanes(pointer, shape, truth)
         self._tell("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
         kind = pointer.element
@@ -175,7 +187,7 @@ class Run:
         return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
 
     def store(self, pointer, truth, value):
-        """`tl.store`: of lanes with one address the last one stays."""
+        """Execute `tl.store`; where lanes share an address, the last one's value stays."""
         shape = pointer.shape
         address, inside, outside = self._lanes(pointer, shape, truth)
         memory = self.memory[pointer.buffer]
@@ -186,7 +198,7 @@ class Run:
         self._tell("write", pointer.buffer, index, address[outside], memory[index])
 
     def atomic(self, name, pointer, truth, value, expected, sem):
-        """`tl.atomic_*`, lane after lane; what was there comes back."""
+        """Execute `tl.atomic_*` lane after lane and return the old values."""
         shape = np.broadcast_shapes(pointer.shape, value.shape)
         address, inside, outside = self._lanes(pointer, shape, truth)
         memory = self.memory[pointer.buffer]
@@ -221,25 +233,29 @@ class Run:
     # --------------------------------------------------------------------------------- what kernels say
 
     def printed(self, parts):
-        """`tl.device_print`: the program, and what it prints."""
+        """Print the arguments of `tl.device_print` with the program's number."""
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
         print(f"program {current().programs}:", *shown)  # noqa: T201 - it is what was asked for
 
     def asserted(self, truth, mask, message):
-        """`tl.device_assert`."""
+        """Report the lanes where a `tl.device_assert` fails."""
         shape = np.broadcast_shapes(truth.shape, () if mask is None else mask.shape)
         fails = ~_full(truth.data, shape) & (True if mask is None else _full(mask.data, shape))
         if fails.any():
             self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
     def narrowed(self, kind, values):
-        """Values of a type of 64 bits that 32 bits do not hold, where their upper bits count."""
+        """Report 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         self.watcher.narrowed(here(), kind, values)
 
     # --------------------------------------------------------------------------------------------- loops
 
     def loop(self, frame, node):
-        """A `for` or a `while`, turn by turn."""
+        """Execute a `for` or a `while` sequentially.
+
+        Raises:
+            EndsProgram: a `while` changes nothing, or has more than `MOST_TURNS` iterations.
+        """
         _no_return(node)
         if isinstance(node, ast.While):
             return self._while(frame, node)
@@ -273,18 +289,20 @@ class Run:
 
 
 def here():
-    """The line that is being run."""
+    """Return the position that is being executed."""
     frame = current().frames[-1]
     return Place(frame.source.name, frame.source.file, frame.line)
 
 
 def _full(data, shape):
+    """Return an array with the block's axes broadcast to their full size."""
     data = np.asarray(data)
     data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
     return np.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
 
 
 def _combined(name, old, new, wanted):
+    """Return the new values of an atomic."""
     if name == "cas":
         return np.where(old == wanted, new, old)
     function: Any = {"add": np.add, "max": np.maximum, "min": np.minimum}.get(name)

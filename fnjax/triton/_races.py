@@ -1,8 +1,8 @@
-"""Which accesses of two programs nothing orders: vector clocks that atomics hand on, and a walk through a log.
+"""Race detection: vector clocks that atomics pass on, and one pass over the log of each buffer.
 
-A program's clock is the number of atomics by which it has released what it did before. Who looks at the old value of an
-atomic, or reads with `volatile=True`, has done so after all that was released there. (An atomic whose old value nobody
-looks at orders nothing for its program: it could as well have come first.)
+A program's clock is the number of atomics by which it has released what it did before. A program that uses the old
+value of an atomic, or reads with `volatile=True`, is ordered after everything released there. An atomic whose old value
+is not used orders nothing for its program: it could as well have run first.
 """
 
 from typing import NamedTuple
@@ -13,21 +13,29 @@ from fnjax.triton._programs import Place
 
 
 class Event(NamedTuple):
-    """An access: of which program, at which of its clocks, and up to which clock of others it comes after."""
+    """Memory access with its position in the partial order.
 
-    kind: str  # "read", "write", "atomic", or "look": what only reads, and may be overtaken by atomics
+    Attributes:
+        kind: "read", "write", "atomic", or "look" (a volatile read or an atomic without effect: atomics may follow it).
+        program: the program.
+        clock: the program's clock.
+        after: by program, the clock up to which this event comes after it.
+        place: position in the source.
+    """
+
+    kind: str
     program: int
     clock: int
     after: dict
     place: Place
 
     def follows(self, other):
-        """Whether it comes after an earlier event in every run."""
+        """Return True if this event comes after an earlier one in every execution."""
         return self.program == other.program or self.after.get(other.program, -1) >= other.clock
 
 
 class Race(NamedTuple):
-    """Two events on one element, without order."""
+    """Two events on one element that are not ordered."""
 
     earlier: Event
     later: Event
@@ -35,22 +43,22 @@ class Race(NamedTuple):
 
 
 class Clocks:
-    """The clock of the program that runs, and what atomics have released, by buffer and element."""
+    """Clock of the current program, and the clocks that atomics have released, by buffer and element."""
 
     def __init__(self):
         self.single: dict = {}  # (buffer, element) -> programs' clocks
         self.blocks: dict = {}  # buffer -> [(elements, programs' clocks)]
 
     def starts(self, program):
-        """Another program: nothing is before it."""
+        """Begin another program, which nothing precedes."""
         self.program, self.clock, self.after = program, 0, {}
 
     def event(self, kind, place):
-        """What the program does now."""
+        """Return an event of the current program."""
         return Event(kind, self.program, self.clock, self.after, place)
 
     def release(self, buffer, index):
-        """All that the program has done is there for who acquires one of these elements."""
+        """Publish what the program has done to programs that acquire one of these elements, and advance its clock."""
         done = self.after | {self.program: self.clock}
         if len(index) == 1:
             key = buffer, int(index[0])
@@ -60,7 +68,10 @@ class Clocks:
         self.clock += 1
 
     def acquiring(self, buffer, index):
-        """What the program calls when it looks at what it found at these elements now."""
+        """Return a function that orders the program after all that is released at these elements now.
+
+        It is called if and when the program uses the values that it read there.
+        """
         found = [self.single[key] for key in ((buffer, int(e)) for e in index) if key in self.single]
         blocks, count = self.blocks.get(buffer, []), len(self.blocks.get(buffer, []))
         program = self.program
@@ -75,13 +86,14 @@ class Clocks:
 
 
 def _joined(a, b):
+    """Return the pointwise maximum of two vector clocks."""
     if len(b) > len(a):
         a, b = b, a
     return a | {p: c for p, c in b.items() if a.get(p, -1) < c}
 
 
 class Log:
-    """What programs did to one buffer, in their order."""
+    """Accesses of all programs to one buffer, in their order."""
 
     def __init__(self):
         self.events: list = []
@@ -89,14 +101,14 @@ class Log:
         self.values: list = []
 
     def add(self, event, index, values):
-        """Enter one access."""
+        """Append one access."""
         if len(index):
             self.events.append(event)
             self.elements.append(index)
             self.values.append(np.zeros(len(index), np.uint64) if values is None else _bits(values))
 
     def races(self):
-        """One race for each pair of lines and programs that has some, with all elements: (Race, elements)."""
+        """Yield one race for each pair of source positions and programs, with all its elements: (Race, elements)."""
         if not self.events or len({e.program for e in self.events}) < 2:
             return
         number = np.repeat(np.arange(len(self.events)), [len(i) for i in self.elements])
@@ -122,7 +134,10 @@ class Log:
 
 
 def _walk(events, values):
-    """Pairs of events on one element that race, each later event once."""
+    """Yield pairs of unordered events on one element, with each later event at most once.
+
+    Two writes of the same value do not race.
+    """
     write, value, reads, atomics = None, None, [], []
     for event, new in zip(events, values, strict=True):
         before = []
@@ -147,5 +162,6 @@ def _walk(events, values):
 
 
 def _bits(values):
+    """Return values as unsigned integers of 64 bits, for comparison by bits."""
     wide = np.ascontiguousarray(values)
     return wide.view(f"u{wide.dtype.itemsize}").astype(np.uint64) if wide.dtype != bool else wide.astype(np.uint64)

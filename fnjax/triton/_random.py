@@ -1,4 +1,4 @@
-"""Random numbers: Philox 4x32, bit for bit as Triton draws them, with no need of 64-bit integers."""
+"""Random numbers: Philox 4x32, bit for bit as in Triton, without 64-bit integers."""
 
 import operator
 
@@ -16,7 +16,7 @@ FACTORS = (0xD2511F53, 0xCD9E8D57)
 
 
 def _high_word(a, b):
-    """The upper 32 bits of a product of 32-bit numbers, by halves of 16 bits."""
+    """Return the upper 32 bits of the product of two 32-bit integers, computed from halves of 16 bits."""
     a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low = a_low * b_low
     middle = a_high * b_low + (low >> 16)
@@ -25,7 +25,11 @@ def _high_word(a, b):
 
 
 def high_product(x, y):
-    """`tl.umulhi` of 32-bit numbers."""
+    """Return the upper 32 bits of the product of two 32-bit integers (`tl.umulhi`).
+
+    Raises:
+        TypeError: the integers have another width.
+    """
     if x.dtype.primitive_bitwidth != 32:
         raise TypeError("tl.umulhi is for 32-bit numbers here")
     data = _high_word(*(_ranked(t, builtins_max(x.ndim, y.ndim)).astype(jnp.uint32) for t in (x, y)))
@@ -36,12 +40,13 @@ builtins_max = max
 
 
 def _ranked(value, rank):
+    """Return the array of a tensor whose block has `rank` axes."""
     data = value.array()
     return data.reshape(data.shape[:LEAD] + (1,) * (LEAD + rank - data.ndim) + data.shape[LEAD:])
 
 
 def _words(seed):
-    """The lower and the upper 32 bits of a seed."""
+    """Return the lower and the upper 32 bits of a seed."""
     if isinstance(seed, int):
         return tuple(jnp.asarray((seed >> shift) & 0xFFFFFFFF, jnp.uint32) for shift in (0, 32))
     seed = as_tensor(seed)
@@ -59,7 +64,7 @@ def _words(seed):
 
 
 def philox(seed, c0, c1, c2, c3, n_rounds=ROUNDS):
-    """Four 32-bit numbers of a seed and a counter of four."""
+    """Return four blocks of random 32-bit integers for a seed and a counter of four words."""
     counters = [as_tensor(c) for c in (c0, c1, c2, c3)]
     shape = np.broadcast_shapes(*(c.shape for c in counters))
     words = [_ranked(c, len(shape)).astype(jnp.uint32) for c in counters]
@@ -75,7 +80,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds=ROUNDS):
 
 
 def randint4x(seed, offset, n_rounds=ROUNDS):
-    """Four blocks of 32-bit numbers."""
+    """Return four blocks of random 32-bit integers."""
     offset = as_tensor(offset)
     zero = cast(offset * 0, types.uint32)
     high = zero
@@ -86,29 +91,29 @@ def randint4x(seed, offset, n_rounds=ROUNDS):
 
 
 def randint(seed, offset, n_rounds=ROUNDS):
-    """A block of 32-bit numbers."""
+    """Return a block of random 32-bit integers."""
     return randint4x(seed, offset, n_rounds)[0]
 
 
 def uint_to_uniform_float(x):
-    """From 0 to 1, without 1."""
+    """Return random integers as floats in [0, 1)."""
     data = x.array().astype(jnp.uint32).view(jnp.int32)
     data = jnp.where(data < 0, -data - 1, data)
     return Tensor(data.astype(jnp.float32) * jnp.float32(4.6566127342e-10), types.float32, x.shape)
 
 
 def rand(seed, offset, n_rounds=ROUNDS):
-    """Uniform in [0, 1)."""
+    """Return a block of floats, uniformly distributed in [0, 1)."""
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
 def rand4x(seed, offsets, n_rounds=ROUNDS):
-    """Four uniform blocks."""
+    """Return four blocks of floats, uniformly distributed in [0, 1)."""
     return tuple(uint_to_uniform_float(x) for x in randint4x(seed, offsets, n_rounds))
 
 
 def pair_uniform_to_normal(u1, u2):
-    """Two normal numbers of two uniform ones (Box and Muller)."""
+    """Return two blocks of normally distributed floats from two of uniformly distributed ones (Box and Muller)."""
     x, y = u1.array(), u2.array()
     x = jnp.maximum(jnp.float32(1e-7), x)
     angle, radius = jnp.float32(6.283185307179586) * y, jnp.sqrt(-2.0 * jnp.log(x))
@@ -116,12 +121,12 @@ def pair_uniform_to_normal(u1, u2):
 
 
 def randn(seed, offset, n_rounds=ROUNDS):
-    """Normal numbers."""
+    """Return a block of normally distributed floats."""
     i1, i2, _, _ = randint4x(seed, offset, n_rounds)
     return pair_uniform_to_normal(uint_to_uniform_float(i1), uint_to_uniform_float(i2))[0]
 
 
 def randn4x(seed, offset, n_rounds=ROUNDS):
-    """Four normal blocks."""
+    """Return four blocks of normally distributed floats."""
     u = rand4x(seed, offset, n_rounds)
     return (*pair_uniform_to_normal(u[0], u[1]), *pair_uniform_to_normal(u[2], u[3]))

@@ -1,4 +1,4 @@
-"""Reductions and scans along an axis of a block; of equal elements the first counts."""
+"""Reductions, scans and sorts along an axis of a block; of equal elements the first one counts."""
 
 import functools
 import operator
@@ -17,7 +17,7 @@ from fnjax.triton._values import as_tensor
 
 
 def _along(input, axis, keep_dims):
-    """The block (raveled if no axis is named), its axis, and the shape of what comes out."""
+    """Return the block (raveled if `axis` is None), the axis, and the shape of the result."""
     input = as_tensor(input)
     if axis is None:
         shape = (1,) * input.ndim if keep_dims else ()
@@ -32,14 +32,14 @@ def _result(data, kind, shape):
 
 
 def _widened(input):
-    """Small whole numbers are summed in 32 bits; truths are unsigned, as in Triton."""
+    """Return small integers in 32 bits, in which they are summed; masks become unsigned, as in Triton."""
     if input.dtype.is_int() and input.dtype.primitive_bitwidth < 32:
         return values.cast(input, types.int32 if input.dtype.is_int_signed() else types.uint32)
     return input
 
 
 def sum(input, axis=None, keep_dims=False, dtype=None):
-    """The sum along an axis, or of all."""
+    """Return the sum along an axis, or of all elements."""
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
     input, axis, shape = _along(input, axis, keep_dims)
@@ -56,19 +56,19 @@ def _exact(input):
 
 
 def xor_sum(input, axis=None, keep_dims=False):
-    """The exclusive or of all elements along an axis."""
+    """Return the exclusive or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
     return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
 def reduce_or(input, axis, keep_dims=False):
-    """The or of all elements along an axis."""
+    """Return the bitwise or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
     return _result(jnp.bitwise_or.reduce(filled(input), LEAD + axis), input.dtype, shape)
 
 
 def _extended(input):
-    """Extremes are found in 32 bits."""
+    """Return 8- and 16-bit numbers in 32 bits, in which extremes are found."""
     if input.dtype.primitive_bitwidth < 32:
         return values.cast(input, types.float32 if input.dtype.is_floating() else types.int32)
     return input
@@ -98,16 +98,16 @@ def _extreme(largest):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _extreme_number(data, axis, largest):
-    """The largest or smallest element; NaN loses, as in tl.maximum, and comes out where there is nothing else.
+    """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
 
-    One reduction with a function of its own: XLA reads the elements once, and leaves no mask of them in memory.
+    It is one reduction with a custom function: XLA reads the elements once, and stores no mask of them.
     """
     return lax.reduce(data, _nan(data), lambda a, b: lax.select(_prevails(a, b, largest), a, b), (axis,))
 
 
 @_extreme_number.defjvp
 def _(axis, largest, primals, tangents):
-    """Elements that share the place share the derivative, as in JAX."""
+    """Return the derivative, which equal extremes share as in JAX."""
     (data,), (tangent,) = primals, tangents
     found, count = _counted(data, axis, largest)
     there = data == jnp.expand_dims(found, axis)
@@ -115,7 +115,7 @@ def _(axis, largest, primals, tangents):
 
 
 def _counted(data, axis, largest):
-    """The largest or smallest element, and how many are equal to it, in one reading."""
+    """Return the largest or smallest element, and how many are equal to it, in one pass."""
 
     def joined(a, b):
         (x, of_x), (y, of_y) = a, b
@@ -123,7 +123,7 @@ def _counted(data, axis, largest):
         return lax.select(first, x, y), lax.select(x == y, of_x + of_y, lax.select(first, of_x, of_y))
 
     pairs, none = (data, jnp.ones_like(data)), (_nan(data), np.zeros((), data.dtype))
-    if data.shape[axis] % 8 == 0:  # one element after the other waits for the last: eight runs do not
+    if data.shape[axis] % 8 == 0:  # eight independent chains of dependent steps in place of one
         shape = (*data.shape[:axis], 8, data.shape[axis] // 8, *data.shape[axis + 1 :])
         pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
     return lax.reduce(pairs, none, joined, (axis,))
@@ -153,13 +153,21 @@ argmax, argmin = _position(True), _position(False)
 
 
 def cumsum(input, axis=0, reverse=False, dtype=None):
-    """Sums of the elements up to each, or from each on."""
+    """Return the cumulative sum along an axis, from its end if `reverse`.
+
+    Raises:
+        TypeError: the elements are booleans.
+    """
     input = values.without_bfloat16(input)
     return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
 
 
 def cumprod(input, axis=0, reverse=False):
-    """Products of the elements up to each, or from each on; in the type of the elements."""
+    """Return the cumulative product along an axis, from its end if `reverse`, in the type of the elements.
+
+    Raises:
+        TypeError: the elements are booleans.
+    """
     return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
 
 
@@ -175,7 +183,7 @@ def _scanned(function, input, axis, reverse):
 
 
 def _combined(combine_fn, kinds, shape):
-    """The combining function on tuples of arrays."""
+    """Return a kernel's combining function as one on tuples of arrays."""
 
     def combine(a, b):
         given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
@@ -189,6 +197,7 @@ def _combined(combine_fn, kinds, shape):
 
 
 def _together(input):
+    """Return the arrays of one block or several, broadcast to each other; their types; their shape; True if several."""
     several = isinstance(input, tuple)
     parts = [as_tensor(x) for x in (input if several else (input,))]
     shape = np.broadcast_shapes(*(p.shape for p in parts))
@@ -199,7 +208,7 @@ def _together(input):
 
 
 def reduce(input, axis, combine_fn, keep_dims=False):
-    """What a combining function makes of the elements along an axis, halves first."""
+    """Return the reduction along an axis by `combine_fn`: neighbours are combined, then their results, and so on."""
     arrays, kinds, shape, several = _together(input)
     if axis is None:
         arrays = [a.reshape((*a.shape[:LEAD], -1)) for a in arrays]
@@ -226,7 +235,7 @@ def reduce(input, axis, combine_fn, keep_dims=False):
 
 
 def associative_scan(input, axis, combine_fn, reverse=False):
-    """All prefixes' combinations along an axis."""
+    """Return the results of combining all prefixes along an axis, or all suffixes if `reverse`."""
     arrays, kinds, shape, several = _together(input)
     at = LEAD + axis_of(axis, len(shape))
     combine = _combined(combine_fn, kinds, shape)
@@ -240,13 +249,13 @@ def associative_scan(input, axis, combine_fn, reverse=False):
 
 
 def sort(x, dim=None, descending=False):
-    """Elements in order along the last axis."""
+    """Return the elements in order along an axis, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
 def topk(x, k, dim=None):
-    """The k largest along the last axis, largest first."""
+    """Return the k largest elements along the last axis, largest first."""
     k = operator.index(k)
     if k < x.shape[-1]:
         x = _extended(x)

@@ -1,4 +1,4 @@
-"""A kernel's body, run statement by statement: ifs on values become predicates, early returns end lanes."""
+"""Interpreter of a kernel's syntax tree: an `if` on values becomes a mask, and an early return ends lanes."""
 
 import ast
 import contextlib
@@ -30,25 +30,38 @@ COMPARE = {
 }  # fmt: skip
 UNARY: dict = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 RETURN = "what is returned"
-LOOPS: dict = {}  # how a `for` and a `while` are run; filled by what knows how
-BUILTINS: dict = {}  # what stands for a function of Python's; filled by the language
+LOOPS: dict = {}  # by statement, the function that interprets it; `_loops` fills it
+BUILTINS: dict = {}  # by Python function, the one that replaces it in kernels; `language` fills it
 
 
 class Undefined:
-    """What a name means that one branch only has set."""
+    """Placeholder for a name that only one branch of an if sets; reading it is an error."""
 
     def __init__(self, name):
         self.name = name
 
 
 class Frame:
-    """One call of a kernel or helper: its source, its names, and where lanes are that have not returned."""
+    """One call of a kernel or helper.
+
+    Attributes:
+        source: the function.
+        names: the values of its variables.
+        line: the line that is being interpreted.
+        result: the value returned by lanes that have returned; `Undefined` before the first return.
+        returned: the mask of these lanes; None if there are none.
+    """
 
     def __init__(self, source, names):
         self.source, self.names, self.line = source, names, source.node.lineno
-        self.result, self.returned = Undefined, None  # of the lanes that have returned
+        self.result, self.returned = Undefined, None
 
     def get(self, name):
+        """Return the value of a name: a local, or one from outside of the function.
+
+        Raises:
+            NameError: it is set in one branch only, does not exist, or Triton does not let kernels read it.
+        """
         if name in self.names:
             found = self.names[name]
             if isinstance(found, Undefined):
@@ -58,12 +71,12 @@ class Frame:
 
 
 def plain(value):
-    """A constexpr's value, or the value itself."""
+    """Return the value that a constexpr wraps; other values as they are."""
     return value.value if isinstance(value, types.constexpr) else value
 
 
 def to_tensors(value):
-    """Convert what is assigned or returned: numbers become tensors, also those in tuples (code_generator.py, 3.5)."""
+    """Return an assigned or returned value with numbers, also in tuples, as tensors (as code_generator.py 3.5)."""
     value = plain(value)
     if isinstance(value, bool | int | float | np.number | np.bool_):
         return as_tensor(value)
@@ -74,7 +87,7 @@ def to_tensors(value):
 
 
 def to_number(value):
-    """Return the number of a known scalar, else the value: what the annotation tl.constexpr makes of it."""
+    """Return the Python number of a known scalar, as the annotation tl.constexpr demands; other values as they are."""
     value = plain(value)
     if isinstance(value, Tensor) and (found := value.uniform()) is not None:
         return found
@@ -82,7 +95,15 @@ def to_number(value):
 
 
 def call(source, names):
-    """What a function returns for the values of its parameters."""
+    """Interpret a function and return its result.
+
+    Args:
+        source: the function.
+        names: the values of its parameters.
+
+    Raises:
+        KernelError: any error in the body, with the kernel's name and line.
+    """
     frame = Frame(source, dict(names))
     state = current()
     state.frames.append(frame)
@@ -102,7 +123,7 @@ def call(source, names):
 
 
 def _given(frame, error):
-    """What was given for the parameters of the line, where that may be what is wrong."""
+    """Return text for a message: the parameters in the line that failed, where their values may be the cause."""
     nodes = ast.walk(frame.source.node)
     named = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == frame.line}
     found = []
@@ -119,7 +140,7 @@ def _given(frame, error):
 
 
 def block(frame, statements):
-    """Run statements; True if no lane comes out at their end."""
+    """Interpret statements; return True if no lane continues after them."""
     for position, statement in enumerate(statements):
         frame.line = statement.lineno
         if _statement(frame, statement, statements[position + 1 :]):
@@ -161,7 +182,7 @@ def _statement(frame, node, after):
 
 
 def _return(frame, value):
-    """Lanes that are alive have their result, and end."""
+    """End all active lanes with a result."""
     alive = current().active
     if frame.result is Undefined:
         frame.result = value
@@ -172,6 +193,12 @@ def _return(frame, value):
 
 
 def bind(frame, target, value):
+    """Assign a value to a name, or the items of a sequence to a tuple of names.
+
+    Raises:
+        ValueError: the number of items does not match.
+        SyntaxError: the target is an attribute or a subscript.
+    """
     if isinstance(target, ast.Name):
         frame.names[target.id] = plain(value)
     elif isinstance(target, ast.Tuple | ast.List):
@@ -185,7 +212,7 @@ def bind(frame, target, value):
 
 
 def known_truth(test):
-    """True or False where all programs agree and it is known; else None."""
+    """Return a condition as True or False if it is known and the same for all programs; else None."""
     if not isinstance(test, Tensor):
         return bool(test)
     found = test.uniform()
@@ -210,7 +237,7 @@ def _if(frame, node, after):
             ended = block(frame, statements)
         sides.append((frame.names, ended))
     (yes, yes_ended), (no, no_ended) = sides
-    if frame.returned is not returned:  # what follows is for the lanes that have not returned
+    if frame.returned is not returned:  # the following statements run for lanes that have not returned
         going = negation(frame.returned)
         state.active = going if alive is None else both(alive, going)
     if yes_ended or no_ended:
@@ -221,7 +248,7 @@ def _if(frame, node, after):
 
 
 def merge(test, yes, no):
-    """Names after an if, chosen by its truth."""
+    """Return the names after an if, each selected from its values at the end of both branches."""
     out = {}
     for name in {**yes, **no}:
         a, b = yes.get(name, Undefined(name)), no.get(name, Undefined(name))
@@ -230,6 +257,11 @@ def merge(test, yes, no):
 
 
 def _choose(test, name, a, b):
+    """Return `a` where the mask `test` holds, else `b`, for any kind of value.
+
+    Raises:
+        TypeError: the kinds of both differ.
+    """
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return Undefined(name)
     if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str | types.dtype) and a == b):
@@ -252,7 +284,7 @@ def _choose(test, name, a, b):
 
 
 def _same_number(a, b):
-    """Return True for known scalars of one type and value."""
+    """Return True for two known scalars of one type and value."""
     if type(a) is not Tensor or type(b) is not Tensor or a.dtype != b.dtype:
         return False
     found = a.uniform()
@@ -264,7 +296,7 @@ def _word(value):
 
 
 def evaluate(frame, node) -> Any:
-    """An expression's value; plain Python among constexprs."""
+    """Return the value of an expression; SyntaxError for those that kernels do not have."""
     kind = type(node)
     if kind is ast.Constant:
         return node.value
@@ -309,6 +341,7 @@ def evaluate(frame, node) -> Any:
 
 
 def _comprehension(frame, node):
+    """Return the list that a list comprehension or generator over constexprs makes."""
     if isinstance(node, ast.Lambda) or len(node.generators) != 1:
         raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
     before, out = dict(frame.names), []
@@ -321,7 +354,7 @@ def _comprehension(frame, node):
 
 
 def binary(op, a, b):
-    """An operator on two values."""
+    """Return the result of a binary operator; a TypeError says which operand does not fit, and why."""
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
@@ -329,7 +362,7 @@ def binary(op, a, b):
 
 
 def _misfit(op, a, b, error):
-    """What is wrong with two operands that Python cannot join."""
+    """Return the error for two operands that an operator does not take."""
     if not any(isinstance(x, Tensor | Pointer | Choice | None) for x in (a, b)):
         return error
     for x in (a, b):
@@ -342,7 +375,7 @@ def _misfit(op, a, b, error):
 
 
 def attribute(frame, node):
-    """An attribute; `.value` of a constexpr's plain value is itself."""
+    """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is that value."""
     owner = evaluate(frame, node.value)
     if node.attr == "value" and not hasattr(owner, "value"):
         return owner
@@ -370,7 +403,7 @@ def _and(a, b):
 
 
 def _logic(frame, node):
-    """`and` and `or`: constexprs may skip the rest and count for nothing else; several values give one mask."""
+    """Return the value of `and` or `or`: constexprs short-circuit as in Python, tensors are combined to one mask."""
     is_and, values, value = isinstance(node.op, ast.And), [], None
     for part in node.values:
         value = evaluate(frame, part)
@@ -406,7 +439,7 @@ def _call(frame, node):
     for keyword in node.keywords:
         value = evaluate(frame, keyword.value)
         named |= value if keyword.arg is None else {keyword.arg: value}
-    with contextlib.suppress(TypeError):  # what has no hash is no builtin
+    with contextlib.suppress(TypeError):  # an unhashable object is not a builtin
         function = BUILTINS.get(function, function)
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")

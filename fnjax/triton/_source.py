@@ -1,4 +1,4 @@
-"""A kernel's source: its syntax tree with the file's own lines, the names around it, and what it stores to."""
+"""Source of a kernel: its syntax tree with the file's line numbers, the names outside of it, and what it stores to."""
 
 import ast
 import builtins
@@ -12,7 +12,11 @@ READS = ("load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descri
 
 
 class Source:
-    """The text of a function, parsed once."""
+    """Source of a function, parsed once.
+
+    Raises:
+        TypeError: the source is not available, or is not a `def`.
+    """
 
     def __init__(self, function):
         self.function = function
@@ -33,7 +37,11 @@ class Source:
         self.constants = {p.name for p in self.constants}
 
     def lookup(self, name):
-        """Return what a name means outside of the function: a closure's, the file's, Python's."""
+        """Return the value of a name outside of the function: of a closure, the module, or Python's builtins.
+
+        Raises:
+            NameError: it does not exist, or is a local that is not set yet.
+        """
         code = self.function.__code__
         if name in code.co_varnames:
             raise NameError(f"{name} is read before it is set")
@@ -42,7 +50,11 @@ class Source:
         return self.function.__globals__[name] if self.is_global(name) else getattr(builtins, name)
 
     def is_global(self, name):
-        """Return True for a name of the file, or of a closure, and False for one of Python's."""
+        """Return True for a name of the module or of a closure, and False for one of Python's builtins.
+
+        Raises:
+            NameError: it does not exist.
+        """
         code = self.function.__code__
         if name in code.co_freevars or name in self.function.__globals__:
             return True
@@ -52,7 +64,7 @@ class Source:
 
     @functools.cached_property
     def outside(self):
-        """Names that the body may read outside, each with the chains of attributes that follow it."""
+        """The names outside of the function that the body reads, each with the chains of attributes that follow it."""
         code, inner = self.function.__code__, set()
         found: dict[str, dict[tuple[str, ...], None]] = {}
         for node in (node for statement in self.node.body for node in ast.walk(statement)):
@@ -67,17 +79,17 @@ class Source:
 
     @functools.cached_property
     def stored(self):
-        """Parameters that a store or an atomic of any branch, or of a helper, may write through."""
+        """The parameters that a store or an atomic, in any branch or helper, may write through."""
         return _stored(self)
 
     @functools.cached_property
     def pointed(self):
-        """Parameters that some load, store or atomic reads or writes through."""
+        """The parameters that a load, store or atomic, in any branch or helper, may access memory through."""
         return _stored(self, (*WRITES, *READS))
 
     @functools.cached_property
     def returned(self):
-        """Parameters that what is returned may point into."""
+        """The parameters that the returned value may point into."""
         values = [n.value for n in ast.walk(self.node) if isinstance(n, ast.Return) and n.value is not None]
         origins = _origins(self)
         return set().union(*(_roots(value, origins, self) for value in values))
@@ -91,13 +103,13 @@ def is_constexpr(annotation):
     return text.split(".")[-1] == "constexpr"
 
 
-# Functions whose result points to where their first argument points.
+# Functions whose result points into the same array as their first argument.
 MOVED = {"make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "max_contiguous", "max_constancy"}
 MOVED |= {"cast", "broadcast_to", "expand_dims", "reshape", "view", "to"}
 
 
 def _roots(node, origins, source):
-    """The parameters that an expression may point into: pointers are added to, chosen, indexed, converted."""
+    """Return the parameters that an expression may point into, by arithmetic, selection, indexing or conversion."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, set())
     if isinstance(node, ast.BinOp):
@@ -136,7 +148,7 @@ def _roots_of_call(node, origins, source):
 
 
 def _origins(source):
-    """By name, the parameters that it may point into anywhere in a function."""
+    """Return, by name, the parameters that it may point into anywhere in a function: a fixpoint of its assignments."""
     origins = {name: {name} for name in source.parameters}
     assigns = [n for n in ast.walk(source.node) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
     for _ in range(len(assigns) + 1):
@@ -150,6 +162,7 @@ def _origins(source):
 
 
 def _stored(source, words=WRITES):
+    """Return the parameters that calls of the named functions, here or in helpers, may access memory through."""
     origins = _origins(source)
     found = set()
     for node in ast.walk(source.node):
@@ -195,7 +208,7 @@ def _callee(source, node):
 
 
 def _helper(source, node):
-    """The source of the kernel or helper that is called, None of anything else."""
+    """Return the source of the kernel or helper that an expression refers to; None for any other function."""
     found = getattr(_callee(source, node), "source", None)
     return found if isinstance(found, Source) else None
 

@@ -1,4 +1,4 @@
-"""autotune and heuristics: which meta-parameters a launch runs with."""
+"""`autotune` and `heuristics`: the meta-parameters that a launch runs with."""
 
 import inspect
 
@@ -9,7 +9,7 @@ from fnjax.triton.launch import Kernel, grid_of
 
 
 class Config:
-    """One choice of meta-parameters."""
+    """Configuration of a kernel: meta-parameters and compiler options."""
 
     def __init__(
         self, kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=None, ir_override=None, **rest
@@ -18,11 +18,11 @@ class Config:
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
 
     def all_kwargs(self):
-        """Meta-parameters and options together."""
+        """Return meta-parameters and compiler options together."""
         return self.kwargs | self.options()
 
     def options(self):
-        """Options of Triton's compiler, for a GPU."""
+        """Return the options of Triton's compiler, which matter on a GPU."""
         return {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
 
     def __repr__(self):
@@ -30,7 +30,7 @@ class Config:
 
 
 class _Held:
-    """An array as a hook sees it: it may be zeroed, filled or copied into."""
+    """Array as a hook sees it: it can be zeroed, filled, or copied into."""
 
     def __init__(self, array):
         self.array = array
@@ -39,26 +39,26 @@ class _Held:
         return getattr(self.array, name)
 
     def zero_(self):
-        """Zeros, in place."""
+        """Set all elements to zero."""
         return self.fill_(0)
 
     def fill_(self, value):
-        """One number, in place."""
+        """Set all elements to one number."""
         self.array = jnp.full_like(self.array, value)
         return self
 
     def copy_(self, other):
-        """Another array's numbers, in place."""
+        """Set the elements to those of another array."""
         self.array = jnp.broadcast_to(jnp.asarray(getattr(other, "array", other), self.array.dtype), self.array.shape)
         return self
 
     def clone(self):
-        """A copy."""
+        """Return a copy."""
         return _Held(self.array)
 
 
 class Heuristics(Kernel):
-    """Meta-parameters that functions of the arguments give."""
+    """Kernel some of whose meta-parameters are computed from its arguments."""
 
     def __init__(self, fn, values):
         self.fn, self.values = fn, values
@@ -66,15 +66,15 @@ class Heuristics(Kernel):
     source = property(lambda self: self.fn.source)
 
     def bind(self, args, named):
-        """All parameters by name."""
+        """Return all parameters by name, the computed ones included."""
         return self.fn.bind(args, self._with_values(args, named))
 
     def run(self, *args, grid, **named):
-        """Launch."""
+        """Launch the kernel and return what it stores."""
         return self.fn.run(*args, grid=grid, **self._with_values(args, named))
 
     def _with_values(self, args, named):
-        """Add what the functions return, each of which sees what the ones before it returned."""
+        """Return the named arguments with the computed ones added; each function sees the results before its own."""
         found = dict(named)
         for name, function in self.values.items():
             found[name] = function({**dict(zip(self.arg_names, args, strict=False)), **found})
@@ -82,7 +82,7 @@ class Heuristics(Kernel):
 
 
 class Autotuner(Kernel):
-    """The first configuration that is left by pruning."""
+    """Kernel with several configurations, of which the first valid one is used."""
 
     def __init__(self, fn, configs, reset_to_zero, restore_value, pre_hook, prune):
         self.fn, self.configs, self.pre_hook = fn, list(configs) or [Config({})], pre_hook
@@ -93,11 +93,15 @@ class Autotuner(Kernel):
     source = property(lambda self: self.fn.source)
 
     def bind(self, args, named):
-        """All parameters by name."""
+        """Return all parameters by name."""
         return self.fn.bind(args, named)
 
     def run(self, *args, grid, **named):
-        """Launch."""
+        """Launch the kernel with the chosen configuration and return what it stores.
+
+        Raises:
+            KernelError: no configuration is left or valid, or a meta-parameter is given by the launch as well.
+        """
         by_name = dict(zip(self.arg_names, args, strict=False))
         config = self._choose(by_name, named, grid)
         self.best_config = config
@@ -121,13 +125,14 @@ class Autotuner(Kernel):
             for k, v in held.items():
                 if isinstance(v, _Held) and v.array is not full[k]:
                     changed[k] = v.array
-        # One array under several names stays one buffer.
+        # One array passed for several parameters stays one buffer.
         same = {id(full[k]): v for k, v in changed.items()}
         args = [same.get(id(v), v) for v in args]
         named = {k: same.get(id(v), v) for k, v in {**named, **config.kwargs}.items()}
         return self.fn.run(*args, grid=grid, **{k: v for k, v in config.options().items() if k not in named}, **named)
 
     def _choose(self, by_name, named, grid):
+        """Return the first configuration that pruning keeps and for which the grid is valid."""
         configs = self.configs
         early = self.prune.get("early_config_prune")
         if early is not None:
@@ -148,10 +153,10 @@ class Autotuner(Kernel):
 
 
 def autotune(configs, key=(), prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, **options):
-    """Configurations to choose among: the first one that is valid is taken, nothing is timed."""
+    """Return a decorator that gives a kernel several configurations: the first valid one is used, nothing is timed."""
     return lambda fn: Autotuner(fn, configs, reset_to_zero, restore_value, pre_hook, prune_configs_by)
 
 
 def heuristics(values):
-    """Meta-parameters by functions of the arguments."""
+    """Return a decorator that computes meta-parameters from the arguments, by functions given by name."""
     return lambda fn: Heuristics(fn, values)

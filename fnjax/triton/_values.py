@@ -50,11 +50,7 @@ def of_data(data, kind, shape):
 
 
 def as_tensor(value, kind=None):
-    """Return a Python number as a scalar tensor, or the tensor itself, converted to `kind` if given.
-
-    Raises:
-        TypeError: `value` is neither a number nor a tensor.
-    """
+    """Return a number or tensor as a tensor, in the type `kind` if given; TypeError for anything else."""
     value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
     if isinstance(value, Tensor):
         return value if kind is None else cast(value, kind)
@@ -70,14 +66,10 @@ def as_tensor(value, kind=None):
 
 
 def meet(a, b, division=False, weak=True):
-    """Return both operands in their common type, and that type.
+    """Return both operands in their common type, and that type; TypeError where there is none.
 
-    A Python number takes the type of the tensor, unless `weak` is False: comparisons, `minimum` and `maximum` make it a
-    tensor of int32 or float32 first (core.py of Triton 3.5).
-
-    Raises:
-        TypeError: an operand is neither a number nor a tensor, or there is no common type.
-        ValueError: a Python integer is out of the range of the tensor's type.
+    A Python number takes the type of the tensor (ValueError: it is out of its range), unless `weak` is False:
+    comparisons, `minimum` and `maximum` make it a tensor of int32 or float32 first (core.py of Triton 3.5).
     """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
     kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
@@ -100,13 +92,8 @@ def _plain(value):
 def compute(function, kind, *tensors, result=None):
     """Return `function(xp, *arrays)` of tensors of one type, elementwise, as a tensor.
 
-    Known operands are computed by NumPy, and the result stays known, up to `KNOWN_LIMIT` elements.
-
-    Args:
-        function: takes `numpy` or `jax.numpy` and an array for each tensor.
-        kind: the type of the operands.
-        tensors: the operands.
-        result: the type of the result, if not `kind`.
+    `xp` is `numpy` where all operands are known, so that the result stays known, up to `KNOWN_LIMIT` elements; else it
+    is `jax.numpy`. `kind` is the type of the operands, and of the result unless `result` is given.
     """
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     known = all(t.known for t in tensors)
@@ -184,11 +171,7 @@ def _remainder(xp, x, y):
 
 
 def floor_divide(a, b):
-    """Return `a // b` of integers, rounded toward zero as in C.
-
-    Raises:
-        TypeError: an operand is not an integer.
-    """
+    """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
     a, b, kind = meet(a, b, division=True)
     if not kind.is_int():
         raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
@@ -235,11 +218,7 @@ bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or
 
 
 def shift(a, b, left):
-    """Return `a << b` or `a >> b`; a right shift of signed integers keeps the sign.
-
-    Raises:
-        TypeError: a known shift of a 64-bit integer by 32 or more, where JAX has 32 bits.
-    """
+    """Return `a << b` or `a >> b` (signed: keeping the sign); TypeError where it needs 64 bits that JAX lacks."""
     a, b, kind = meet(a, b)
     if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
         form = a.form.times(number(1 << places))
@@ -304,10 +283,7 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 
 def compare(name, a, b):
-    """Return the mask of a comparison, given by the name of NumPy's function.
-
-    Between affine expressions it is a list of conditions; those that always hold are left out.
-    """
+    """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
     a, b, kind = meet(a, b, weak=False)
     need_exact(a, b)
     if (
@@ -332,14 +308,8 @@ def compare(name, a, b):
 def cast(value, kind, bitcast=False, rounding=None):
     """Return a value in another type, rounded or wrapped as Triton does.
 
-    Args:
-        value: a tensor or a number.
-        kind: the type, in any form that `_types.as_type` takes.
-        bitcast: reinterpret the bits.
-        rounding: "rtz" rounds to 16-bit floats toward zero, else to nearest.
-
-    Raises:
-        TypeError: `kind` is a pointer type, or a bitcast changes the width.
+    Bits are reinterpreted if `bitcast`; floats are rounded to 16 bits toward zero if `rounding` is "rtz", else to
+    nearest. Pointer types, and a bitcast to another width, are a TypeError.
     """
     value = as_tensor(value)
     kind = types.as_type(kind)
@@ -374,10 +344,7 @@ def cast(value, kind, bitcast=False, rounding=None):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _rounded(data, kind):
-    """Return floats in 16 bits, rounded to nearest even.
-
-    XLA may remove a conversion that is undone at once (excess precision); it keeps an explicit `reduce_precision`.
-    """
+    """Return floats rounded to 16 bits, by operations that XLA does not remove as it may remove a conversion."""
     if kind == types.bfloat16:
         return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
     small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
@@ -413,11 +380,7 @@ def where(condition, a, b):
 
 
 def broadcast(value, shape):
-    """Return a tensor broadcast to a block's shape: axes of size 1 and missing axes in front grow.
-
-    Raises:
-        TypeError: the shapes do not match.
-    """
+    """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
@@ -429,11 +392,7 @@ def broadcast(value, shape):
 
 
 def unary(function, value, kinds="f"):
-    """Return `function` of a tensor, elementwise.
-
-    Raises:
-        TypeError: the tensor's kind is not one of `kinds`.
-    """
+    """Return `function` of a tensor, elementwise; TypeError where the tensor's kind is not one of `kinds`."""
     value = as_tensor(value)
     if value.dtype.kind not in kinds:
         raise TypeError(f"this function takes floats, not {value.dtype}: convert with .to(tl.float32)")

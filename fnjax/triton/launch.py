@@ -1,4 +1,4 @@
-"""`kernel[grid](*args, **meta)`: arguments are bound, the kernel is run on arrays, and what it wrote comes back."""
+"""`kernel[grid](*args, **meta)`: binding of arguments, execution on arrays, and return of what was stored."""
 
 import functools
 import inspect
@@ -28,7 +28,7 @@ from fnjax.triton._values import as_tensor
 from fnjax.triton._waits import Marks
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
-# Options of Triton's compiler: how fast, not what.
+# Options of Triton's compiler: they affect speed, not results.
 OPTIONS = {
     "num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim", "kpack",
     "maxnreg", "allow_fp8e4nv", "launch_cooperative_grid", "launch_pdl", "warmup", "device", "stream", "debug",
@@ -39,13 +39,16 @@ OPTIONS = {
 
 
 class Launcher:
-    """What `kernel[grid]` gives: call it."""
+    """Result of `kernel[grid]`: calling it launches the kernel."""
 
     def __init__(self, kernel, grid):
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args, **named):
-        """Launch the kernel; arrays of another library, fnjax.torch's tensors, say how they are launched with."""
+        """Launch the kernel and return what it stores.
+
+        Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
+        """
         for value in (*args, *named.values()):
             if hasattr(type(value), "__triton_launch__"):
                 return type(value).__triton_launch__(self.kernel, self.grid, args, named)
@@ -53,7 +56,7 @@ class Launcher:
 
 
 class Kernel:
-    """What decorators of kernels share."""
+    """Base class of kernels, decorated or not."""
 
     source: Source
 
@@ -62,17 +65,17 @@ class Kernel:
 
     @property
     def stores(self):
-        """Names of the parameters that the kernel may write to, in their order."""
+        """The names of the parameters that the kernel may write to, in their order."""
         return list(self.source.stored)
 
     @property
     def arg_names(self):
-        """Names of the parameters."""
+        """The names of the parameters."""
         return list(self.source.parameters)
 
     @property
     def check(self):
-        """Run a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
+        """Execute a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
         return Check(self)
 
     @property
@@ -84,7 +87,7 @@ class Kernel:
 
 
 class JITFunction(Kernel):
-    """A function under `@triton.jit`: launched as `kernel[grid](...)`, or called by another one."""
+    """Function under `@triton.jit`: launched as `kernel[grid](...)`, or called by another kernel."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -92,11 +95,16 @@ class JITFunction(Kernel):
 
     @functools.cached_property
     def source(self):
-        """Its text, read when it is needed."""
+        """The source of the function, parsed on first use."""
         return Source(self.fn)
 
     def __call__(self, *args, **named):
-        """A call in the body of another kernel."""
+        """Call the function in the body of another kernel.
+
+        Raises:
+            KernelError: it is called outside of a kernel.
+            TypeError: the arguments do not fit the parameters.
+        """
         if not is_running():
             raise KernelError(f"kernel {self.fn.__name__} is launched as {self.fn.__name__}[grid](...), not called")
         try:
@@ -110,7 +118,11 @@ class JITFunction(Kernel):
         return call(self.source, names)
 
     def bind(self, args, named):
-        """All parameters by name."""
+        """Return the arguments by the names of the parameters, defaults included; missing ones are left out.
+
+        Raises:
+            KernelError: there are too many arguments, or unknown names.
+        """
         source = self.source
         named = {k: v for k, v in named.items() if k in source.parameters or k not in OPTIONS}
         try:
@@ -122,7 +134,11 @@ class JITFunction(Kernel):
         return dict(bound.arguments)
 
     def run(self, *args, grid, warmup=False, **named):
-        """Launch."""
+        """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.
+
+        Raises:
+            KernelError: arguments are missing or do not fit, or the grid is not valid.
+        """
         given = self.bind(args, named)
         return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
@@ -171,17 +187,17 @@ def _launch(source, grid, given, options):
 
 
 class Launch:
-    """A launch without its arrays.
+    """Launch without its arrays; two are equal if they become the same program.
 
     Attributes:
         source: the kernel's.
         grid: three sizes.
-        parameters: for each ("array", its operand), ("described", (its operand, shape, strides, block, padding)),
-            ("traced", its operand) or ("value", that itself).
-        arrays: how many operands are arrays: flat, and the first; the others are traced numbers.
-        stored: the operands that are stored to.
+        parameters: by name ("array", operand), ("described", (operand, shape, strides, block, padding)),
+            ("traced", operand) or ("value", the value); operands are given by their index.
+        arrays: the number of operands that are flat arrays; they come first, then the traced scalars.
+        stored: indices of the operands that are stored to.
         options: of Triton's compiler, as pairs.
-        waits: whether a program of it waits for memory, and may refuse to for ever; known once it was translated.
+        waits: True if a program waits for memory, and may raise because it would for ever; known once it is translated.
     """
 
     waits = False
@@ -205,7 +221,10 @@ class Launch:
         return f"{self.name}[{', '.join(map(str, self.grid))}]"
 
     def translated(self, *operands):
-        """What is stored, by JAX's operations."""
+        """Return the arrays that are stored, computed by JAX operations.
+
+        All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
+        """
         names = self.named(operands)
         flat = list(operands[: self.arrays])
         try:
@@ -215,7 +234,7 @@ class Launch:
         return [flat[i] for i in self.stored]
 
     def named(self, operands):
-        """The parameters' values, as the body of the kernel finds them."""
+        """Return the values of the parameters, by name, that the body of the kernel starts with."""
         names: dict = {}
         for parameter, (kind, value) in self.parameters.items():
             if kind == "array":
@@ -233,12 +252,12 @@ class Launch:
         return names
 
     def original(self, *operands):
-        """The same by the kernel itself, on a GPU."""
+        """Return the arrays that are stored, computed by the original kernel on a GPU."""
         return call_original(self, operands)
 
 
 def _with_none(source, given, outs, results):
-    """Parameters that are stored to in some branch, and None in this launch, give None."""
+    """Return the results with None for parameters that are stored to in some branch and are None in this launch."""
     found = dict(zip((p for p, _ in outs), results, strict=True))
     return tuple(found.get(p) for p in source.stored)
 
@@ -276,7 +295,16 @@ def _checked(kernel, parameter, value, constant):
 
 
 def grid_of(kernel, grid, given):
-    """Three sizes, of a grid as users write it."""
+    """Return the three sizes of a grid.
+
+    Args:
+        kernel: its name, for messages.
+        grid: an integer, a tuple of up to three, or a function of the parameters that returns one of these.
+        given: the parameters by name.
+
+    Raises:
+        KernelError: the grid is not made of one to three positive integers, or the function fails.
+    """
     try:
         found = grid(dict(given)) if callable(grid) else grid
     except Exception as error:
@@ -301,8 +329,9 @@ def grid_of(kernel, grid, given):
 
 
 def _at_once(source, sizes, names, flat):
+    """Interpret a kernel for all programs at once and return memory after it."""
     cuts = None
-    while True:  # each time with more axes, of which there are LEAD at most
+    while True:  # terminates: each pass adds leading axes, of which there are at most LEAD
         with entered(State(sizes, cuts=cuts)) as state:
             state.buffers = list(flat)
             try:
@@ -314,7 +343,11 @@ def _at_once(source, sizes, names, flat):
 
 
 def _in_sequence(source, sizes, names, flat):
-    """Program after program, in the order of Triton's interpreter: the last axis of the grid runs fastest."""
+    """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
+
+    Returns:
+        memory after it, and True where a program waits for memory.
+    """
     written: set[int] = set()
     marks = Marks(source.name, len(flat))
 
@@ -335,7 +368,11 @@ def _in_sequence(source, sizes, names, flat):
 
 
 def jit(fn=None, **options):
-    """Make a kernel of a function: `@triton.jit` or `@triton.jit(do_not_specialize=[...])`."""
+    """Return a kernel made of a function: `@triton.jit` or `@triton.jit(do_not_specialize=[...])`.
+
+    Raises:
+        TypeError: `fn` is not a function.
+    """
     if fn is None:
         return functools.partial(jit, **options)
     if isinstance(fn, Kernel):

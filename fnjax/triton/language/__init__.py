@@ -97,7 +97,7 @@ const = pointer_type
 
 
 def program_id(axis, _builder=None):
-    """The number of the program along an axis of the grid."""
+    """Return the index of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
     if state.watch is not None:
         return _as_tensor(state.programs[axis], int32)
@@ -105,7 +105,7 @@ def program_id(axis, _builder=None):
 
 
 def num_programs(axis):
-    """How many programs there are along an axis of the grid."""
+    """Return the number of programs along an axis of the grid."""
     return _as_tensor(current().grid[_axis(axis)], int32)
 
 
@@ -117,7 +117,7 @@ def _axis(axis):
 
 
 def arange(start, end):
-    """The whole numbers from `start` to `end`, as a block."""
+    """Return the integers from `start` to `end` - 1 as a block; ValueError where their number is not a power of two."""
     start, end = operator.index(start), operator.index(end)
     if end <= start:
         raise ValueError(f"tl.arange({start}, {end}) is empty")
@@ -129,17 +129,17 @@ def arange(start, end):
 
 
 def full(shape, value, dtype):
-    """A block of one value."""
+    """Return a block filled with one value."""
     return values.broadcast(values.cast(_as_tensor(value), _as_type(dtype)), _shape(shape))
 
 
 def zeros(shape, dtype):
-    """A block of zeros."""
+    """Return a block of zeros."""
     return full(shape, 0, dtype)
 
 
 def zeros_like(input):
-    """Zeros in the shape and type of another block."""
+    """Return a block of zeros in the shape and type of another block."""
     return full(input.shape, 0, input.dtype)
 
 
@@ -150,7 +150,7 @@ def _shape(shape):
 
 
 def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
-    """A value in another type."""
+    """Return a value in another type; TypeError where there is no such conversion."""
     if isinstance(input, memory.Pointer | memory.Choice):
         return input.to(dtype)
     return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
@@ -169,14 +169,24 @@ def load(
     eviction_policy="",
     volatile=False,
 ):
-    """What is at an address; where the mask does not hold, `other`."""
+    """Return the elements at the addresses of a pointer; where the mask does not hold, `other` or zero.
+
+    Raises:
+        TypeError: `pointer` is not a pointer.
+        IndexError: an unmasked lane is certainly outside of the array.
+    """
     if hasattr(pointer, "block_shape"):
         return load_block(pointer, boundary_check, padding_option)
     return memory.load(_pointer(pointer, "tl.load"), mask, other, bool(volatile))
 
 
 def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
-    """Write at an address, where the mask holds."""
+    """Store a value at the addresses of a pointer, where the mask holds.
+
+    Raises:
+        TypeError: `pointer` is not a pointer, or the value's shape does not fit.
+        IndexError: an unmasked lane is certainly outside of the array.
+    """
     if hasattr(pointer, "block_shape"):
         return store_block(pointer, value, boundary_check)
     return memory.store(_pointer(pointer, "tl.store"), value, mask)
@@ -202,7 +212,7 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 
 
 def atomic_cas(pointer, cmp, val, sem=None, scope=None):
-    """Write where what is there equals `cmp`; what was there comes back."""
+    """Store `val` where memory equals `cmp`, and return the old values."""
     return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
 
 
@@ -210,7 +220,7 @@ def atomic_cas(pointer, cmp, val, sem=None, scope=None):
 
 
 def where(condition, x, y):
-    """X where the condition holds, else y."""
+    """Return elements of x where the condition holds, else of y; also of pointers."""
     if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
         return memory.Choice(values.truth(condition), x, y)
     return values.where(condition, x, y)
@@ -232,23 +242,23 @@ def _pairwise(name):
 maximum, minimum = _pairwise("maximum"), _pairwise("minimum")
 
 
-PropagateNan = enum.Enum("PropagateNan", ["ALL", "NONE"])  # whether maximum and minimum hand NaN on
+PropagateNan = enum.Enum("PropagateNan", ["ALL", "NONE"])  # NaN in, NaN out (ALL), or the other operand (NONE)
 
 
 def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
-    """x, not below min nor above max."""
+    """Return x, limited to the range from `min` to `max`."""
     return minimum(maximum(x, min, propagate_nan), max, propagate_nan)
 
 
 def abs(x):
-    """The absolute value."""
+    """Return the absolute value."""
     x = _as_tensor(x)
     values.need_exact(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
 def fma(x, y, z):
-    """X * y + z."""
+    """Return x * y + z."""
     x, y, _ = values.meet(_as_tensor(x), _as_tensor(y))
     z, x, _ = values.meet(_as_tensor(z), x)
     z, y, _ = values.meet(z, y)
@@ -271,12 +281,12 @@ floor, ceil = _function("floor", jnp.floor), _function("ceil", jnp.ceil)
 
 
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return values.unary(jax.nn.sigmoid, x)
 
 
 def fdiv(x, y, ieee_rounding=False):
-    """X / y, in the type of both."""
+    """Return x / y, in the operands' type if they have the same."""
     found = values.true_divide(x, y)
     return values.cast(found, x.dtype) if getattr(x, "dtype", None) == getattr(y, "dtype", 0) else found
 
@@ -285,24 +295,24 @@ div_rn = fdiv
 
 
 def umulhi(x, y):
-    """The high half of a product of unsigned numbers."""
+    """Return the upper 32 bits of the product of two 32-bit integers."""
     return random.high_product(_as_tensor(x), _as_tensor(y))
 
 
 def cdiv(x, div):
-    """X / div, rounded up."""
+    """Return x / div, rounded up to an integer."""
     return _as_tensor((x + div - 1) // div)
 
 
 def softmax(x, dim=None, keep_dims=False, ieee_rounding=False):
-    """exp(x) over its sum along an axis, the first one if none is named."""
+    """Return exp(x) divided by its sum along an axis, the first one by default."""
     axis = 0 if dim is None else dim
     shifted = exp(x - max(x, axis, keep_dims=True))
     return shifted / sum(shifted, axis, keep_dims=True)
 
 
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Indices of a row-major walk as those of one in groups of `size_g` rows."""
+    """Return row-major indices of a matrix reordered so that groups of `size_g` rows are traversed column by column."""
     ij = i * size_j + j
     size_gj = size_g * size_j
     group = ij // size_gj
@@ -321,7 +331,7 @@ philox, randint4x, randint, rand, randn, rand4x, randn4x = (
 
 
 def multiple_of(input, values):
-    """A promise to the compiler: nothing here."""
+    """Return `input`: a hint to the compiler, without effect here."""
     return input
 
 
@@ -329,42 +339,42 @@ max_contiguous = max_constancy = multiple_of
 
 
 def assume(cond):
-    """A promise to the compiler: nothing here."""
+    """Ignore a hint to the compiler."""
 
 
 def condition(arg1, disable_licm=False):
-    """The condition of a `while`; the hint to the compiler means nothing."""
+    """Return the condition of a `while`; the hint to the compiler is ignored."""
     return arg1
 
 
 def debug_barrier():
-    """Threads of a program wait for each other: nothing here."""
+    """Ignore a barrier between threads: a program runs as a whole here."""
 
 
 def static_assert(cond, msg=""):
-    """An error while tracing, if a constexpr is false."""
+    """Raise an AssertionError while tracing if a constexpr is false."""
     if not cond:
         raise AssertionError(f"static_assert: {getattr(msg, 'value', msg)}")
 
 
 def device_assert(cond, msg="", mask=None):
-    """A finding of `kernel.check`, where it does not hold; nothing elsewhere, as Triton's outside of its debug mode."""
+    """Report a finding in `kernel.check` where the condition is false; ignored elsewhere, as by Triton by default."""
     if current().watch is not None:
         current().watch.asserted(values.truth(cond), None if mask is None else values.truth(mask), msg)
 
 
 def device_print(prefix, *args, hex=False):
-    """Printed by `kernel.check`, which runs programs one by one; nothing elsewhere."""
+    """Print in `kernel.check`, which executes programs one by one; ignored elsewhere."""
     if current().watch is not None:
         current().watch.printed([prefix, *args])
 
 
 def static_print(*args, **named):
-    """Nothing is printed while tracing."""
+    """Ignore what should be printed while tracing."""
 
 
 class range(Range):
-    """The turns of a `for`; hints to the compiler mean nothing."""
+    """Range of a `for`; hints to the compiler are ignored."""
 
     def __init__(self, arg1, arg2=None, step=None, **hints):
         bounds = [b for b in (arg1, arg2, step) if b is not None]
@@ -374,7 +384,7 @@ class range(Range):
 
 
 class static_range(Range):
-    """Turns that are written out one by one."""
+    """Range of a `for` that is unrolled."""
 
     def __init__(self, *bounds):
         super().__init__(*bounds, unrolled=True)
@@ -392,7 +402,7 @@ def _number(kind, python):
     return lambda x: values.cast(x, kind) if isinstance(x, tensor) and x.uniform() is None else python(x)
 
 
-# What Python's own names mean in a kernel.
+# The functions that replace Python's builtins in a kernel.
 BUILTINS |= {
     builtins.range: Range,
     builtins.min: _least,

@@ -1,1 +1,1 @@
-"""`triton.tools`, as far as launches need it."""
+"""The part of `triton.tools` that launches need."""

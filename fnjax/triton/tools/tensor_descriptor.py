@@ -1,4 +1,4 @@
-"""`triton.tools.tensor_descriptor`: descriptors that are made outside of kernels."""
+"""`triton.tools.tensor_descriptor`: descriptors made outside of kernels."""
 
 import dataclasses
 import math
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclasses.dataclass
 class TensorDescriptor:
-    """An array with the block of it that a kernel loads and stores at a time: `kernel[grid](descriptor, ...)`.
+    """Array with the block of it that a kernel loads and stores at a time: `kernel[grid](descriptor, ...)`.
 
-    The kernel reads and writes it by `descriptor.load([row, column])` and `descriptor.store([row, column], block)`. Of
-    one that is stored to the launch gives the array back, as of an array. A `pre_hook` of a configuration may
-    set `block_shape`, as in Triton.
+    The kernel accesses it by `descriptor.load([row, column])` and `descriptor.store([row, column], block)`. The launch
+    returns the array of a descriptor that is stored to. A `pre_hook` of a configuration may set `block_shape`, as in
+    Triton.
 
-    Unlike Triton, what a GPU demands of addresses and strides (multiples of 16 bytes) is not demanded here.
+    Unlike Triton, addresses and strides need not be multiples of 16 bytes, which a GPU demands.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -23,10 +23,10 @@ class TensorDescriptor:
 
     Args:
         base: the array.
-        shape: how far it reaches, along each axis.
-        strides: how many elements of the array lie between neighbours along each axis; the last one is 1.
+        shape: its extent along each axis.
+        strides: the distance in elements between neighbours along each axis; the last one is 1.
         block_shape: the block's sizes.
-        padding: what is loaded from outside: "zero" or "nan".
+        padding: the value of elements loaded from outside: "zero" or "nan".
 
     Raises:
         ValueError: shape, strides and block_shape differ in length, or the last stride is not 1.
@@ -49,11 +49,11 @@ class TensorDescriptor:
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> "TensorDescriptor":
-        """A descriptor of a whole array."""
+        """Return a descriptor of a whole array."""
         shape = list(tensor.shape)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         return TensorDescriptor(tensor, shape, strides, block_shape, padding)
 
     def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]:
-        """All but the array."""
+        """Return everything but the array, as a hashable tuple."""
         return tuple(self.shape), tuple(self.strides), tuple(self.block_shape), self.padding
