@@ -375,7 +375,7 @@ def _misfit(op, a, b, error):
 
 
 def attribute(frame, node):
-    """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is that value."""
+    """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is itself."""
     owner = evaluate(frame, node.value)
     if node.attr == "value" and not hasattr(owner, "value"):
         return owner
