@@ -1,0 +1,31 @@
+"""Classes of PyTorch source as fnjax.torch runs them, beside PyTorch; benchmarks/torch_classes.py runs all of them."""
+
+import pytest
+
+from benchmarks.torch_classes import judge
+from tests.port.test_classes import CASES
+
+# Not comparable: random numbers, and what depends on there being a GPU, which fnjax.torch says there is.
+OTHER = {"DrawsWithin", "DevicesAsked", "OneOfTwo", "CholeskyOrNot"}
+NAMES = [name for name in sorted(CASES)[::8] if name not in OTHER]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore")
+def test_classes_are_right_or_refused(name, tmp_path):
+    """A class gives PyTorch's values and gradients, outside of jit and under it, or is refused by name."""
+    pytest.importorskip("torch")
+    verdict, seen = judge(name, tmp_path)
+    assert verdict in {"right", "refused"}, seen
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "name", ["Bisection", "DataShared", "KeptTuples", "ForBreak", "IntScale", "MaskKVals", "Halves"]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_classes_that_must_not_be_refused(name, tmp_path):
+    """Control flow, shared memory, recomputed graphs, traced numbers and masks are right to the second derivative."""
+    pytest.importorskip("torch")
+    assert judge(name, tmp_path, second=True) == ("right", "")
