@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fnjax: interrupted", file=sys.stderr)
         return 130  # as a shell reports SIGINT
-    except BrokenPipeError:  # who reads, as `head` does, has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes there once more
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes to it again
         return 141  # as a shell reports SIGPIPE
     return status
 

@@ -86,7 +86,7 @@ class OperatorError(FnjaxError, RuntimeError):
 class AxisError(FnjaxError, ValueError):
     """Error for a mesh axis that is missing, or whose size does not divide an array."""
 
-    method = ""  # the one that it came from, such as "Copy.backward"
+    method = ""  # the user's method that raised it, such as "Copy.backward"
 
 
 class UnknownOperatorError(FnjaxError, AttributeError):

@@ -386,7 +386,7 @@ def _divides(size: int, axis: Axis, what: str) -> None:
 
 
 def _error(what: str, expected: str, got: str, fix: str) -> AxisError:
-    return error(AxisError, what, "mesh-axes", expected=expected, got=got, fix=fix)  # who asks is added on its way out
+    return error(AxisError, what, "mesh-axes", expected=expected, got=got, fix=fix)  # explain() adds the name
 
 
 __all__ = [

@@ -63,7 +63,7 @@ class Call:
 
     def __init__(self, definition: Definition, arguments: Arguments) -> None:
         self._definition, self._arguments = definition, arguments
-        self._hooks = current_hooks()  # of the call: when forward runs again, the block may be over
+        self._hooks = current_hooks()  # those of the call: when forward runs again, the block may have ended
 
     def rule(self) -> Rule:
         """Build the rule that represents this call in JAX."""
@@ -74,7 +74,7 @@ class Call:
             self._run,
             self,
             None if definition.vmap is None else self._batch(),
-            # With a batching rule of its own, forward gives outputs only, and setup_context is run on these.
+            # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
             None if definition.vmap is None or definition.setup_context is None else self._finish,
         )
         return with_device_copies(rule) if definition.options.device_copies and definition.backward else rule
@@ -98,7 +98,7 @@ class Call:
         ):
             returned = call_forward(definition, ctx, args, arguments.keywords, operands)
         originals, self.form = take_outputs(definition, returned)
-        if not originals:  # float(x.sum()) works on concrete arrays, and would train in silence
+        if not originals:  # float(x.sum()) works on concrete arrays, and would silently train with zero gradients
             refuse_numbers(definition, returned)
         return self._record(ctx, needs, operands, originals)
 

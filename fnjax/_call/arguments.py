@@ -49,8 +49,8 @@ class Arguments:
         operands: Arrays = []
         for i, arg in enumerate(args):
             start, rest = len(operands), None
-            # In this order: with pytree an array by itself is a tensor still, and without it a container is looked
-            # into for tracers and Refs alone, as its concrete arrays are static to forward.
+            # In this order: with pytree a single array is still a tensor, and without it a container is searched for
+            # tracers and Refs only, since its concrete arrays are static to forward.
             if is_tensor(arg):
                 kind: Kind = "tensor"
                 operands.append(to_tensor(arg))

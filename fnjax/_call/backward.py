@@ -92,7 +92,7 @@ def _take_gradients(record: Record, returned: Any) -> Arrays:
     if len(grads) < n or any(g is not None for g in surplus):
         names = [arguments.parameters.name(i) for i in range(n)]
         raise wrong_number_of_gradients(definition.backward, definition.name, names, returned)
-    # One gradient an argument, as the user counts; a pytree argument is several operands, a static one none.
+    # The user counts one gradient for each argument; a pytree argument is several operands, a static one none.
     result: Arrays = [None] * len(record.operands)
     for i, argument in enumerate(arguments.each):
         grad = grads[i]
@@ -102,7 +102,7 @@ def _take_gradients(record: Record, returned: Any) -> Arrays:
             _take_tree(record, grad, argument.split, argument.start, i, result)
         elif grad is not None:
             raise gradient_for_static(definition.backward, definition.name, arguments.name(i), i, grad)
-    if all(g is None for g in grads) and not any(map(is_ref, record.operands)):  # to which they may have gone
+    if all(g is None for g in grads) and not any(map(is_ref, record.operands)):  # a Ref may hold them
         _warn_of_nothing(record)
     return result
 
@@ -144,7 +144,7 @@ def _take_gradient(record: Record, grad: Any, operand: int, index: int, leaf: st
     grad = to_tensor(grad)
     if grad.shape != aval.shape:
         grad = _sum_to_size(record, grad, aval.shape, index, leaf)
-    # JAX wants a cotangent of the argument's very type, and a weak type is another.
+    # JAX requires a cotangent of exactly the argument's type, and a weak type is a different one.
     if grad.dtype == aval.dtype and not grad.weak_type:
         return jnp.conj(grad) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else grad
     is_complex = jnp.issubdtype(aval.dtype, jnp.complexfloating)
@@ -160,6 +160,6 @@ def _sum_to_size(record: Record, grad: Any, shape: tuple[int, ...], index: int, 
     if extra < 0 or any(n not in (1, m) for n, m in zip(shape, grad.shape[extra:], strict=True)):
         definition, name = record.definition, f"{record.arguments.name(index)}{leaf}"
         raise gradient_shape(definition.backward, definition.name, name, index, shape, grad.shape)
-    # PyTorch's sum_to_size: an axis that broadcasting put in front is summed away, one that it stretched is kept at 1.
+    # PyTorch's sum_to_size: a leading axis added by broadcasting is summed away, an expanded one is summed to size 1.
     grown = [extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1]
     return grad.sum((*range(extra), *grown), keepdims=True).reshape(shape)

@@ -10,7 +10,7 @@ from fnjax._jax.trees import has_leaf, is_tracer
 
 def captures_tracers(value: Any, depth: int = 4) -> bool:
     """Return whether a function has a tracer in its closure or defaults, or refers to a function that has."""
-    # A function may hold itself, so there is an end; what lies deeper is met when the rule runs, and is an error there.
+    # A function may refer to itself, so the depth is limited; a deeper tracer is an error when the rule runs.
     function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
     if not isinstance(function, types.FunctionType) or not depth:
         return False

@@ -18,7 +18,7 @@ _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
 def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run forward on concrete arrays, outside every transformation, and return its outputs; drop what it saves."""
-    if not kwargs and _are_plain(definition, args):  # the usual case: nothing to bind, to convert or to take apart
+    if not kwargs and _are_plain(definition, args):  # the usual case: nothing to bind, convert or split
         returned = run_alone(definition, args, {}, _no_needs(len(args)), args)
     else:
         arguments, operands = take_arguments(definition, args, kwargs)
@@ -65,7 +65,7 @@ def run_alone(
     try:
         return call_forward(definition, ctx, args, keywords)
     except Exception as e:
-        # Only now are the arguments taken apart for the message: a call that goes well does not pay for it.
+        # The arguments are split only now, for the message: a call without an error does not pay for it.
         arguments = Arguments(definition.parameters, keywords)
         operands = arguments.take(definition.name, args, pytree=definition.options.pytree)
         explain(e, definition, arguments, definition.forward, operands)

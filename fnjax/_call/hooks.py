@@ -33,7 +33,7 @@ class Hooks:
         return self._hash
 
 
-_CURRENT = jax.make_user_context(None)  # a part of the keys of JAX's caches
+_CURRENT = jax.make_user_context(None)  # part of the keys of JAX's caches
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name

@@ -90,7 +90,7 @@ class _Residuals:
         if is_ref(leaf) and id(leaf) not in self._sources:
             if is_tracer(leaf):
                 raise ref_saved(self._ctx)
-            return False  # a Ref from outside is itself wherever it is used
+            return False  # a closed-over Ref is the same object wherever it is used
         return is_array(leaf) or is_ref(leaf)
 
     def stow(self, value: Any) -> Restore:

@@ -23,12 +23,12 @@ def custom_fwd(*, device_type: str | None = None, cast_inputs: Any = None) -> Ca
 def custom_fwd(fwd: Any = None, *, device_type: str | None = None, cast_inputs: Any = None) -> Any:
     """Cast the floating point arguments of a `forward`, as `torch.amp.custom_fwd` does.
 
-    Unlike PyTorch, which casts in an autocast region only, it always casts: JAX has no autocast. The gradients have the
+    Unlike PyTorch, which casts only in an autocast region, it always casts: JAX has no autocast. The gradients have the
     dtype of the arguments as they were given to `apply`.
 
     Args:
         fwd: the method; without it, a decorator is returned.
-        device_type: accepted for PyTorch's sake; it changes nothing.
+        device_type: accepted as in PyTorch, without effect.
         cast_inputs: the dtype to cast to; without it, nothing changes.
 
     Raises:

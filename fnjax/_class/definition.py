@@ -38,7 +38,7 @@ class Reader:
         self._cls = cls
         self._spaces = [vars(c) for c in cls.__mro__ if c is not base and c is not object]
         self._seen: list[list[Any]] = [[] for _ in self._spaces]
-        # A mixin that is no Function does not say when it changes.
+        # Changes of a mixin that is not a Function are not counted.
         self._is_told = all(isinstance(c, FunctionMeta) for c in cls.__mro__ if c not in (Options, object))
         self._changes = -1
         self._definition: Definition | None = None
@@ -65,7 +65,7 @@ class Reader:
         """Drop the cached definition if the members of the class have changed."""
         if self._changes == FunctionMeta.changes:
             return
-        if self._is_told:  # then nothing need be compared before the count changes again
+        if self._is_told:  # then nothing needs to be compared until the count changes again
             self._changes = FunctionMeta.changes
         for space, seen in zip(self._spaces, self._seen, strict=True):
             now = [*space.values()]

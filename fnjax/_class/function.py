@@ -52,7 +52,7 @@ class Function(Options, metaclass=FunctionMeta):
         generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
         checkpoint_name: the name under which policies of `jax.checkpoint` find what this class saves
             (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
-        device_copies: set to True, as `fnjax port` does, where `backward` sums gradients over devices as PyTorch's
+        device_copies: set to True, as `fnjax port` does, if `backward` sums gradients over devices as PyTorch's
             processes do: inside `jax.shard_map` each device has its own copy of those outputs.
         derive_jvp: deprecated; accepted, and changes nothing. Without a `jvp` forward mode is always the transpose of
             `backward`.
@@ -70,7 +70,7 @@ class Function(Options, metaclass=FunctionMeta):
         cls._apply = _make_apply(cls, Reader(cls, Function))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if any(map(is_array, args)):  # functools.partial(F, ...), jax.vmap(F): what PyTorch only warns of ends here
+        if any(map(is_array, args)):  # functools.partial(F, ...), jax.vmap(F): PyTorch only warns
             raise called_class(type(self).__name__)
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
@@ -89,8 +89,8 @@ class Function(Options, metaclass=FunctionMeta):
         """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` if there is a `setup_context`.
 
         Args:
-            *args: a `FunctionCtx` (without a setup_context) that takes what backward needs, and what `apply` was given;
-                arrays are JAX arrays, traced ones under a transformation.
+            *args: a `FunctionCtx` (without a setup_context) that takes what backward needs, then the arguments of
+                `apply`; arrays are JAX arrays, tracers under a transformation.
             **kwargs: keyword-only arguments; these take static values.
 
         Returns:
@@ -116,10 +116,10 @@ class Function(Options, metaclass=FunctionMeta):
         Args:
             ctx: a `FunctionCtx` with what forward saved.
             *grad_outputs: for each output the gradient of the loss with respect to it, of the output's shape and
-                dtype; zeros where the loss does not use it; None for outputs that are no arrays.
+                dtype; zeros where the loss does not use it; None for outputs that are not arrays.
 
         Returns:
-            An array or None for each argument, as a tuple, or the one by itself. An array that broadcast is summed to
+            An array or None for each argument, as a tuple, or a single one. A gradient that broadcast is summed to
             the shape of its argument and cast to its dtype.
         """
         raise MissingMethodError(
@@ -149,11 +149,11 @@ class Function(Options, metaclass=FunctionMeta):
 
         Args:
             ctx: a `FunctionCtx`; its `saved_tensors` are what `save_for_forward` was given.
-            *tangents: for each argument of forward its tangent, of its shape and dtype; zeros where it does not move
+            *tangents: for each argument of forward its tangent, of its shape and dtype; zeros where it is not perturbed
                 (None after `ctx.set_materialize_grads(False)`); None for static values and integers.
 
         Returns:
-            For each output its tangent, or None where it does not move or has no derivative.
+            For each output its tangent, or None where that is zero or the output has no derivative.
         """
         raise MissingMethodError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
@@ -168,7 +168,7 @@ def _make_apply(cls: type[Function], reader: Reader) -> Callable[..., Any]:
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
     apply.__self__ = cls  # type: ignore[attr-defined]  # as PyTorch's apply, a class method, has it
     forward = reader.find("forward")
-    if forward is not None:  # so that jax.jit(F.apply, static_argnames=...) finds its way
+    if forward is not None:  # jax.jit(F.apply, static_argnames=...) reads it
         with contextlib.suppress(ValueError):  # a builtin without a signature
             signature = inspect.signature(forward)
             skipped = 0 if reader.find("setup_context") else 1

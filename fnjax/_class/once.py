@@ -59,7 +59,7 @@ def _call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     grads, result = split(fn(*form.fill(stopped), **kwargs), is_tensor)
     if not grads:
         return result.fill([])
-    # The wall outlives this trace, so it gets names, not the ctx.
+    # The wall outlives this trace, so it holds names, not the ctx.
     names = [f"{type(ctx).__name__.removesuffix('Backward')}.backward" for ctx in contexts]
     make_error = functools.partial(differentiated_twice, fn, names)
     return result.fill(wall([to_tensor(g) for g in grads], [*kept, *arrays], make_error))

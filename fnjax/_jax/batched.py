@@ -24,12 +24,12 @@ def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
             derivatives.append(derivative)
             return outputs, intermediates
 
-        # Operands that are residuals stay outside: as results of the vmap those that are not batched would be.
+        # Operands that are residuals are not results of the vmap: it would batch those that are not batched.
         outputs, intermediates = vmap(run_one, axis, (list(dims),))(list(operands))
         kept = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].kept]
         return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, kept, dims))
 
-    # Under a second vmap it is batched by JAX: the user's rule knows of one axis, and finish of none.
+    # Under a second vmap JAX batches it: the user's rule handles one axis, and finish none.
     return dataclasses.replace(rule, run=run, batch=None, finish=None)
 
 
@@ -47,7 +47,7 @@ def batched_derivative(
 
     def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert derivative.pull is not None
-        # An operand that all examples share gets the sum of their gradients.
+        # An unbatched operand gets the sum of the examples' gradients.
         grads = vmap(derivative.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
         return [
             None if g is None else _sum(g) if dim is None else jax.numpy.moveaxis(g, 0, dim)

@@ -88,11 +88,11 @@ class _NeedsBodyError(Exception):
 def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
     """Apply a rule to operands under the current transformation; return its outputs."""
     trace = current_trace()
-    if linearizes(trace):  # JAX would call _jvp under a trace of its own, which costs more than a small Function
+    if linearizes(trace):  # JAX would call _jvp under another trace, which costs more than a small Function
         return _linearize(trace, rule, operands)
     try:
-        # Un-jitted, the operands are concrete once the outer layers are off: no body is wanted, the user's methods
-        # then run on arrays that they can print.
+        # Outside jit, the operands are concrete once the outer transformations are peeled off: no body is needed, and
+        # the user's methods run on arrays that they can print.
         outputs: Arrays = call_p.bind(*operands, rule=rule, body=None)
     except _NeedsBodyError:
         pass
@@ -108,7 +108,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
         FnjaxError: for captured tracers of a transformation that has ended, and callbacks that hide device-varying
             values.
     """
-    # A rule that can finish runs forward for its outputs alone, so that the user's batching rule stays in force.
+    # A rule that can finish runs forward for its outputs only, so that the user's batching rule still applies.
     finish = rule.finish if any(needs) else None
     jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
     if any(needs) and any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
@@ -117,14 +117,14 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
         raise rule.error("closure")
     given = operands
     try:
-        # JAX may come back to the rule when the tracers that it uses from outside are dead.
+        # JAX may run the rule again when the trace of the tracers over which it closes has ended.
         if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
             rule, captured, derivative_of_closed = close(rule, operands)
             given = [*captured, *operands]
-            if any(needs):  # then the rule runs as it was closed, as its derivative may be needed that late, too
+            if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
                 finish, derivative = None, derivative_of_closed
                 jaxpr, closed, n_outputs, _ = trace_run(rule, (False,) * len(given), given)
-            elif captured:  # operands that the body may ignore; a Ref must not come twice
+            elif captured:  # operands that the body may ignore; a Ref must not appear twice
                 distinct, at = unique([*captured, *closed])
                 run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
                 places = [n_closed + i if i < n else i - n for i in at[n:]]
@@ -142,7 +142,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
 def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
     """Apply a rule under `jax.linearize`: return what JAX computes by `_jvp`, without a trace of its own for that."""
     needs = tuple(belongs_to(x, trace) for x in operands)
-    # Forward belongs to the trace around: there the arrays of un-jitted calls are concrete.
+    # Forward belongs to the parent trace: there the arrays of calls outside jit are concrete.
     with under_primals(trace):
         if not any(needs):
             return call(rule, operands)
@@ -164,7 +164,7 @@ def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays
         run = _stage(rule, needs, operands)
     else:
         run = rule.run(needs, *operands)
-        # The only tracers that concrete operands lead to are those of the trace that differentiates.
+        # From concrete operands, tracers can only come from the trace that differentiates, by closure.
         if any(map(is_tracer, (*run.outputs, *run.intermediates))):
             raise rule.error("closure")
     sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
@@ -174,7 +174,7 @@ def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays
 def _impl(*operands: Any, rule: Rule, body: Body | None, **_: Any) -> Arrays:
     if body is None:
         outputs = rule.run((False,) * len(operands), *map(to_tensor, operands)).outputs
-        if any(map(is_tracer, outputs)):  # an array from outside, to be met where its trace is
+        if any(map(is_tracer, outputs)):  # a closed-over tracer: its own trace must see the call
             raise _NeedsBodyError
         return outputs
     return list(jaxpr_as_fun(body.jaxpr)(*operands))
@@ -200,15 +200,15 @@ def _jvp(
     if any(needs[:n]):
         raise rule.error("closure")
     with under_primal_trace(tangents):
-        # Un-jitted, JAX passes Python and NumPy numbers as they came; the user's methods see JAX arrays.
+        # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
         run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
-    # jax.checkpoint differentiates by this rule, and its policies may go by the name; a concrete array needs none.
-    if not is_in_kernel():  # Pallas compiles no names
+    # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
+    if not is_in_kernel():  # Pallas does not compile names
         residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
     dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return run.outputs, dots
-    # The equation's results were promised to JAX when its body was traced, without knowing what is differentiated.
+    # The equation's result types were fixed when its body was traced, before it was known what is differentiated.
     results = body.jaxpr.out_avals
     if [_type(x) for x in run.outputs] != [_type(a) for a in results[: body.n_outputs]]:
         raise rule.error("outputs")
@@ -233,7 +233,7 @@ def _jvp_of_intermediates(
     smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
 
     def made(wanted: bool) -> Callable[..., Arrays]:
-        # The run has written to Refs already, and what it read there may be something else by now.
+        # The run has already written to Refs, so values read from them may have changed.
         part = without_writes(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth])
         if part is None:
             raise rule.error("intermediate")
@@ -246,7 +246,7 @@ def _jvp_of_intermediates(
             values, dots = map(iter, jvp_of_moving(made(True), primals, tangents))
     except FnjaxError:
         raise
-    except Exception as e:  # whatever JAX says of a callback or a kernel that has no derivative
+    except Exception as e:  # any error of JAX about a callback or a kernel without a derivative
         raise rule.error("intermediate") from e
     saved = [next(values if s else integers) for s in smooth]
     return saved, [
@@ -268,7 +268,7 @@ def _batch(
     still = all(dim is None for dim in dims)
     if body is None:
         return _batch_unstaged(axis, operands, dims, rule, still=still)
-    # A collective over the axis makes of what is not batched something that is.
+    # A collective over the axis returns batched results for unbatched operands.
     if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
         results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
         return results, [None] * len(results)
@@ -288,7 +288,7 @@ def _batch_unstaged(
     axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, still: bool
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
-    # A rule of the user's wants the outputs' types, and tracers from outside are alive where the call stands.
+    # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
     if rule.batch is not None or rule.owner.captures_tracers():
         raise _NeedsBodyError
     try:
@@ -296,7 +296,7 @@ def _batch_unstaged(
             results = call(rule, operands)
             return results, [None] * len(results)
         results = call(batched(rule, axis, dims), operands)
-    except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # of this axis, from where nobody saw it
+    except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # a tracer of this axis in an undetected closure
         raise _NeedsBodyError from e
     return results, [0] * len(results)
 
@@ -313,7 +313,7 @@ def _names_axis(jaxpr: Any, name: Any) -> bool:
 
 
 def _is_axis(param: Any, name: Any) -> bool:
-    return type(param) is type(name) and bool(param == name)  # other parameters may have no == that answers
+    return type(param) is type(name) and bool(param == name)  # other parameters may not support ==
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:

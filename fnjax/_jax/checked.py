@@ -34,7 +34,7 @@ def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Cal
         jaxpr = open_jaxpr(program.jaxpr)
         found = run(jaxpr, *errors, *program.captured, *still)
         n_errors = len(found) - len(jaxpr.outvars)
-        if has_effects(jaxpr):  # which must not happen twice
+        if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]
             return [*found[:n_errors], *wall(found[n_errors:], arrays, lambda: params["rule"].error("checked"))]
         return [*found[:n_errors], *primitive.bind(*operands, **params)]

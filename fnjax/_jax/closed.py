@@ -38,12 +38,12 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
     dots = [x.to_tangent_aval() for x in sources["output"]]
     pull, by_pull = _close_map(rule, "backward", derivative.pull, residuals, cotangents, grads)
     push, by_push = _close_map(rule, "jvp", derivative.push, residuals, tangents, dots)
-    captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not come twice
+    captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not appear twice
     n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
     n_by_maps = len(at) - n_forward
     # Built now: `rule` would keep the captured tracers alive.
     errors = {what: rule.error(what) for what in get_args(Trouble)}
-    # The residuals of a run: what pull captured, what push captured, then those of the rule itself.
+    # The residuals of a run: those that pull captured, those that push captured, then the rule's own.
     by_maps = [Kept("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
     shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
     kept = (*(Kept("operand", i) for i in at[n_forward:]), *shifted)
@@ -56,7 +56,7 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
         assert push is not None
         return push(residuals[n_pull:], tangents)
 
-    # Captured arrays have no gradient: where one is differentiated, `run` below has refused.
+    # Captured arrays have no gradient: `run` below raises if one is differentiated.
     closed = Derivative(
         kept,
         derivative.differentiable,
@@ -107,7 +107,7 @@ def _close_map(
     sharded = functools.partial(call_sharded, rule, fun, types=types)
     try:
         traced = trace(f"{rule.name}.{method}", sharded, list(residuals), list(given))
-    except Exception as e:  # noqa: BLE001 - whatever the user's method raises, it is due when somebody differentiates
+    except Exception as e:  # noqa: BLE001 - any error of the user's method is raised when the call is differentiated
         error = e.with_traceback(None)
 
         def fail(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
@@ -117,7 +117,7 @@ def _close_map(
     jaxpr, captured, result = traced
 
     def run(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
-        # It was traced with a vector in each place that can have one.
+        # It was traced with a vector at each position that can have one.
         filled = [
             ad.zeros_like_aval(aval) if v is None else v
             for v, aval in zip(vectors, given, strict=True)

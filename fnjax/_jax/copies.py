@@ -24,14 +24,14 @@ def with_device_copies(rule: Rule) -> Rule:
     """
     if not manual_axes():
         return rule
-    inside = is_in_backward()  # copies there would make of a total, times a copy, a share
+    inside = is_in_backward()  # a copy there would make the product with a reduced gradient a partial one
 
     def run(needs: Needs, *operands: Any) -> Run:
         outputs, intermediates, derivative = rule.run(needs, *operands)
         if inside and not any(needs):
             return Run(outputs, intermediates, derivative)
         copies = [_vary(x, axes) for x, axes in zip(outputs, _find_sums(rule, operands), strict=True)]
-        # What backward saved of an output does not vary: a sum over the devices times what varies would be a share.
+        # Backward saves the output that does not vary: a reduced gradient times a varying value would be partial.
         varied = [at for at, (x, copy) in enumerate(zip(outputs, copies, strict=True)) if x is not copy]
         if inside and varied:
             raise rule.error("copies in backward")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jax.extend.core import ClosedJaxpr, DebugInfo, Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
-# Operations that only put an array another way: cheaper to do twice than to keep what they give.
+# Operations that only change the layout of an array: cheaper to repeat than to keep their results.
 _LAYOUT = {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "name", "pvary", "pcast"}
 
 
@@ -92,6 +92,6 @@ def variables(atoms: Iterable[Any]) -> list[Any]:
 
 
 def _is_layout(eqn: Any) -> bool:
-    if eqn.primitive.name == "convert_element_type":  # of the smaller array
+    if eqn.primitive.name == "convert_element_type":  # the smaller array is the one to keep
         return bool(eqn.invars[0].aval.dtype.itemsize <= eqn.outvars[0].aval.dtype.itemsize)
     return eqn.primitive.name in _LAYOUT

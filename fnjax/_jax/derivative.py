@@ -64,7 +64,7 @@ def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[
     """Compute forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.kept)
     residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
-    if derivative.push is not None:  # what the user wrote comes before what can be derived
+    if derivative.push is not None:  # the user's jvp takes precedence over the transpose of backward
         results = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
     types = [jax.typeof(t).to_ct_aval() for t in tangents]
@@ -86,7 +86,7 @@ def _transpose(
     n_residuals = len(derivative.kept)
     residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
-    # Without any cotangent JAX wants zeros; the user's backward is not asked, as in PyTorch.
+    # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if derivative.pull is not None:
             given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
@@ -94,7 +94,7 @@ def _transpose(
             grads = pull_summed(pull, given, avals, types, rule)
         else:
             push = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)
-            tangents = [t.to_ct_aval() for t in types]  # their cotangents are of the gradients' types
+            tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
             grads = transpose(push, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
     return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
 
@@ -137,7 +137,7 @@ def _hold(residuals: Arrays) -> Arrays:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
     n_residuals = len(params["derivative"].kept)
     results = linear_p.bind(*primals, **params)
-    # Linear in the others, and to stay so for whoever transposes.
+    # Linear in the other operands, and it must stay linear for the transpose.
     if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
         filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
         return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
@@ -155,8 +155,8 @@ def _batch(
     avals: Any,
     **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
-    # Where nothing is batched the equation stays one, as it is for one example.
-    # Backward may speak of an axis that has a name, and nobody can look into it before it is called.
+    # If nothing is batched the equation stays as it is for one example. Backward may refer to a named axis, which
+    # cannot be known before it is called.
     if all(dim is None for dim in dims) and is_unnamed(axis):
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
         return results, [None] * len(results)

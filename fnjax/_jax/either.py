@@ -47,7 +47,7 @@ either_p.multiple_results = True
 
 def run_either(either: Either, operands: Sequence[Any]) -> Arrays:
     """Run the program for the platform that JAX lowers for; return its results."""
-    # Inside shard_map a result varies where any operand does, also one that has its type.
+    # Inside shard_map a result varies over the axes of all operands, so all of them must vary over these.
     on = frozenset().union(*(varying(jax.typeof(x)) for x in operands))
     missing = [tuple(on - varying(jax.typeof(x))) for x in operands]
     same = [jax.lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(operands, missing, strict=True)]

@@ -38,11 +38,11 @@ def call_sharded(
     if mesh is None:
         return fun(residuals, vectors)
     args, staged = (list(residuals), list(vectors)), is_staged()
-    # Tried on types first: what the function does to the outside (a Ref that it writes to) must not happen twice.
+    # Traced on types first: side effects of the function (writes to a Ref) must not happen twice.
     try:
         traced = trace(rule.name, fun, *args)
     except Exception as e:
-        # Outside jit it may also be that the function needs concrete values, which it gets below.
+        # Outside jit the function may also need concrete values, which it receives below.
         if staged and not is_sharding_error(e):
             raise
         results = _call_auto(mesh, rule, fun, args)
@@ -72,7 +72,7 @@ def _call_auto(mesh: Any, rule: Rule, fun: LinearMap, args: tuple[Arrays, Arrays
             residuals = [next(given) if is_ref(x) else _reshard_to_auto(x) for x in args[0]]
             results = fun(residuals, jax.tree.map(_reshard_to_auto, args[1]))
     except ValueError as e:
-        if is_mesh_error(e):  # an array from outside is still of the Explicit mesh
+        if is_mesh_error(e):  # a closed-over array still has Explicit axes
             raise rule.error("explicit axes") from e
         raise
     for ref, value, stand_in in zip(refs, values, stand_ins, strict=True):
@@ -85,6 +85,6 @@ def _reshard_to_auto(x: Any) -> Any:
 
 
 def _reshard(x: Any, sharding: Any, mesh: Any) -> Any:
-    if sharding.mesh.empty:  # of an argument that is on no mesh
+    if sharding.mesh.empty:  # the sharding of an argument that is on no mesh
         sharding = NamedSharding(mesh, PartitionSpec())
     return x if jax.typeof(x).sharding == sharding else jax.reshard(x, sharding)

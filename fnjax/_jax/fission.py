@@ -38,7 +38,7 @@ def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None 
     """
     jaxpr = open_jaxpr(program)
     traced = trace("halves", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
-    # The loops and branches that were made take more than they need.
+    # The new loops and branches take more operands than they need.
     jaxpr, _ = dce_jaxpr(open_jaxpr(traced.jaxpr), [True] * len(ours), instantiate=True)
     return cut(jaxpr, ours, direct)
 
@@ -61,7 +61,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], ours: Flag
             inputs, outputs = list(dict.fromkeys(variables(eqn.invars))), [v for v in eqn.outvars if v in used]
             if not outputs and not eqn.effects:
                 continue
-            # Not bound by hand: so it stays in the scopes and contexts that it was made in.
+            # By eval_jaxpr rather than bind, which keeps the equation's scopes and contexts.
             found = jax.core.eval_jaxpr(part(jaxpr, inputs, outputs, [eqn]), (), *(values[v] for v in inputs))
             results = dict(zip(outputs, found, strict=True))
         values.update(results)
@@ -101,7 +101,7 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     jaxpr = _take_in(jaxpr)
     fixed, n_fixed = [*consts, *fixed], n_fixed + len(consts)
     mine, grown = list(ours), None
-    while mine != grown:  # what the first half carries, it needs from the step before
+    while mine != grown:  # what the first part carries, it needs from the previous iteration
         grown = list(mine)
         needed = find_needed(jaxpr, mine)
         for i, v in enumerate(jaxpr.invars[n_fixed : n_fixed + n_carried]):
@@ -113,7 +113,7 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     n_mine, n_stacks = sum(carries), sum(stacks)
 
     def first(carry: Any, xs: Any) -> Any:
-        filled = _join(carries, carry, chosen(carried, rests))  # those of the second half: the program does not look
+        filled = _join(carries, carry, chosen(carried, rests))  # the second part's are ignored
         results = jaxpr_as_fun(halves.first)(*fixed, *filled, *xs)
         return results[:n_mine], results[n_mine:]
 
@@ -143,7 +143,7 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
         halves = halve(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
         pieces.append((consts, halves))
     n = sum(ours)
-    slots: list[Any] = []  # the types of what is kept, as many of each as the branch that needs most of them
+    slots: list[Any] = []  # the types of the residuals, each as often as the branch that needs most of them
     places = []
     for _, halves in pieces:
         free, place = list(range(len(slots))), []

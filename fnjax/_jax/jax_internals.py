@@ -60,7 +60,7 @@ def opened_by(
     def is_high(*operands: Any, lifetime: Any = None, **params: Any) -> bool:
         return (lifetime is not None and lifetime.is_high) or also(*operands, **params)
 
-    primitive.is_high = is_high  # type: ignore[method-assign]  # that is how JAX's own primitives do it
+    primitive.is_high = is_high  # type: ignore[method-assign]  # as JAX's own primitives do
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
 
 
@@ -74,7 +74,7 @@ class _Program:
         return getattr(self.seen.get(), name)
 
 
-# A parameter for equations that checkify is to see into: those with a `call_jaxpr` it takes for calls.
+# A parameter for equations that checkify must evaluate: it treats those with a `call_jaxpr` as calls.
 PROGRAM = {"call_jaxpr": _Program()}
 
 
@@ -115,7 +115,7 @@ def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
     usual = primitive.bind_with_trace
 
     def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
-        # As JAX's own rules, not inside of a rule that is differentiated by itself.
+        # Like JAX's own rules, not inside a rule that is being differentiated itself.
         if getattr(here, "custom_vjp_rules", False) and here.policy is not None:
             ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
             values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
@@ -223,7 +223,7 @@ def can_call_host(ctx: mlir.LoweringRuleContext) -> bool:
     return True
 
 
-# XLA for the CPU made a stack of 16-bit floats in a loop one of 32 bits.
+# XLA for the CPU stored a stack of 16-bit floats in a loop in 32 bits.
 PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
 
 
@@ -273,7 +273,7 @@ class Scan(NamedTuple):
 def read_scan(eqn: Any) -> Scan:
     """Return the parts of a scan equation."""
     params, body = eqn.params, open_jaxpr(eqn.params["jaxpr"])
-    # The names of these numbers change with JAX; what is scanned over has a dimension more outside.
+    # The names of these numbers change with JAX; scanned operands have one more dimension outside.
     n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, body.invars, strict=True))
     n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, body.outvars, strict=True))
     how = {name: params[name] for name in ("length", "reverse", "unroll")}
@@ -332,7 +332,7 @@ def is_callback(eqn: Any) -> bool:
 
 def current_trace() -> Any:
     """Return the current trace: the innermost transformation, or the evaluation of concrete arrays."""
-    return find_top_trace(())  # five times as fast as `with take_current_trace()`, and eager calls ask
+    return find_top_trace(())  # five times as fast as `with take_current_trace()`, and every eager call runs it
 
 
 def _find_evaluation() -> Any:

@@ -28,7 +28,7 @@ _LINEAR = 2  # one that does
 _AFFINE = _CONSTANT | _LINEAR
 Marks = list[int]
 
-# Operations that make zeros of zeros.
+# Operations that return zeros for zeros.
 _OF_ZEROS = {
     *("add", "sub", "add_any", "select_n", "concatenate", "stack", "pad", "dynamic_update_slice", "complex", "neg"),
     *("scatter", "scatter-add", "scatter-sub", "scatter_add", "gather", "slice", "dynamic_slice", "split", "unstack"),
@@ -36,14 +36,14 @@ _OF_ZEROS = {
     *("convert_element_type", "reduce_precision", "real", "imag", "conj", "pvary", "pcast", "psum", "psum_invariant"),
     *("all_gather", "ppermute", "sharding_constraint", "reshard"),
 }
-# Operations that make zeros of a zero, whatever the other operand is.
+# Operations that return zeros if one operand is zero.
 _PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
-# Operations that are linear in one operand, or in some, for whatever the others are.
+# Operations that are linear in one or some operands, for any values of the others.
 _LINEAR_IN_SOME = _PRODUCTS | {
     *("div", "triangular_solve", "tridiagonal_solve", "ragged_dot_general", "scatter-mul", "scatter_mul"),
     *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call", BACKWARD),
 }
-# Operations whose results are their first operands, each for itself.
+# Operations that return their first operands unchanged.
 _EACH = {"optimization_barrier", WALL, "fnjax_one_way"}
 
 
@@ -53,9 +53,9 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
     Raises:
         FnjaxError: if the function is not linear, or JAX cannot transpose one of its operations.
     """
-    zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: these know on which mesh axes they vary
+    zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: zeros carry the mesh axes on which they vary
     jaxpr, captured, result = trace(rule.name, fun, *zeros)
-    if jaxpr.effects:  # what backward writes to Refs has no part in its transpose
+    if jaxpr.effects:  # backward's writes to Refs are not part of its transpose
         part = without_writes(open_jaxpr(jaxpr), [True] * len(jaxpr.out_avals))
         if part is None:
             raise rule.error("not linear")
@@ -65,14 +65,14 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
         given = [*map(mark_constant, captured), *([_LINEAR] * len(zeros))]
         return not any(mark & _CONSTANT for mark in _mark(jaxpr, given, mark_constant))
 
-    # Constants are looked at only where it matters: a large one would have to come from its device.
+    # Values of constants are read only if it matters: a large one must be copied from its device.
     if not is_linear(lambda _: _CONSTANT) and not is_linear(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT):
         raise rule.error("not linear")
     present = [child.num_leaves > 0 for child in result.children()]
     given = [v for v, p in zip(vectors, present, strict=True) if p]
     try:
         return list(jax.linear_transpose(lambda *xs: jaxpr_as_fun(jaxpr)(*captured, *xs), *zeros)(given))
-    except Exception as e:  # whatever JAX says of an operation without a transpose
+    except Exception as e:  # any error of JAX about an operation without a transpose
         if isinstance(e, FnjaxError) or is_of_a_method(e) or is_sharding_error(e):
             raise
         raise rule.error("not linear") from e
@@ -142,7 +142,7 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
     moving = [m for m in data if m & _LINEAR]
     if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
         return [_ZERO] * n
-    # What no table names adds its operands up: so a constant among them counts.
+    # An operation in no table is treated as a sum of its operands, so a constant among them counts.
     return [_join(moving if name in _LINEAR_IN_SOME else data) if moving else _CONSTANT] * n
 
 
@@ -152,7 +152,7 @@ def _join(marks: Iterable[int]) -> int:
 
 def _mark_scan(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
     body, start, n_carried, _ = read_scan(eqn)
-    while True:  # to the fixpoint, as what one iteration leaves is what the next one gets: marks only grow
+    while True:  # to the fixpoint, since each iteration's carry is the next one's: marks only grow
         results = _mark(body, given, mark_constant)
         carried = [a | b for a, b in zip(given[start:], results[:n_carried], strict=False)]
         if carried == given[start : start + n_carried]:

@@ -14,7 +14,7 @@ from fnjax._jax.jax_internals import is_callback, open_jaxpr, varying
 from fnjax._jax.rule import Arrays, Rule
 from fnjax._jax.trace import trace
 
-# A part of the keys of JAX's caches: a helper under jax.jit that both forward and backward call is traced for each.
+# Part of the keys of JAX's caches: a helper under jax.jit that both forward and backward call is traced for each.
 _IN_BACKWARD = jax.make_user_context(False)
 
 
@@ -55,8 +55,8 @@ def pull_summed(
     if jax.sharding.get_abstract_mesh().empty:  # as it is outside of shard_map
         return pull(*cotangents)
     grads = (_checked(pull, rule) if any_varies([*outputs, *arguments]) else pull)(*cotangents)
-    # What a gradient varies on beyond its argument came from a share or was made so by backward itself. Where every
-    # output that has a cotangent varies on an axis, all of it is shares; else it may be a sum of both.
+    # Axes on which a gradient varies and its argument does not come from a partial cotangent or from backward itself.
+    # If every output with a cotangent varies on an axis, the gradient is partial; else it may be a sum of both.
     given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
     shares, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
     for grad, argument in zip(grads, arguments, strict=True):
@@ -122,7 +122,7 @@ def _find_hidden(jaxpr: Any) -> list[frozenset[Any]]:
         if is_callback(eqn):
             given = given.union(*(varying(x.aval) for x in eqn.invars))
         inside = [given] * len(eqn.outvars)
-        for found in map(_find_hidden, jaxprs_in_params(eqn.params)):  # a loop or a call: results stand in its order
+        for found in map(_find_hidden, jaxprs_in_params(eqn.params)):  # a loop or a call: results in the same order
             fits = len(found) == len(inside)
             inside = [axes | (found[i] if fits else none.union(*found)) for i, axes in enumerate(inside)]
         hidden.update((v, axes - varying(v.aval)) for v, axes in zip(eqn.outvars, inside, strict=True))

@@ -20,7 +20,7 @@ from fnjax._jax.rule import Arrays
 from fnjax._jax.trace import trace
 from fnjax._jax.trees import Split, is_array, split
 
-Kept = tuple[Arrays, Arrays]  # arrays, and for each of them what is kept in its place, or None
+Kept = tuple[Arrays, Arrays]  # arrays, and for each of them the bits that are kept instead, or None
 
 
 def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any]]:
@@ -39,7 +39,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
     jaxpr, captured, _ = trace("pack", run, array)
     names = {eqn.primitive.name for eqn in open_jaxpr(jaxpr).eqns}
     compute = jaxpr_as_fun(with_moves(jaxpr))
-    if not names or "device_put" in names:  # the array as it is; or one that is moved, which no branch can do
+    if not names or "device_put" in names:  # an unchanged array, or a moved one: a branch cannot move it
         arrays = compute(*captured, array)
         return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0])
 
@@ -70,7 +70,7 @@ def _bits(array: Any) -> Any:
     return None
 
 
-# array, value → value, with the derivative of array: which then need not be kept, as the program makes no use of it.
+# array, value → value, with the derivative of array, which then need not be kept: the program does not use it.
 count_as_p = Primitive("fnjax_count_as")
 
 

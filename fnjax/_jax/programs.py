@@ -20,7 +20,7 @@ CALLS = frozenset({
     primitives.custom_jvp_call_p,
     primitives.custom_vjp_call_p,
 })  # fmt: skip
-# These are too, as long as nobody batches or differentiates them.
+# These are too, while they are neither batched nor differentiated.
 _CALLS_FORWARD = {"custom_vmap_call", FORWARD}
 
 

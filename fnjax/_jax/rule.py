@@ -16,12 +16,12 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # (size, operands, axes, types of outputs) → outputs, axes
 Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 
-# What can go wrong below the line: a captured array is being differentiated; the transpose is due of a rule that is not
-# linear; an intermediate that JAX cannot differentiate; a run that returned other outputs than the one before; an
-# intermediate was saved where the user's own batching rule gives outputs only; inside shard_map a gradient is made of
-# what is to be summed over the devices and of what is not; a callback does not say that its result varies over the
-# devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot tell uses
-# an array from outside; or what prints or checks is differentiated after checkify opened it.
+# Error kinds, in this order: a captured array is being differentiated; a rule to transpose is not linear; JAX cannot
+# differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
+# user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
+# hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
+# whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
+# evaluated them; a Function that sums over devices is applied in a backward that is differentiated.
 Trouble = Literal[
     "closure",
     "not linear",

@@ -20,7 +20,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
 @functools.cache
 def concrete_type() -> type:
     """Return the type of JAX's concrete arrays."""
-    with jax.ensure_compile_time_eval():  # whoever asks first may be traced
+    with jax.ensure_compile_time_eval():  # the first call may be under a trace
         return type(jnp.zeros(()))
 
 
@@ -36,7 +36,7 @@ def is_ref(value: Any) -> bool:
 
 def is_tensor(value: object) -> bool:
     """Return whether a value is an operand: a JAX or NumPy array or scalar, a Ref, an object with `__jax_array__`."""
-    # The type is asked: a config's own __getattr__ may answer anything.
+    # On the type: a config's own __getattr__ may return anything for any name.
     if is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__") or is_ref(value):
         return True
     # JAX's own numbers have no public type: what a derivative outside jit makes of Python's, which jit makes arrays of.
@@ -65,7 +65,7 @@ def is_inexact(value: Any) -> bool:
     return _is_inexact_dtype(value.dtype) and not is_ref(value)
 
 
-@functools.cache  # asked four times in each traced call, and 3 µs each time
+@functools.cache  # called four times in each traced call, and takes 3 µs
 def _is_inexact_dtype(dtype: Any) -> bool:
     if jnp.issubdtype(dtype, jax.dtypes.extended):  # a PRNG key has no tangents, flax's metadata of fp8 have some
         return bool(jax.core.ShapedArray((), dtype).to_tangent_aval().dtype != jax.dtypes.float0)
