@@ -32,8 +32,8 @@ from fnjax.torch import _creation as _creation  # this one and the next four ent
 from fnjax.torch import _distributions as _distributions
 from fnjax.torch import _gradient_mode as _gradient_mode
 from fnjax.torch import _machine as _machine
-from fnjax.torch import _methods
 from fnjax.torch import _operations as _operations
+from fnjax.torch import _operators
 from fnjax.torch._errors import NotSupported as NotSupported
 from fnjax.torch._function import jax_view as jax_view
 from fnjax.torch._function import torch_view as torch_view
@@ -44,7 +44,7 @@ from fnjax.torch._namespace import find_or_stand_in as _find
 from fnjax.torch._random import seed as seed
 from fnjax.torch._tensor import Tensor as Tensor
 
-_methods.install()
+_operators.install()
 
 
 def __getattr__(name: str) -> _Any:

@@ -21,10 +21,11 @@ from typing import Any
 
 from fnjax.torch import _control
 from fnjax.torch._bridges import NAMES, bridge
-from fnjax.torch._lowering import RUNTIME, lower
+from fnjax.torch._lowering import lower
 from fnjax.torch._missing import Missing, loading
 from fnjax.torch._namespace import Namespace, find, module
 from fnjax.torch._python_math import MATH
+from fnjax.torch._syntax import RUNTIME
 
 _counter = itertools.count()
 _ROOTS: dict[Path, Root] = {}

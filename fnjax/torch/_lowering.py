@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
-RUNTIME = "__fnjax_run__"
-BUILTINS = frozenset(
-    {"int", "float", "bool", "range", "isinstance", "max", "min", "round", "abs", "sum", "any", "all", "len"}
-)
+from fnjax.torch._jumps import LoopJumps, has_loop_jump, list_blocks, lower_returns
+from fnjax.torch._syntax import BUILTINS, SCOPES, Names, assign, call, load, negate, walk
+
 # Methods that change lists, dictionaries and sets.
 _CHANGING = frozenset(
     [
@@ -38,8 +37,6 @@ _CHANGING = frozenset(
         "popleft",
     ]
 )
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-Function = ast.FunctionDef
 
 
 def lower(tree: ast.AST) -> ast.AST:
@@ -57,183 +54,13 @@ class _Functions(ast.NodeTransformer):
         if any("triton" in ast.unparse(d) for d in node.decorator_list):
             return node
         self.generic_visit(node)
-        if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in _walk(node.body)):
+        if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in walk(node.body)):
             return node
-        names = _Names()
-        node.body = _lower_returns(node.body, names)
-        outer = {n for s in _walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        names = Names()
+        node.body = lower_returns(node.body, names)
+        outer = {n for s in walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
         node.body = _Statements(names, outer).visit_block(node.body)
         return node
-
-
-class _Names:
-    """Gives new names."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def new(self, what: str) -> str:
-        """Return a name that no source has."""
-        self.count += 1
-        return f"__fnjax_{what}_{self.count}"
-
-
-def _walk(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Return the nodes of statements, without those of inner functions and classes."""
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting += ast.iter_child_nodes(node)
-
-
-def _load(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _set(name: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([ast.Name(name, ast.Store())], value)
-
-
-def _call(function: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(_load(RUNTIME), function, ast.Load()), list(args), [])
-
-
-def _not(name: str) -> ast.expr:
-    return ast.UnaryOp(ast.Not(), _load(name))
-
-
-# ---------------------------------------------------------------------------------- jumps
-
-
-def _has(body: Iterable[ast.AST], kind: type[ast.stmt] | tuple[type[ast.stmt], ...]) -> bool:
-    return any(isinstance(n, kind) for n in _walk(body))
-
-
-def _has_loop_jump(body: Sequence[ast.stmt], kind: Any) -> bool:
-    """Return whether a break or continue of the loop itself stands in its body."""
-    for statement in body:
-        if isinstance(statement, kind):
-            return True
-        if isinstance(statement, (ast.For, ast.While, *_SCOPES)):
-            if isinstance(statement, (ast.For, ast.While)) and _has_loop_jump(statement.orelse, kind):
-                return True
-            continue
-        for block in _blocks(statement):
-            if _has_loop_jump(block, kind):
-                return True
-    return False
-
-
-def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    found = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if getattr(statement, name, None)]
-    found += [h.body for h in getattr(statement, "handlers", ())]
-    return [b for b in found if isinstance(b, list)]
-
-
-def _ends(body: Sequence[ast.stmt], kinds: tuple[type[ast.stmt], ...]) -> bool:
-    """Return whether a block always ends in a jump of these kinds, or a raise."""
-    if not body:
-        return False
-    last = body[-1]
-    if isinstance(last, (*kinds, ast.Raise)):
-        return True
-    return isinstance(last, ast.If) and _ends(last.body, kinds) and _ends(last.orelse, kinds)
-
-
-def _lower_returns(body: list[ast.stmt], names: _Names) -> list[ast.stmt]:
-    """Return a function's body with one return at its end."""
-    inner = [s for s in body if not isinstance(s, ast.Return)]
-    if not _has(inner, ast.Return) or not any(_may_lower(s) for s in body if _has([s], ast.Return)):
-        return body
-    value, flag = names.new("value"), names.new("returned")
-    block = _Returns(value, flag, names).lower(body, in_loop=False)
-    undefined = ast.Attribute(_load(RUNTIME), "UNDEFINED", ast.Load())
-    begin = [_set(value, undefined), _set(flag, ast.Constant(False))]
-    return [*begin, *block, ast.Return(_call("returned", _load(value)))]
-
-
-def _may_lower(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Return))
-
-
-class _Returns:
-    """Puts the value of a return into a variable, and what would follow behind its flag."""
-
-    def __init__(self, value: str, flag: str, names: _Names) -> None:
-        self.value, self.flag, self.names = value, flag, names
-
-    def lower(self, body: Sequence[ast.stmt], *, in_loop: bool) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for i, statement in enumerate(body):
-            if isinstance(statement, ast.Return):
-                found.append(ast.copy_location(_set(self.value, statement.value or ast.Constant(None)), statement))
-                found.append(ast.copy_location(_set(self.flag, ast.Constant(True)), statement))
-                return [*found, ast.Break()] if in_loop else found
-            if not _has([statement], ast.Return):
-                found.append(statement)
-                continue
-            rest = list(body[i + 1 :])
-            if isinstance(statement, ast.If) and not in_loop:
-                if _ends(statement.body, (ast.Return,)):
-                    statement.orelse, rest = [*statement.orelse, *rest], []
-                elif _ends(statement.orelse, (ast.Return,)):
-                    statement.body, rest = [*statement.body, *rest], []
-            loops = isinstance(statement, (ast.For, ast.While))
-            for name in ("body", "orelse", "finalbody"):
-                if getattr(statement, name, None):
-                    inside = in_loop or (loops and name == "body")
-                    setattr(statement, name, self.lower(getattr(statement, name), in_loop=inside))
-            for handler in getattr(statement, "handlers", ()):
-                handler.body = self.lower(handler.body, in_loop=in_loop)
-            found.append(statement)
-            if in_loop and loops:
-                found.append(ast.copy_location(ast.If(_load(self.flag), [ast.Break()], []), statement))
-                found += self.lower(rest, in_loop=True)
-                return found
-            if rest and not in_loop:
-                found.append(ast.copy_location(ast.If(_not(self.flag), self.lower(rest, in_loop=False), []), statement))
-                return found
-            return [*found, *self.lower(rest, in_loop=in_loop)]
-        return found
-
-
-class _LoopJumps:
-    """Takes break and continue out of a loop's body."""
-
-    def __init__(self, broken: str, skipped: str) -> None:
-        self.broken, self.skipped = broken, skipped
-
-    def lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for i, statement in enumerate(body):
-            if isinstance(statement, (ast.Break, ast.Continue)):
-                flag = self.broken if isinstance(statement, ast.Break) else self.skipped
-                return [*found, ast.copy_location(_set(flag, ast.Constant(True)), statement)]
-            if not _has_loop_jump([statement], (ast.Break, ast.Continue)):
-                found.append(statement)
-                continue
-            rest = list(body[i + 1 :])
-            if isinstance(statement, ast.If):
-                if _ends(statement.body, (ast.Break, ast.Continue)):
-                    statement.orelse, rest = [*statement.orelse, *rest], []
-                elif _ends(statement.orelse, (ast.Break, ast.Continue)):
-                    statement.body, rest = [*statement.body, *rest], []
-            for name in ("body", "orelse", "finalbody"):
-                if getattr(statement, name, None) and not (
-                    name == "body" and isinstance(statement, (ast.For, ast.While))
-                ):
-                    setattr(statement, name, self.lower(getattr(statement, name)))
-            for handler in getattr(statement, "handlers", ()):
-                handler.body = self.lower(handler.body)
-            found.append(statement)
-            if rest:
-                either = ast.BoolOp(ast.Or(), [_load(self.broken), _load(self.skipped)])
-                guarded = ast.If(ast.UnaryOp(ast.Not(), either), self.lower(rest), [])
-                found.append(ast.copy_location(guarded, statement))
-            return found
-        return found
 
 
 # ---------------------------------------------------------------------------------- statements as calls
@@ -247,7 +74,7 @@ def _list_written(body: Iterable[ast.AST]) -> list[str]:
     """Return the names that statements bind, in order."""
     found: dict[str, None] = {}
     for node in body:
-        for inner in _walk([node]):
+        for inner in walk([node]):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, (ast.Store, ast.Del)):
                 found[inner.id] = None
             elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
@@ -259,7 +86,7 @@ def _list_written(body: Iterable[ast.AST]) -> list[str]:
     comprehended = {
         n.id
         for node in body
-        for inner in _walk([node])
+        for inner in walk([node])
         if isinstance(inner, ast.comprehension)
         for n in ast.walk(inner.target)
         if isinstance(n, ast.Name)
@@ -272,21 +99,21 @@ def _is_bound_outside(body: Iterable[ast.AST], name: str) -> bool:
     inside = {
         id(n)
         for node in body
-        for inner in _walk([node])
+        for inner in walk([node])
         if isinstance(inner, ast.comprehension)
         for n in ast.walk(inner.target)
     }
     return any(
         isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and id(n) not in inside
         for node in body
-        for n in _walk([node])
+        for n in walk([node])
     )
 
 
 class _Statements:
     """Makes calls of a function's if, while and for."""
 
-    def __init__(self, names: _Names, outer: set[str]) -> None:
+    def __init__(self, names: Names, outer: set[str]) -> None:
         self.names, self.outer = names, outer
         self.made: list[set[str]] = []  # for each block around the names of containers that it makes itself
 
@@ -298,7 +125,7 @@ class _Statements:
 
     def visit(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return what takes a statement's place."""
-        if isinstance(statement, _SCOPES):
+        if isinstance(statement, SCOPES):
             return [statement]
         if _is_statement(statement) and self._may_convert(statement):
             if isinstance(statement, ast.If):
@@ -318,15 +145,15 @@ class _Statements:
                 setattr(statement, name, self.visit_block(getattr(statement, name)))
         for handler in getattr(statement, "handlers", ()):
             handler.body = self.visit_block(handler.body)
-        guards = [ast.copy_location(ast.Expr(_call("guard", r)), statement) for r in self._list_changed(statement)]
+        guards = [ast.copy_location(ast.Expr(call("guard", r)), statement) for r in self._list_changed(statement)]
         return [*guards, _Expressions().visit(statement)]
 
     def _list_changed(self, statement: ast.stmt) -> list[ast.expr]:
         """Return the objects that a statement changes: `x` of `x.append(1)`, `x[0] = 1` and `x.name = 1`."""
-        if not self.made or _blocks(statement):
+        if not self.made or list_blocks(statement):
             return []
         found: list[ast.expr] = []
-        for node in _walk([statement]):
+        for node in walk([statement]):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
                 found.append(node.func.value)
             elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
@@ -337,7 +164,7 @@ class _Statements:
         return [copy.deepcopy(f) for f in plain if not (isinstance(f, ast.Name) and f.id in self.made[-1])]
 
     def _may_convert(self, statement: ast.stmt) -> bool:
-        for node in _walk([statement]):
+        for node in walk([statement]):
             if isinstance(
                 node, (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.AsyncFor)
             ):
@@ -348,7 +175,7 @@ class _Statements:
         if isinstance(statement, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement.test)):
             return False
         if isinstance(statement, ast.If):
-            return not _has_loop_jump([statement], jumps)
+            return not has_loop_jump([statement], jumps)
         return True
 
     def _state(self, body: Iterable[ast.AST]) -> list[str]:
@@ -361,7 +188,7 @@ class _Statements:
 
     def _values(self, state: Sequence[str]) -> ast.expr:
         empty = ast.arguments([], [], None, [], [], None, [])
-        return ast.Tuple([_call("get", ast.Lambda(empty, _load(n))) for n in state], ast.Load())
+        return ast.Tuple([call("get", ast.Lambda(empty, load(n))) for n in state], ast.Load())
 
     def _assign(self, state: Sequence[str], call: ast.expr) -> ast.stmt:
         if not state:
@@ -369,7 +196,7 @@ class _Statements:
         return ast.Assign([ast.Tuple([ast.Name(n, ast.Store()) for n in state], ast.Store())], call)
 
     def _result(self, state: Sequence[str]) -> ast.Return:
-        return ast.Return(ast.Tuple([_load(n) for n in state], ast.Load()))
+        return ast.Return(ast.Tuple([load(n) for n in state], ast.Load()))
 
     def _block(self, name: str, args: Sequence[str], state: Sequence[str], body: Sequence[ast.stmt]) -> ast.stmt:
         written = _list_written(body)
@@ -393,20 +220,20 @@ class _Statements:
         return [
             self._block(yes, state, state, statement.body),
             self._block(no, state, state, statement.orelse or [ast.Pass()]),
-            self._assign(state, _call("if_", test, _load(yes), _load(no), self._values(state), texts)),
+            self._assign(state, call("if_", test, load(yes), load(no), self._values(state), texts)),
         ]
 
     def _loop(self, statement: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
         """Return a loop's body without jumps, what initialises its flags, and the flag of break."""
         body, before, flag = statement.body, list[ast.stmt](), None
-        breaks = _has_loop_jump(body, ast.Break)
-        if _has_loop_jump(body, (ast.Break, ast.Continue)):
+        breaks = has_loop_jump(body, ast.Break)
+        if has_loop_jump(body, (ast.Break, ast.Continue)):
             broken, skipped = self.names.new("broken"), self.names.new("skipped")
-            skips = _has_loop_jump(body, ast.Continue)
-            body = _LoopJumps(broken, skipped).lower(body)
-            before += [_set(broken, ast.Constant(False)), _set(skipped, ast.Constant(False))]
+            skips = has_loop_jump(body, ast.Continue)
+            body = LoopJumps(broken, skipped).lower(body)
+            before += [assign(broken, ast.Constant(False)), assign(skipped, ast.Constant(False))]
             if skips:
-                body = [_set(skipped, ast.Constant(False)), *body]
+                body = [assign(skipped, ast.Constant(False)), *body]
             flag = broken if breaks else None
         return body, before, flag
 
@@ -416,13 +243,13 @@ class _Statements:
             return []
         if flag is None:
             return self.visit_block(statement.orelse)
-        return self.visit(ast.copy_location(ast.If(_not(flag), statement.orelse, []), statement))
+        return self.visit(ast.copy_location(ast.If(negate(flag), statement.orelse, []), statement))
 
     def _convert_while(self, statement: ast.While) -> list[ast.stmt]:
         body, before, flag = self._loop(statement)
         test: ast.expr = statement.test
         if flag is not None:
-            test = ast.BoolOp(ast.And(), [_not(flag), test])
+            test = ast.BoolOp(ast.And(), [negate(flag), test])
         state = self._state([*body, ast.Expr(test)])
         asks, does = self.names.new("test"), self.names.new("while")
         texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
@@ -431,14 +258,14 @@ class _Statements:
             *before,
             asking,
             self._block(does, state, state, body),
-            self._assign(state, _call("while_", _load(asks), _load(does), self._values(state), texts)),
+            self._assign(state, call("while_", load(asks), load(does), self._values(state), texts)),
             *self._finish(statement, flag),
         ]
 
     def _convert_for(self, statement: ast.For) -> list[ast.stmt]:
         body, before, flag = self._loop(statement)
         item = self.names.new("item")
-        first = ast.Assign([statement.target], _load(item))
+        first = ast.Assign([statement.target], load(item))
         state = self._state([first, *body])
         does = self.names.new("for")
         texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
@@ -447,7 +274,7 @@ class _Statements:
         return [
             *before,
             self._block(does, [item, *state], state, [first, *body]),
-            self._assign(state, _call("for_", iterable, _load(does), self._values(state), texts, broken)),
+            self._assign(state, call("for_", iterable, load(does), self._values(state), texts, broken)),
             *self._finish(statement, flag),
         ]
 
@@ -469,19 +296,19 @@ class _Expressions(ast.NodeTransformer):
             return node
         self.generic_visit(node)
         name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return ast.copy_location(_call(name, *map(self._lazily, node.values)), node)
+        return ast.copy_location(call(name, *map(self._lazily, node.values)), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         if not isinstance(node.op, ast.Not):
             return node
-        return ast.copy_location(_call("not_", node.operand), node)
+        return ast.copy_location(call("not_", node.operand), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
             return node
         self.generic_visit(node)
-        return ast.copy_location(_call("either", node.test, self._lazily(node.body), self._lazily(node.orelse)), node)
+        return ast.copy_location(call("either", node.test, self._lazily(node.body), self._lazily(node.orelse)), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
@@ -489,17 +316,17 @@ class _Expressions(ast.NodeTransformer):
             return node
         sides = [node.left, *node.comparators]
         parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False)]
-        return ast.copy_location(_call("and_", *map(self._lazily, parts)), node)
+        return ast.copy_location(call("and_", *map(self._lazily, parts)), node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
         message = self._lazily(node.msg or ast.Constant(None))
-        return ast.copy_location(ast.Expr(_call("assert_", node.test, message)), node)
+        return ast.copy_location(ast.Expr(call("assert_", node.test, message)), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in BUILTINS:
             return ast.copy_location(
-                ast.Call(_call("builtin", node.func, ast.Constant(node.func.id)), node.args, node.keywords), node
+                ast.Call(call("builtin", node.func, ast.Constant(node.func.id)), node.args, node.keywords), node
             )
         return node

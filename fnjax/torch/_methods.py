@@ -1,29 +1,23 @@
-"""The methods, attributes and operators of Tensor: views, the table's operations, and what stands in no table."""
+"""Methods of Tensor that are neither views nor operations of the table."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout, _views
 from fnjax.torch._autograd import backward
-from fnjax.torch._call import bind, run, run_call
-from fnjax.torch._creation import TYPES, construct
-from fnjax.torch._dtypes import DEFAULT, as_dtype, dtype
+from fnjax.torch._creation import TYPES
+from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._indexing import cast_to, get_item, set_item
-from fnjax.torch._launch import launch
-from fnjax.torch._machine import Device
+from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import find_function
 from fnjax.torch._operations import masked_select
-from fnjax.torch._table import TABLE, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch._values import Value, compute
+from fnjax.torch._values import compute
 
 METHODS: dict[str, Any] = {"masked_select": masked_select}
 
@@ -36,7 +30,12 @@ def method(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _numbers(x: Tensor, what: str) -> Any:
+def known_entries(x: Tensor, what: str) -> Any:
+    """Return a tensor's entries as a NumPy array.
+
+    Raises:
+        NotSupported: JAX traces them.
+    """
     if not is_known(x.array):
         raise NotSupported(
             f"{what} of a tensor that JAX traces: its numbers are not there yet",
@@ -66,20 +65,7 @@ def tolist(self: Tensor) -> Any:
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
     """Return the entries as a NumPy array."""
-    return _numbers(self, "numpy()")
-
-
-def _convert(kind: Any) -> Callable[[Tensor], Any]:
-    def convert(self: Tensor) -> Any:
-        return kind(_numbers(self, f"{kind.__name__}()").item() if self.layout.size == 1 else _ambiguous(self, kind))
-
-    return convert
-
-
-def _ambiguous(self: Tensor, kind: Any) -> Any:
-    if kind is bool:
-        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-    raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
+    return known_entries(self, "numpy()")
 
 
 @method
@@ -309,185 +295,3 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, **_: Any) -> Tenso
 
 def _raw(value: Any) -> Any:
     return value.array if isinstance(value, Tensor) else value
-
-
-# ---------------------------------------------------------------------------------- installing them
-
-
-def _in_place(name: str) -> Callable[..., Any]:
-    """Return a method that writes what an operation computes into its tensor."""
-    operation = find_operation(f"torch.Tensor.{name}")
-    assert isinstance(operation, Operation)
-    view = _views.VIEWS.get(f"torch.Tensor.{name.rstrip('_')}")
-
-    def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if view is not None:
-            self.layout, self._cached = view(self, *args, **kwargs).layout, None
-            return self
-        self.check_writable()
-        found = run_call(bind(operation, (self, *args), kwargs))
-        if found.dtype.kind != self.dtype.kind and _promotes_above(found.dtype, self.dtype):
-            raise RuntimeError(
-                f"result type {_type_name(found.dtype)} can't be cast to the desired output type "
-                f"{_type_name(self.dtype)}"
-            )
-        return self.assign(cast_to(found, self, self.shape))
-
-    write.__name__ = name
-    return write
-
-
-def _promotes_above(found: dtype, own: dtype) -> bool:
-    order = ("bool", "int", "float", "complex")
-    return order.index(found.kind) > order.index(own.kind)
-
-
-def _type_name(own: dtype) -> str:
-    names = {
-        "float32": "Float",
-        "float64": "Double",
-        "float16": "Half",
-        "int64": "Long",
-        "int32": "Int",
-        "bool": "Bool",
-    }
-    return names.get(own.name, own.name)
-
-
-def _operation(name: str) -> Callable[..., Any]:
-    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return run(f"torch.Tensor.{name}", (self, *args), kwargs)
-
-    call.__name__ = name
-    return call
-
-
-def _attribute(name: str) -> property:
-    return property(lambda self: run(f"torch.Tensor.{name}", (self,), {}))
-
-
-def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
-    def write(self: Tensor, new: Any) -> None:
-        copy_(part(self), new)
-
-    return write
-
-
-def _set_data(self: Tensor, new: Tensor) -> None:
-    own = self.value
-    if not own.requires_grad:
-        shared = _views.detach(new)
-        self.memory, self.layout, self.dtype, self._cached = shared.memory, shared.layout, shared.dtype, None
-        return
-    value = Value(jax.lax.stop_gradient(new.array), requires_grad=own.requires_grad, leaf=own.leaf)
-    made = make(new.array, new.dtype, value=value)
-    self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, Tensor) and value.number and value.dtype.kind == "int")
-
-
-def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..., Any]:
-    def call(self: Tensor, other: Any) -> Any:
-        if isinstance(other, (jax.Array, np.ndarray)):
-            other = make(jnp.asarray(other))
-        if not isinstance(other, (Tensor, bool, int, float, complex, np.generic)):
-            return NotImplemented
-        other = other.item() if isinstance(other, np.generic) else other
-        if name == "pow" and _is_integer(self) and _is_integer(other):
-            self = to(self, dtype("float64"))  # Python's 2 ** -1 is 0.5
-            self.number = True
-        found = run(function, (other, self) if reflected else (self, other), {})
-        if self.number and (not isinstance(other, Tensor) or other.number):
-            return number(found.array)  # Python numbers in, a Python number out
-        return found
-
-    call.__name__ = name
-    return call
-
-
-def _unary(function: str) -> Callable[..., Any]:
-    def call(self: Tensor) -> Any:
-        found = find_function(f"torch.{function}")(self)
-        return number(found.array) if self.number else found
-
-    return call
-
-
-_OPERATORS = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "truediv": "div",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "pow",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "matmul": "matmul",
-    "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift",
-}
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-def install() -> None:
-    """Give Tensor its methods."""
-    for name, operation in TABLE.items():
-        space, _, last = name.rpartition(".")
-        if space != "torch.Tensor" or not isinstance(operation, Operation):
-            continue
-        if operation.inplace is not None or (last.endswith("_") and not last.endswith("__")):
-            own: Any = _in_place(last)
-        else:
-            own = _operation(last) if operation.called else _attribute(last)
-        if last not in vars(Tensor):
-            setattr(Tensor, last, own)
-    for name, function in _views.VIEWS.items():
-        space, _, last = name.rpartition(".")
-        if space == "torch.Tensor":
-            setattr(Tensor, last, function)
-    for name, part in _views.ATTRIBUTES.items():
-        setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
-        setattr(Tensor, name, property(part, setter))
-    for name, function in METHODS.items():
-        setattr(Tensor, name, function)
-    for name, text in _OPERATORS.items():
-        setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))
-        setattr(Tensor, f"__r{name}__", _binary(name, f"torch.{text}", reflected=True))
-        in_place = "div_" if name == "truediv" else f"{text}_"
-        if hasattr(Tensor, in_place):
-            setattr(Tensor, f"__i{name}__", lambda self, other, own=in_place: getattr(self, own)(other))
-    for name in _COMPARISONS:
-        setattr(Tensor, f"__{name}__", _binary(name, f"torch.{name}"))
-    for name, text in {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}.items():
-        setattr(Tensor, f"__{name}__", _unary(text))
-    for kind in (bool, int, float, complex):
-        setattr(Tensor, f"__{kind.__name__}__", _convert(kind))
-    for name, value in _PROTOCOLS.items():
-        setattr(Tensor, name, value)
-
-
-_PROTOCOLS: dict[str, Any] = {
-    "__new__": lambda cls, *data, **_: construct(DEFAULT, *data),
-    "__init__": lambda self, *_, **__: None,
-    "__index__": _convert(operator.index),
-    "__getitem__": get_item,
-    "__setitem__": set_item,
-    "__triton_launch__": staticmethod(launch),
-    "__len__": lambda self: self.layout.shape[0] if self.mask is None else self.shape,
-    "__iter__": lambda self: iter(_views.unbind(self)),
-    "__jax_array__": lambda self: self.array,
-    "__array__": lambda self, *args, **kwargs: np.asarray(_numbers(self, "NumPy"), *args),
-    "__array_wrap__": lambda self, array, *_: make(jnp.asarray(array)),
-    "__array_priority__": 1000,
-    "__contains__": lambda self, x: bool((self == x).any()),
-    "is_cuda": True,
-    "is_sparse": False,
-    "is_quantized": False,
-    "is_meta": False,
-    "device": property(lambda self: Device("cuda", 0)),
-    "names": property(lambda self: (None,) * self.ndim),
-}

@@ -1,0 +1,219 @@
+"""Branches where they run: Python's where a test is known, both branches where it is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, note_context, note_storage
+from fnjax.torch._missing import Missing
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._values import Value, compute
+
+State = tuple[Any, ...]
+NUMBERS = (bool, int, float, complex)
+
+
+class _Undefined:
+    """The value of a variable that has none yet."""
+
+    def __repr__(self) -> str:
+        return "<a variable without a value>"
+
+
+UNDEFINED = _Undefined()
+
+
+def get(read: Callable[[], Any]) -> Any:
+    """Return the value of a variable, UNDEFINED where it has none."""
+    try:
+        return read()
+    except NameError:
+        return UNDEFINED
+
+
+def returned(value: Any) -> Any:
+    """Return what a function returns: None where it met no return."""
+    return None if value is UNDEFINED else value
+
+
+def truth(value: Any) -> bool | Tensor:
+    """Return whether a value is true; a boolean tensor where it is traced."""
+    if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
+        return bool(value)
+    value = value if value.ndim == 0 else value.reshape(())
+    return value if value.dtype.kind == "bool" else value != 0
+
+
+def guard(changed: Any) -> None:
+    """Raise where a branch that may not be taken changes an object that no one can take back.
+
+    Tensors and ctx are taken back (_journal).
+    """
+    if is_in_branch() and not isinstance(changed, (Tensor, *TAKEN_BACK)):
+        raise NotSupported(
+            f"a {type(changed).__name__} is changed in a branch or loop that depends on a traced value",
+            "assign a new value to a variable instead, or decide outside of jax.jit",
+        )
+
+
+# ---------------------------------------------------------------------------------- branches
+
+
+def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
+    """Run a branch and take it back; return its result, what it wrote, and what it raised."""
+    error = None
+    result = None
+    with Journal() as journal:
+        try:
+            result = run()
+        except Exception as e:  # noqa: BLE001 - a branch that raises is not taken
+            error = e
+    return result, journal.take_back(), error
+
+
+def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: State, names: Sequence[str]) -> State:
+    """Run one of two blocks; both, where the test is traced, and choose between what they did.
+
+    Args:
+        test: what decides.
+        yes: the block if it is true: the variables' values → their values after it.
+        no: the block if it is not.
+        values: of the variables that the blocks write.
+        names: of these variables.
+    """
+    decided = truth(test)
+    if isinstance(decided, bool):
+        return yes(*values) if decided else no(*values)
+    first, wrote_first, failed = _speculate(lambda: yes(*values))
+    second, wrote_second, failed_too = _speculate(lambda: no(*values))
+    if failed is not None and failed_too is not None:
+        raise failed
+    if failed is not None or failed_too is not None:  # an `if ...: raise`, an assertion: the way that does not raise
+        error = failed or failed_too
+        if isinstance(error, NotSupported):
+            raise error
+        _redo(wrote_first if failed is None else wrote_second)
+        return first if failed is None else second
+    _merge_writes(decided, wrote_first, wrote_second)
+    return tuple(_merge(decided, a, b, name) for a, b, name in zip(first, second, names, strict=True))
+
+
+def either(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """Return one of two values: `yes() if test else no()`."""
+    return if_(test, lambda _: (yes(),), lambda _: (no(),), (None,), ("a conditional expression",))[0]
+
+
+def _redo(written: Any) -> None:
+    storages, contexts = written
+    for storage, value in storages.values():
+        note_storage(storage)
+        storage.value = value
+        storage.version += 1
+    for ctx, after in contexts.values():
+        note_context(ctx)
+        vars(ctx).clear()
+        vars(ctx).update(after)
+
+
+def _merge_writes(test: Tensor, first: Any, second: Any) -> None:
+    for key in first[0].keys() | second[0].keys():
+        storage = (first[0].get(key) or second[0][key])[0]
+        a, b = (side[0][key][1] if key in side[0] else storage.value for side in (first, second))
+        note_storage(storage)
+        storage.value = _choose(test, a, b)
+        storage.version += 1
+    for key in first[1].keys() | second[1].keys():
+        ctx = (first[1].get(key) or second[1][key])[0]
+        a, b = (side[1][key][1] if key in side[1] else dict(vars(ctx)) for side in (first, second))
+        note_context(ctx)
+        merged = {
+            k: _merge(test, a.get(k, UNDEFINED), b.get(k, UNDEFINED), f"ctx.{k}") for k in {**a, **b} if k != "_own"
+        }
+        merged["_own"] = ctx.merge(a["_own"], b["_own"], lambda x, y: _merge(test, x, y, "a saved tensor"))
+        vars(ctx).clear()
+        vars(ctx).update(merged)
+
+
+def _choose(test: Tensor, a: Value, b: Value) -> Value:
+    if a is b:
+        return a
+    return compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0]
+
+
+def _merge(test: Tensor, a: Any, b: Any, name: str) -> Any:
+    """Return the value of a variable after two branches."""
+    if a is b or b is UNDEFINED:
+        return a
+    if a is UNDEFINED:
+        return b
+    kinds = (Tensor, *NUMBERS)
+    if isinstance(a, kinds) and isinstance(b, kinds):
+        if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
+            return a
+        return _merge_tensors(test, a, b, name)
+    if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
+        made = [_merge(test, x, y, f"{name}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+        return type(a)(*made) if hasattr(a, "_fields") else type(a)(made)
+    if type(a) is type(b) and isinstance(a, dict) and a.keys() == b.keys():
+        return {k: _merge(test, a[k], b[k], f"{name}[{k!r}]") for k in a}
+    if type(a) is type(b) and not isinstance(a, kinds) and are_equal(a, b):
+        return a
+    zero = None
+    if (a is None and isinstance(b, Tensor)) or (b is None and isinstance(a, Tensor)):  # as a gradient, None is zero
+        given: Any = a if isinstance(a, Tensor) else b
+        none = make(jnp.zeros(given.shape, given.array.dtype), given.dtype)
+        zero = _merge_tensors(test, none if a is None else a, none if b is None else b, name)
+    return Missing(
+        name,
+        NotSupported(f"{name} is {describe(a)} in one branch and {describe(b)} in the other, and JAX decides which"),
+        zero,
+    )
+
+
+def are_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # noqa: BLE001 - objects that cannot be compared are different
+        return False
+
+
+def describe(value: Any) -> str:
+    return (
+        f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
+    )
+
+
+def _merge_tensors(test: Tensor, a: Any, b: Any, name: str) -> Any:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
+            same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
+            if same:
+                return a
+        if a.shape != b.shape:
+            return Missing(
+                name,
+                NotSupported(f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"),
+            )
+    both = [a, b]
+    tensors = [x for x in both if isinstance(x, Tensor)]
+    plain = [x for x in tensors if not x.number]
+    kinds = [type_of_number(x) for x in both if not isinstance(x, Tensor)]
+    kinds += [{"bool": bool, "int": int, "float": float, "complex": complex}[x.dtype.kind] for x in tensors if x.number]
+    own = result_type([(t.dtype, t.ndim) for t in plain], kinds)
+    if not plain and own.kind == "float":
+        own = DTYPES["float64"]
+    shape = tensors[0].shape if tensors else ()
+    values = [x.value if isinstance(x, Tensor) else Value(jnp.full(shape, x, own.array)) for x in both]
+    chosen = compute(
+        lambda t, x, y: (jnp.where(t, x.astype(own.array), y.astype(own.array)),),
+        [test.value, *values],
+        "WhereBackward",
+    )[0]
+    made = make(chosen.array, own, value=chosen)
+    made.number = not plain
+    return made

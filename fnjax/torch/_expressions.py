@@ -1,0 +1,125 @@
+"""Expressions that need the truth or the number of a value, which may be traced: `and`, `not`, `int(x)`, `range(n)`."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from fnjax.torch._branches import either, truth
+from fnjax.torch._dtypes import DTYPES
+from fnjax.torch._tensor import Tensor, is_known, number
+
+
+class TracedRange:
+    """A range with a traced bound."""
+
+    def __init__(self, *bounds: Any) -> None:
+        self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+
+
+def and_(*parts: Callable[[], Any]) -> Any:
+    """Return `a and b`, a traced truth where one is met."""
+    for i, part in enumerate(parts):
+        value = part()
+        if i == len(parts) - 1:
+            return value
+        decided = truth(value)
+        if not isinstance(decided, bool):
+            return _logical(jnp.logical_and, decided, and_(*parts[i + 1 :]))
+        if not decided:
+            return value
+    return True
+
+
+def or_(*parts: Callable[[], Any]) -> Any:
+    """Return `a or b`, a traced truth where one is met."""
+    for i, part in enumerate(parts):
+        value = part()
+        if i == len(parts) - 1:
+            return value
+        decided = truth(value)
+        if not isinstance(decided, bool):
+            return _logical(jnp.logical_or, decided, or_(*parts[i + 1 :]))
+        if decided:
+            return value
+    return False
+
+
+def _logical(function: Any, a: Tensor, b: Any) -> Tensor:
+    other = truth(b)
+    return number(function(a.array, other.array if isinstance(other, Tensor) else other))
+
+
+def not_(value: Any) -> Any:
+    """Return `not value`, a traced truth where it is one."""
+    decided = truth(value)
+    return not decided if isinstance(decided, bool) else number(jnp.logical_not(decided.array))
+
+
+def assert_(test: Any, message: Callable[[], Any]) -> None:
+    """Assert what is known; what is traced is taken for true."""
+    decided = truth(test)
+    if decided is False:
+        raise AssertionError(*([message()] if message() is not None else []))
+
+
+def is_traced(value: Any) -> bool:
+    return isinstance(value, Tensor) and not is_known(value.array)
+
+
+def _to_number(kind: type, value: Any) -> Any:
+    if not is_traced(value):
+        return kind(value)
+    if value.layout.size != 1:
+        raise RuntimeError("only one element tensors can be converted to Python scalars")
+    array = value.array.reshape(())
+    own = {int: DTYPES["int64"], float: DTYPES["float64"], bool: DTYPES["bool"]}[kind]
+    return number(
+        array != 0
+        if kind is bool
+        else jnp.trunc(array).astype(own.array)
+        if kind is int and value.dtype.kind == "float"
+        else array.astype(own.array)
+    )
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    if isinstance(value, Tensor) and value.number:
+        kind = {"bool": bool, "int": int, "float": float, "complex": complex}[value.dtype.kind]
+        return issubclass(kind, kinds)
+    return isinstance(value, kinds)
+
+
+def _extreme(function: Any, name: str) -> Callable[..., Any]:
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        values: list[Any] = list(args[0]) if len(args) == 1 else list(args)
+        if kwargs or not any(map(is_traced, values)):
+            return function(values, **kwargs)
+        return functools.reduce(lambda a, b: either(b > a if name == "max" else b < a, lambda: b, lambda: a), values)
+
+    return choose
+
+
+def builtin(function: Any, name: str) -> Any:
+    """Return what stands for a builtin: itself for known values, a function of tensors for traced ones."""
+    if function is not getattr(builtins, name):
+        return function
+    return _BUILTINS.get(name, function)
+
+
+_BUILTINS: dict[str, Any] = {
+    "int": lambda *args, **kwargs: _to_number(int, *args) if len(args) == 1 and not kwargs else int(*args, **kwargs),
+    "float": lambda *args: _to_number(float, *args) if args else 0.0,
+    "bool": lambda *args: _to_number(bool, *args) if args else False,
+    "range": lambda *bounds: TracedRange(*bounds) if any(map(is_traced, bounds)) else range(*bounds),
+    "isinstance": _isinstance,
+    "max": _extreme(max, "max"),
+    "min": _extreme(min, "min"),
+    "any": lambda values: or_(*[lambda v=v: v for v in values]) if values is not None else False,
+    "all": lambda values: and_(*[lambda v=v: v for v in values]),
+    "round": lambda x, *digits: x.round() if is_traced(x) and not digits else round(x, *digits),
+}

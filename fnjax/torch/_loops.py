@@ -1,0 +1,272 @@
+"""Loops where they run: Python's while their end is known, JAX's from the iteration on where it is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fnjax.torch._branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, truth
+from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._expressions import TracedRange, and_, not_
+from fnjax.torch._journal import Journal, note_storage
+from fnjax.torch._tensor import Tensor, make, number
+from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
+
+
+def while_(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
+    """Run a loop; from the iteration on whose test is traced, as one of JAX's."""
+    while True:
+        decided = truth(test(*values))
+        if not isinstance(decided, bool):
+            return _traced_while(test, body, values, names)
+        if not decided:
+            return values
+        values = body(*values)
+
+
+def for_(iterable: Any, body: Callable[..., State], values: State, names: Sequence[str], broken: int | None) -> State:
+    """Run a loop over things; one that ends on a traced flag goes on as one of JAX's.
+
+    Args:
+        iterable: what is iterated.
+        body: the item and the variables' values → their values after it.
+        values: of the variables that the body writes.
+        names: of these variables.
+        broken: which of them says that the loop is over.
+    """
+    if isinstance(iterable, TracedRange):
+        return _count(iterable.start, iterable.stop, iterable.step, body, values, names, broken)
+    items = iterable if isinstance(iterable, range) else iter(iterable)
+    if isinstance(items, range):
+        for at, item in enumerate(items):
+            values = body(item, *values)
+            over = False if broken is None else truth(values[broken])
+            if not isinstance(over, bool):
+                rest = items[at + 1 :]
+                if len(rest) <= 4:
+                    return _unroll(rest, body, values, names, broken)
+                return _count(rest.start, rest.stop, rest.step, body, values, names, broken)
+            if over:
+                break
+        return values
+    for item in items:
+        values = body(item, *values)
+        over = False if broken is None else truth(values[broken])
+        if not isinstance(over, bool):
+            return _unroll(items, body, values, names, broken)
+        if over:
+            break
+    return values
+
+
+def _unroll(items: Any, body: Callable[..., State], values: State, names: Sequence[str], broken: int | None) -> State:
+    assert broken is not None
+    for item in items:
+        values = if_(values[broken], lambda *v: v, lambda *v, item=item: body(item, *v), values, names)
+    return values
+
+
+def _count(
+    start: Any,
+    stop: Any,
+    step: Any,
+    body: Callable[..., State],
+    values: State,
+    names: Sequence[str],
+    broken: int | None,
+) -> State:
+    """Run a loop over numbers as a loop with a test."""
+
+    def test(at: Any, *state: Any) -> Any:
+        go_on = at < stop if isinstance(step, Tensor) or step > 0 else at > stop
+        return go_on if broken is None else and_(lambda: not_(state[broken]), lambda: go_on)
+
+    def step_once(at: Any, *state: Any) -> State:
+        return (at + step, *body(at, *state))
+
+    first = start if isinstance(start, Tensor) else number(jnp.asarray(start, DTYPES["int64"].array))
+    return _traced_while(test, step_once, (first, *values), ("the loop's number", *names))[1:]
+
+
+class _Carry:
+    """The variables and storages of a loop, as arrays.
+
+    Attributes:
+        storages: that the body writes to.
+    """
+
+    def __init__(self, values: State, names: Sequence[str]) -> None:
+        self.names, self.values, self.storages = names, values, list[Any]()
+        flat = [jax.tree.flatten(v, is_leaf=_is_leaf) for v in values]
+        self.trees: list[Any] = [tree for _, tree in flat]
+        self.leaves = [leaves for leaves, _ in flat]
+        # Of each leaf its dtype and whether it is a Python number; None where it is carried as the object that it is.
+        self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
+
+    def enter(self, arrays: Sequence[Any]) -> list[Any]:
+        """Put arrays into the variables and storages."""
+        given = iter(arrays)
+        full = []
+        for tree, leaves, kinds in zip(self.trees, self.leaves, self.kinds, strict=True):
+            made = [
+                leaf if kind is None else _make_of(kind, next(given)) for leaf, kind in zip(leaves, kinds, strict=True)
+            ]
+            full.append(tree.unflatten(made))
+        self.write(given)
+        return full
+
+    def write(self, arrays: Any) -> None:
+        """Put arrays into the storages."""
+        for storage, array in zip(self.storages, arrays, strict=False):
+            note_storage(storage)
+            storage.value = Value(array)
+            storage.version += 1
+
+    def leave(self, state: Sequence[Any]) -> list[Any]:
+        """Return the arrays of the variables and storages."""
+        arrays = []
+        for value, kinds in zip(state, self.kinds, strict=True):
+            leaves = jax.tree.leaves(value, is_leaf=_is_leaf)
+            if len(leaves) != len(kinds):
+                leaves = [UNDEFINED] * len(kinds)
+            for leaf, kind in zip(leaves, kinds, strict=True):
+                if kind is not None:
+                    array = leaf.array if isinstance(leaf, Tensor) else jnp.asarray(leaf)
+                    arrays.append(array.astype(kind[0].array))
+        return [*arrays, *(s.value.array for s in self.storages)]
+
+    def settle(self, state: Sequence[Any], written: Sequence[Any]) -> bool:
+        """Take in what a run of the body showed; return whether something was new."""
+        changed = False
+        for at, (value, name) in enumerate(zip(state, self.names, strict=True)):
+            leaves: list[Any]
+            tree: Any
+            leaves, tree = jax.tree.flatten(value, is_leaf=_is_leaf)
+            if self.values[at] is UNDEFINED and self.leaves[at] == [UNDEFINED] and value is not UNDEFINED:
+                # Nobody reads it before it is set, so that zeros may stand there.
+                self.trees[at], self.kinds[at] = tree, [_kind_of(leaf) for leaf in leaves]
+                self.leaves[at] = [_zeros_of(leaf) for leaf in leaves]
+                changed = True
+                continue
+            if tree != self.trees[at]:
+                raise NotSupported(f"{name} becomes {describe(value)} in a loop that ends on a traced value")
+            for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
+                changed |= self._settle_leaf(at, i, before, after, name)
+        for storage in written:
+            if all(storage is not s for s in self.storages):
+                self.storages.append(storage)
+                changed = True
+                for leaves, kinds in zip(self.leaves, self.kinds, strict=True):
+                    for i, leaf in enumerate(leaves):
+                        if isinstance(leaf, Tensor) and leaf.memory is storage:
+                            kinds[i] = None  # the same object in each iteration: its storage is carried
+        return changed
+
+    def _settle_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
+        kind, new = self.kinds[at][i], _kind_of(after)
+        if kind is None:
+            if after is not before and not are_equal(after, before):
+                raise NotSupported(f"{name} becomes {describe(after)} in a loop that ends on a traced value")
+            return False
+        if new is None:
+            raise NotSupported(f"{name} becomes {describe(after)} in a loop that ends on a traced value")
+        if isinstance(before, Tensor) and isinstance(after, Tensor) and after.shape != before.shape:
+            raise NotSupported(
+                f"{name} has the shape {tuple(before.shape)} before a loop that ends on a traced value, and "
+                f"{tuple(after.shape)} after an iteration"
+            )
+        own = kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])
+        joined = (own, kind[1] and new[1])
+        self.kinds[at][i] = joined
+        return joined != kind
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, Tensor) or value is UNDEFINED or value is None
+
+
+def _kind_of(leaf: Any) -> tuple[Any, bool] | None:
+    if isinstance(leaf, Tensor):
+        return leaf.dtype, leaf.number
+    return (dtype_of_number(leaf), True) if isinstance(leaf, NUMBERS) else None
+
+
+def _make_of(kind: tuple[Any, bool], array: Any) -> Tensor:
+    made = make(array, kind[0])
+    made.number = kind[1]
+    return made
+
+
+def _zeros_of(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return _make_of((leaf.dtype, leaf.number), jnp.zeros(leaf.shape, leaf.dtype.array))
+    return type(leaf)() if isinstance(leaf, NUMBERS) else leaf
+
+
+def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
+    """Run a loop as jax.lax.while_loop: variables and storages that it writes are carried."""
+    carry = _Carry(values, names)
+
+    def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
+        with Journal() as journal:
+            state = body(*carry.enter(arrays))
+            found["state"], found["written"] = state, [s for s, _ in journal.storages.values()]
+            result = carry.leave(state)
+        journal.take_back()
+        return result
+
+    def ask(arrays: Sequence[Any]) -> Any:
+        with Journal() as journal:
+            decided = truth(test(*carry.enter(arrays)))
+        journal.take_back()
+        return jnp.asarray(decided.array if isinstance(decided, Tensor) else decided)
+
+    mode = get_mode()
+    leaves = [leaf.value for leaves in carry.leaves for leaf in leaves if isinstance(leaf, Tensor)]
+    with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
+        for _ in range(8):  # until dtypes and what is written are known
+            found: dict[str, Any] = {}
+            first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
+            start = carry.leave(first)
+            jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
+            if not carry.settle(found["state"], found["written"]):
+                break
+        end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
+    result = tuple(carry.enter(end))
+    if mode.enabled:  # JAX differentiates the loop as it can; PyTorch's autograd in the source cannot
+        parents = [v for v in (*leaves, *read) if v.requires_grad]
+        for leaf in jax.tree.leaves(result, is_leaf=_is_leaf) if parents else ():
+            if isinstance(leaf, Tensor) and leaf.dtype.kind in {"float", "complex"}:
+                _refuse_gradients(leaf, leaves)
+    return result
+
+
+def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
+    """Make torch.autograd.grad raise where it comes to a loop that ended on a traced value."""
+
+    def refuse(*_: Any) -> tuple[Any, ...]:
+        raise NotSupported(
+            "torch.autograd through a loop that ends on a traced value", "write it with a fixed number of iterations"
+        )
+
+    value = tensor.value
+    tensor.memory.value = Value(value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
+    tensor.memory.version += 1
+
+
+def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, Any]) -> Any:
+    """Run a body for what it writes; its variables may not have settled yet."""
+    try:
+        return run(arrays, found)
+    except (TypeError, ValueError, AttributeError):
+        if "state" not in found:
+            raise
+        return []
+
+
+def dtype_of_number(value: Any) -> Any:
+    return {bool: DTYPES["bool"], int: DTYPES["int64"], float: DTYPES["float64"]}.get(type_of_number(value), DEFAULT)

@@ -1,0 +1,89 @@
+"""PyTorch's type promotion for the lines of the table: in which dtype an operation computes, and that of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fnjax.torch._binding import BoundCall
+from fnjax.torch._dtypes import DEFAULT, as_dtype, dtype, result_type, type_of_number
+from fnjax.torch._table import Overload
+from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import Value
+
+_PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
+NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index"}
+
+
+def find_result_dtype(result: dtype | None, value: Value, index: int, overload: Overload) -> dtype | None:
+    """Return the dtype of one of several results; None: as it is."""
+    if overload.result != "pair":
+        return result
+    kind = np.dtype(value.array.dtype).kind
+    return dtype("int64") if kind in "iu" and overload.fields[index : index + 1] == ("indices",) else None
+
+
+def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | None, dtype | None]:
+    """Return the dtype to which tensors are cast before an operation, and that of its result; None: as they are."""
+    overload, first = call.overload, call.operation.first
+    tensors: list[Tensor] = []
+    numbers: list[type] = []
+    for name, value in values.items():
+        if name in NOT_PROMOTING or name == "dim":
+            continue
+        for x in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(x, Tensor):
+                if x.number:
+                    numbers.append({"bool": bool, "int": int, "float": float, "complex": complex}[x.dtype.kind])
+                else:
+                    tensors.append(x)
+            elif (
+                overload.result in {"promoted", "bool", "float"}
+                and name in _PROMOTING_NUMBERS
+                and isinstance(x, (bool, int, float, complex))
+            ):
+                numbers.append(type_of_number(x))
+    given = values.get("dtype")
+    if given is not None:
+        own = as_dtype(given)
+        return (own if "input" in values and overload.result in {"same", "float"} else None), own
+    if not tensors and not numbers:
+        return None, _creation_dtype(call, values)
+    common = result_type([(t.dtype, t.ndim) for t in tensors], numbers)
+    kind = overload.result
+    if kind in {"promoted", "bool"}:
+        same = common if len(tensors) + len(numbers) > 1 else None
+        if kind == "bool":
+            return same, dtype("bool")
+        scalars = any(k is float for k in numbers) or any(t.ndim == 0 and t.dtype is not common for t in tensors)
+        halves = common.name in {"float16", "bfloat16"} and scalars
+        if halves:  # PyTorch multiplies by the number in float32
+            return dtype("float32"), common
+        if first.quotient and common.kind in {"bool", "int"} and not values.get("rounding_mode"):
+            return DEFAULT, DEFAULT
+        return same, common
+    if kind == "float":
+        target = common if common.kind in {"float", "complex"} else DEFAULT
+        return target, None
+    if kind == "int":
+        return None, dtype("int64")
+    if kind == "same" and tensors:
+        own = tensors[0].dtype
+        if first.large and own.kind in {"bool", "int"}:
+            return dtype("int64"), dtype("int64")
+        if len(tensors) > 1 and any(t.dtype is not own for t in tensors):
+            own = result_type([(t.dtype, t.ndim) for t in tensors])
+        return None, own
+    return None, None
+
+
+def _creation_dtype(call: BoundCall, values: Mapping[str, Any]) -> dtype | None:
+    kinds = [type_of_number(v) for v in values.values() if isinstance(v, (bool, int, float, complex))]
+    result = call.overload.result
+    if result == "float":
+        return DEFAULT
+    if result == "int":
+        return DEFAULT if float in kinds else dtype("int64")
+    return None
