@@ -29,6 +29,7 @@ class Pending(Tensor):
         self._type, self.shape = kind, shape
 
     def _asked(self, *_):
+        """Raise NeedsSequence: the old value is used."""
         raise NeedsSequence
 
     data = form = conditions = rest = known = _data = property(_asked)

@@ -38,12 +38,14 @@ class Sum(Tensor):
         self._type, self.shape, self.origin, self.terms = kind, shape, origin, terms
 
     def _asked(self, *_):
+        """Raise NotAnAxis: the sum's value is not known inside of the loop."""
         raise NotAnAxis
 
     data = form = conditions = rest = known = _data = property(_asked)
     uniform = array = filled = __getitem__ = rearranged = _asked
 
     def _plus(self, other, sign):
+        """Return the sum with one more term, of the given sign; NotAnAxis where this would round or change the type."""
         if isinstance(other, Sum):
             raise NotAnAxis
         *_, kind = meet(Tensor(np.zeros((1,) * LEAD), self._type, self.shape), other)
@@ -277,4 +279,5 @@ def _last(value, count):
 
 
 def _at_end(data, axis):
+    """Return the last slice of an array along an axis, which keeps size 1."""
     return data[(slice(None),) * axis + (slice(-1, None),)]

@@ -71,10 +71,12 @@ class Descriptor(BlockPointer):
         self._update("min", offsets, value)
 
     def _update(self, name, offsets, value):
+        """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""
         pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
         update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
 
     def _at(self, offsets):
+        """Return the block pointer at these offsets."""
         return self.replaced([self.base, *map(_whole, offsets)])
 
 
@@ -150,6 +152,7 @@ def _address(block, checked):
 
 
 def _checked(block, boundary_check):
+    """Return the axes of a `boundary_check` argument as a list of integers."""
     boundary_check = getattr(boundary_check, "value", boundary_check) or ()
     if isinstance(boundary_check, int):
         boundary_check = (boundary_check,)

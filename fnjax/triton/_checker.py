@@ -248,14 +248,16 @@ class Watcher:
         return f"program {ids[0] if len(ids) == 1 else ids}"
 
     def _index(self, buffer, element):
+        """Return the index of an element: an integer, or a tuple for an array of several axes."""
         shape = self.shapes[buffer]
         return int(element) if len(shape) < 2 else tuple(map(int, np.unravel_index(int(element), shape)))
 
     def _element(self, buffer, element):
+        """Return an element as text, for example `x_ptr[3, 4]`."""
         index = self._index(buffer, element)
         return f"{self.names[buffer]}[{', '.join(map(str, index if isinstance(index, tuple) else (index,)))}]"
 
-    # ------------------------------------------------------------------------------- when all have run
+    # ------------------------------------------------------------------------------ after all programs
 
     def all_findings(self):
         """Return all findings by kind, in the order in which they were found."""
@@ -305,6 +307,7 @@ class Watcher:
         self._find(WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, key, number)
 
     def _line(self, buffer, element):
+        """Return the line that changed an element last."""
         places = list(self.places)
         place: Place = places[int(self.line[buffer][element])]
         return place.line

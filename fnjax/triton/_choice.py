@@ -90,6 +90,7 @@ def run(launch, operands):
 
 
 def _is_installed():
+    """Return True where jax-triton is installed; it is not imported for that."""
     return sys.modules["jax_triton"] is not None if "jax_triton" in sys.modules else _is_found()
 
 

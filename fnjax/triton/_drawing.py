@@ -50,6 +50,7 @@ class Draw:
         return lambda *args, **named: self._drawn(grid, args, named)
 
     def _drawn(self, grid, args, named):
+        """Return the figure of one launch, and write it to `path` if given; ImportError without matplotlib."""
         try:
             import matplotlib.figure  # noqa: F401 - an extra
         except ImportError as error:
@@ -341,11 +342,13 @@ def _shrunk(sets, steps, chosen):
 
 
 def _ticks(axis, size):
+    """Set about nine ticks, at multiples of a power of two, along an axis of `size` elements."""
     step = max(1, 2 ** math.ceil(math.log2(size / 9)))
     axis.set_ticks(range(0, size, step))
 
 
 def _named(members, ids):
+    """Return the label of a set of programs, shortened for large ones."""
     labels = [_label(ids[p]) for p in sorted(members)]
     if len(labels) == len(ids) > 1:
         return f"all {len(labels)} programs"
@@ -353,4 +356,5 @@ def _named(members, ids):
 
 
 def _label(ids):
+    """Return the label of a program."""
     return str(ids[0]) if len(ids) == 1 else f"({', '.join(map(str, ids))})"

@@ -38,10 +38,13 @@ def _floats(x):
 
 
 def _one(function):
+    """Return a language function of one float argument that applies a function of JAX."""
     return lambda x: values.unary(function, _floats(x))
 
 
 def _two(function):
+    """Return a language function of two float arguments that applies a function of JAX; integers become float32."""
+
     def operate(x, y):
         x, y, kind = values.meet(x, y)
         if kind.is_int():
@@ -52,6 +55,8 @@ def _two(function):
 
 
 def _truth_of(function, kind=int1):
+    """Return a language function of one float argument with a mask, or an integer, as its result."""
+
     def operate(x):
         x = _floats(x)
         return Tensor(function(x.array()).astype(canonical(kind)), kind, x.shape)
@@ -93,4 +98,5 @@ def __getattr__(name):
 
 
 def _first_bit(x):
+    """Return the position of the lowest bit that is set, counted from 1; 0 for 0."""
     return jnp.where(x == 0, 0, lax.population_count((x & -x) - 1) + 1).astype(jnp.int32)

@@ -62,6 +62,7 @@ def run_for(frame, node):
 
 
 def _unrolled(frame, node, items):
+    """Interpret the body once for each item."""
     for item in items:
         bind(frame, node.target, item)
         block(frame, node.body)

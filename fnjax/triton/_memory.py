@@ -77,6 +77,7 @@ class Choice:
 
 
 def _offset(value):
+    """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
     if isinstance(value, Pointer | Choice):
         raise TypeError("two pointers are added or subtracted")
     value = as_tensor(value)

@@ -206,6 +206,7 @@ def _places():
 
 
 def _real(module, name):
+    """Return an object of the installed Triton; KernelError where it has none of this name."""
     try:
         return getattr(importlib.import_module("triton" + module), name)
     except (ImportError, AttributeError):
@@ -224,6 +225,7 @@ class _Module(python.ModuleType):
 
 
 def _module(module):
+    """Return Triton's counterpart of a module: a module of Triton, a proxy, or the module itself."""
     if module.__name__ == OURS or module.__name__.startswith(OURS + "."):
         return importlib.import_module("triton" + module.__name__.removeprefix(OURS))
     ours = [v for v in vars(module).values() if isinstance(getattr(v, "source", None), Source)]

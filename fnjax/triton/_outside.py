@@ -59,6 +59,7 @@ def read_attribute(owner, name):
 
 
 def _may_be_read(value):
+    """Return True for a global that Triton lets kernels read: a module, constexpr, type, kernel or namedtuple class."""
     if value is None or isinstance(value, python.ModuleType | types.constexpr | types.dtype) or _is_ours(value):
         return True
     return isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
@@ -71,6 +72,7 @@ def _is_ours(value):
 
 
 def _refuse_function(value):
+    """Raise RuntimeError for a function of plain Python."""
     if callable(value) and not isinstance(value, type | types.constexpr) and not _is_ours(value):
         raise RuntimeError(
             f"Unsupported function referenced: {value}: kernels call functions under @triton.jit, of triton.language "
@@ -88,6 +90,7 @@ def dependencies(source):
 
 
 def _of_source(source, seen):
+    """Return a kernel with the objects that it and its helpers depend on, as a hashable object."""
     if source in seen:
         return source
     seen.add(source)

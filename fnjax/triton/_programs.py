@@ -230,12 +230,12 @@ class Run:
         data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
         return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
 
-    # --------------------------------------------------------------------------------- what kernels say
+    # ------------------------------------------------------------------------------ messages of kernels
 
     def printed(self, parts):
         """Print the arguments of `tl.device_print` with the program's number."""
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
-        print(f"program {current().programs}:", *shown)  # noqa: T201 - it is what was asked for
+        print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
 
     def asserted(self, truth, mask, message):
         """Report the lanes where a `tl.device_assert` fails."""
@@ -275,6 +275,11 @@ class Run:
         return False
 
     def _while(self, frame, node):
+        """Execute a `while` sequentially.
+
+        Raises:
+            EndsProgram: an iteration changes nothing, or there are more than `MOST_TURNS`.
+        """
         names, _ = decisive(node)
         for _ in range(MOST_TURNS):
             before, changes = {n: frame.names.get(n) for n in names}, self.changes
@@ -311,10 +316,12 @@ def _combined(name, old, new, wanted):
 
 
 def _same(a, b):
+    """Return True where two arrays have the same bits."""
     return a.tobytes() == b.tobytes()
 
 
 def _equal(a, b):
+    """Return True where two values of a name are the same."""
     if a is b:
         return True
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype:

@@ -75,6 +75,8 @@ def _extended(input):
 
 
 def _extreme(largest):
+    """Return `tl.max` or `tl.min`."""
+
     def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
         input = as_tensor(input)
         input = values.without_bfloat16(input) if return_indices else _extended(input)
@@ -134,10 +136,13 @@ def _nan(like):
 
 
 def _prevails(a, b, largest):
+    """Return where `a` is kept rather than `b`: it is the larger (smaller) one, or `b` is NaN."""
     return (a > b if largest else a < b) | (b != b)  # noqa: PLR0124  NaN is unlike itself
 
 
 def _position(largest):
+    """Return `tl.argmax` or `tl.argmin`."""
+
     def operate(input, axis, tie_break_left=True, keep_dims=False):
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
@@ -172,6 +177,7 @@ def cumprod(input, axis=0, reverse=False):
 
 
 def _scanned(function, input, axis, reverse):
+    """Return a cumulative sum or product along an axis; TypeError for booleans."""
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
     at = LEAD + axis_of(axis, input.ndim)

@@ -57,11 +57,7 @@ class Frame:
         self.result, self.returned = Undefined, None
 
     def get(self, name):
-        """Return the value of a name: a local, or one from outside of the function.
-
-        Raises:
-            NameError: it is set in one branch only, does not exist, or Triton does not let kernels read it.
-        """
+        """Return the value of a name, local or outside; NameError where it is set in one branch only, or unknown."""
         if name in self.names:
             found = self.names[name]
             if isinstance(found, Undefined):
@@ -149,6 +145,7 @@ def block(frame, statements):
 
 
 def _statement(frame, node, after):
+    """Interpret one statement; return True if no lane continues after it."""
     kind = type(node)
     if kind is ast.Expr:
         if not isinstance(node.value, ast.Constant):
@@ -193,12 +190,7 @@ def _return(frame, value):
 
 
 def bind(frame, target, value):
-    """Assign a value to a name, or the items of a sequence to a tuple of names.
-
-    Raises:
-        ValueError: the number of items does not match.
-        SyntaxError: the target is an attribute or a subscript.
-    """
+    """Assign a value to a name, or the items of a sequence to a tuple of names; an error where they do not fit."""
     if isinstance(target, ast.Name):
         frame.names[target.id] = plain(value)
     elif isinstance(target, ast.Tuple | ast.List):
@@ -220,6 +212,7 @@ def known_truth(test):
 
 
 def _if(frame, node, after):
+    """Interpret both branches of an if under their masks, or one if the condition is known; as `_statement`."""
     test = evaluate(frame, node.test)
     found = known_truth(test)
     if found is not None:
@@ -257,11 +250,7 @@ def merge(test, yes, no):
 
 
 def _choose(test, name, a, b):
-    """Return `a` where the mask `test` holds, else `b`, for any kind of value.
-
-    Raises:
-        TypeError: the kinds of both differ.
-    """
+    """Return `a` where the mask `test` holds, else `b`, for any kind of value; TypeError where their kinds differ."""
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return Undefined(name)
     if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str | types.dtype) and a == b):
@@ -386,6 +375,7 @@ def attribute(frame, node):
 
 
 def _comparison(frame, node):
+    """Return the value of a chain of comparisons."""
     left, found = evaluate(frame, node.left), None
     for op, operand in zip(node.ops, node.comparators, strict=True):
         right = evaluate(frame, operand)
@@ -415,6 +405,7 @@ def _logic(frame, node):
 
 
 def _ternary(frame, node):
+    """Return the value of `a if test else b`, with both sides evaluated under their masks if needed."""
     test = evaluate(frame, node.test)
     found = known_truth(test)
     if found is not None:
@@ -428,6 +419,7 @@ def _ternary(frame, node):
 
 
 def _call(frame, node):
+    """Return the result of a call; Python builtins are replaced by those of `BUILTINS`."""
     function = evaluate(frame, node.func)
     args: list = []
     for argument in node.args:

@@ -128,6 +128,7 @@ def _roots(node, origins, source):
 
 
 def _roots_of_call(node, origins, source):
+    """Return the parameters that the result of a call may point into."""
     called = _helper(source, node.func)
     if called is source:
         return set()
@@ -188,6 +189,7 @@ def _stored(source, words=WRITES):
 
 
 def _flow(target, value, origins, source):
+    """Add to `origins` the parameters that an assignment's targets may point into."""
     if isinstance(target, ast.Tuple | ast.List):
         values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * len(target.elts)
         for one, given in zip(target.elts, values, strict=False):
@@ -197,6 +199,7 @@ def _flow(target, value, origins, source):
 
 
 def _callee(source, node):
+    """Return the object that a name or an attribute refers to outside of the function; None if it is not known."""
     try:
         if isinstance(node, ast.Name):
             return source.lookup(node.id)

@@ -46,6 +46,7 @@ def for_jax(data, kind):
 
 
 def _refuse_wide(low, high, kind):
+    """Raise TypeError where a range of integers does not fit into the 32 bits that JAX has."""
     limits = np.iinfo(canonical(kind))
     for number in (low, high):
         if not limits.min <= number <= limits.max:

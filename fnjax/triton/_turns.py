@@ -92,7 +92,7 @@ class Loop:
             return Carried(leaf.dtype, leaf.shape, (), step="unknown")
         return Carried(leaf.dtype, leaf.shape, full_shape(leaf))
 
-    # ------------------------------------------------------------------------------------ a turn
+    # ------------------------------------------------------------------------------- one iteration
 
     def _names_of_turn(self, arrays, count):
         """Return all names with their values at the start of an iteration.

@@ -148,6 +148,7 @@ def type_of_number(value):
 
 
 def _rank(kind):
+    """Return the order of kinds, by which a Python number yields to a tensor: booleans, integers, floats."""
     return "biuf".index(kind.kind) and (2 if kind.kind == "f" else 1)
 
 
@@ -220,6 +221,8 @@ class constexpr:
 
 
 def _lifted(op, swapped):
+    """Return a binary operator on constexprs, whose result is one."""
+
     def operate(self, other):
         pair = (self.value, getattr(other, "value", other))
         return constexpr(op(*(pair[::-1] if swapped else pair)))

@@ -111,8 +111,7 @@ def compute(function, kind, *tensors, result=None):
 def need_exact(*tensors):
     """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
 
-    Sums, products and masks have correct lower 32 bits in any case. Operations that depend on the upper bits (division,
-    comparison, right shift, conversion to a float) call this.
+    Operations that depend on the upper bits call this: division, comparison, right shift, conversion to a float.
     """
     watch = watching()
     for tensor in () if watch is None else tensors:
@@ -124,6 +123,8 @@ def need_exact(*tensors):
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
+    """Return an operator, by NumPy's name, that keeps affine operands affine where the result is."""
+
     def operate(a, b):
         a, b, kind = meet(a, b)
         if kind.kind in "iu" and a.form is not None and b.form is not None:
@@ -203,6 +204,8 @@ def remainder(a, b):
 
 
 def _bitwise(name):
+    """Return a bitwise operator, by NumPy's name; of two masks, an and keeps conditions."""
+
     def operate(a, b):
         a, b, kind = meet(a, b)
         if not kind.is_int():
@@ -306,10 +309,9 @@ def compare(name, a, b):
 
 
 def cast(value, kind, bitcast=False, rounding=None):
-    """Return a value in another type, rounded or wrapped as Triton does.
+    """Return a value in another type, rounded or wrapped as Triton does; with `bitcast`, reinterpret its bits.
 
-    Bits are reinterpreted if `bitcast`; floats are rounded to 16 bits toward zero if `rounding` is "rtz", else to
-    nearest. Pointer types, and a bitcast to another width, are a TypeError.
+    `rounding` "rtz" rounds to 16-bit floats toward zero. Pointers, and a bitcast to another width, are a TypeError.
     """
     value = as_tensor(value)
     kind = types.as_type(kind)

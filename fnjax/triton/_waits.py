@@ -53,6 +53,7 @@ def _read(statements, around, sources):
 
 
 def _set(target, made_of, sources):
+    """Add to `sources` that the names of an assignment's target depend on the names `made_of`."""
     for name in _named(target):
         sources.setdefault(name, set()).update(made_of)
 

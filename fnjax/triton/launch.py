@@ -144,6 +144,10 @@ class JITFunction(Kernel):
 
 
 def _launch(source, grid, given, options):
+    """Launch a kernel with the parameters `given` by name; return the arrays that it stores, by order of parameters.
+
+    An array passed for several parameters is one operand, and so is its result.
+    """
     name = source.name
     missing = [p for p in source.parameters if p not in given]
     if missing:
@@ -279,6 +283,11 @@ def _is_number(value):
 
 
 def _checked(kernel, parameter, value, constant):
+    """Return an argument ready for a launch: constexprs unwrapped, concrete scalars of constexpr parameters as numbers.
+
+    Raises:
+        KernelError: it is a tensor of PyTorch, or a traced value for a constexpr.
+    """
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "numpy"):
         raise KernelError(

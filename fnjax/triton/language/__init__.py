@@ -227,6 +227,8 @@ def where(condition, x, y):
 
 
 def _pairwise(name):
+    """Return `tl.maximum` or `tl.minimum`."""
+
     def operate(x, y, propagate_nan=None):
         x, y, kind = values.meet(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
@@ -327,7 +329,7 @@ philox, randint4x, randint, rand, randn, rand4x, randn4x = (
 )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------- what is known
+# ----------------------------------------------------------------------------- hints, assertions and printing
 
 
 def multiple_of(input, values):
