@@ -1,4 +1,4 @@
-"""Calling the user's backward, and checking what it returns."""
+"""Call of the user's backward, and checks of its gradients."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Record(NamedTuple):
         arguments: those of the call, without their arrays.
         needs: for each operand whether it is being differentiated.
         operands: the types of the operands.
-        form: of what forward returned.
+        form: the structure of forward's outputs.
         outputs: the types of the arrays in it.
         differentiable: which of these carry a gradient.
-        saved: the ctx.
+        saved: the contents of ctx, without arrays.
     """
 
     definition: Definition

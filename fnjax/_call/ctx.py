@@ -37,15 +37,15 @@ class FunctionCtx:
     """Context that `forward` fills for `backward`: saved tensors, attributes and marks.
 
     fnjax makes one for each run of `forward` and passes it as `ctx`; what it recorded comes back in the `ctx` of
-    `backward`. Any attribute can be set; arrays in it (in containers too) become residuals, everything else rides
-    along as it is. Unlike PyTorch, an attribute set in `backward` is gone after that call, and there is no graph to
-    look at.
+    `backward`. Any attribute can be set; arrays in it (in containers too) become residuals, everything else is kept
+    unchanged. Unlike PyTorch, an attribute set in `backward` is lost after that call, and there is no graph to
+    inspect.
 
     Attributes:
         saved_data: a dict for anything, as in PyTorch's C++ API.
     """
 
-    # What is recorded sits in slots, so that vars(ctx) is just what the user put there.
+    # Recorded values are in slots, so that vars(ctx) holds the user's attributes only.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -210,7 +210,7 @@ class FunctionCtx:
         self._non_differentiable = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:
-        """Do nothing; PyTorch has deprecated it, and arrays share no storage in JAX."""
+        """Do nothing; PyTorch has deprecated it, and JAX arrays do not share storage."""
         warnings.warn(
             "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked.",
             FutureWarning,
@@ -248,7 +248,7 @@ class FunctionCtx:
         )
 
 
-# Functions, not methods: the names of a ctx are its user's.
+# Functions, not methods: all attribute names of a ctx are free for the user.
 
 
 def arrays_of(ctx: FunctionCtx) -> list[Any]:

@@ -22,8 +22,8 @@ class explained:  # noqa: N801 - used as a function; a class costs a third of a 
         definition: the class.
         arguments: those of the call.
         method: the user's method.
-        operands: those of forward, where they are at hand.
-        n_saved: how many tensors were saved, where `method` reads them.
+        operands: those of forward, if available.
+        n_saved: how many tensors were saved, if `method` reads them.
     """
 
     __slots__ = ("_where",)
@@ -61,7 +61,7 @@ def explain(
     """
     if isinstance(e, jax.errors.UnexpectedTracerError):
         raise closure(definition.forward, definition.name) from e
-    if isinstance(e, AxisError) and not e.method:  # the innermost Function is the one to be named
+    if isinstance(e, AxisError) and not e.method:  # the innermost Function is named
         e.method = f"{definition.name}.{getattr(method, '__name__', 'forward')}"
         e.args = (f"{e.method}: {e}",)
     if isinstance(e, FnjaxError) or not isinstance(e, NOTED):

@@ -58,7 +58,7 @@ def run_alone(
         definition: the class.
         args: the positional arguments of forward, all of them.
         keywords: its keyword-only arguments.
-        needs: what ctx says is being differentiated: nothing.
+        needs: `ctx.needs_input_grad`, all False.
         operands: the arrays among the arguments, in containers too.
     """
     ctx = definition.make_ctx(needs, operands)

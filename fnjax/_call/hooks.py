@@ -37,19 +37,19 @@ _CURRENT = jax.make_user_context(None)  # part of the keys of JAX's caches
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
-    """Change how arrays are kept between forward and backward, for Functions that are called in the block.
+    """Context manager that changes how Functions called in the block keep arrays between forward and backward.
 
-    `pack_hook` is given each array that `save_for_backward` saves (not what is set as an attribute of ctx), and what it
-    returns is kept instead: a narrower dtype, a copy in host memory, any pytree. `unpack_hook` gets that in backward,
-    also after the block, and returns the array that backward sees. Of nested blocks the innermost counts; each thread
-    has its own.
+    `pack_hook` receives each array that `save_for_backward` saves (not attributes of ctx), and its result is kept
+    instead: a narrower dtype, a copy in host memory, any pytree. `unpack_hook` receives that in
+    backward, also after the block, and returns the array for backward. Of nested blocks the innermost applies; each
+    thread has its own.
 
-    The hooks are part of the keys of JAX's caches: what `jax.jit` has compiled without them, or with others, it traces
-    and compiles anew in the block. Functions with the same code that close over the same are the same hooks.
+    The hooks are part of the keys of JAX's caches: a function that `jax.jit` compiled without them, or with others, is
+    traced and compiled again in the block. Functions with the same code and the same closure are the same hooks.
 
     Args:
         pack_hook: array → anything; JAX operations on the array.
-        unpack_hook: what `pack_hook` returned → array.
+        unpack_hook: the result of `pack_hook` → array.
 
     Raises:
         TypeError: if one of the two is not callable.
@@ -88,7 +88,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
 
 
 class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's name
-    """Keep what Functions save in the host's memory between forward and backward.
+    """Context manager that keeps saved arrays in the host's memory between forward and backward.
 
     These are `saved_tensors_hooks` that move arrays to `jax.memory.Space.Host` and back. The derivatives stay the same.
 
@@ -96,8 +96,8 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's name
     there is `jax.checkpoint` with a policy that offloads (`jax.checkpoint_policies.save_and_offload_only_these_names`).
 
     Args:
-        pin_memory: accepted, and changes nothing.
-        device_type: accepted, and changes nothing: arrays come back to the device that computes.
+        pin_memory: accepted, without effect.
+        device_type: accepted, without effect: arrays come back to the device that computes.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax

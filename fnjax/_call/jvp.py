@@ -1,4 +1,4 @@
-"""Calling the user's jvp, and checking what it returns."""
+"""Call of the user's jvp, and checks of its tangents."""
 
 from __future__ import annotations
 

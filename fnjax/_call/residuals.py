@@ -123,10 +123,10 @@ def save(
         outputs: the arrays that it returned.
         differentiable: which of these carry a gradient.
         hooks: the saved_tensors_hooks in force.
-        with_jvp: whether what `save_for_forward` was given is wanted.
+        with_jvp: whether to keep the arrays of `save_for_forward`.
 
     Returns:
-        The ctx without them; where each residual comes from; and those that are neither operands nor outputs.
+        The ctx without its arrays; the source of each residual; and those that are neither operands nor outputs.
     """
     residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):

@@ -17,7 +17,7 @@ from fnjax._jax.jax_internals import open_jaxpr
 from fnjax._jax.programs import walk_equations
 
 LARGE = -512.0
-PASSED_THROUGH = (  # by a gradient after the cast to its dtype
+PASSED_THROUGH = (  # operations through which the search for a final cast continues
     *("broadcast_in_dim", "concatenate", "pad", "reshape", "rev", "slice", "split", "squeeze", "transpose"),
     *("add", "add_any", "neg", "copy", "real", "imag", "conj", "mul"),
 )
@@ -52,7 +52,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
             a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
             expected, size = LARGE * (a + 4 * b), abs(LARGE) * (np.abs(a) + 4 * np.abs(b))
             rounding = max(measure_resolution(problem.parts[p].dtype), problem.precision.resolution) ** 0.5
-            # What cancels in backward was about as large as grad_output.
+            # Terms that cancel in backward are about as large as grad_output.
             most = np.max(size, initial=abs(LARGE), where=np.isfinite(size))
             slack = rtol * size + rounding * most + nondet_tol * (1 + 5 * abs(LARGE))
             with np.errstate(invalid="ignore"):
@@ -71,7 +71,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
 def check_undefined_grads(problem: Problem) -> None:
     """Raise unless unused outputs count as zero gradients, for one unused output and for all but one."""
     n = len(problem.outputs)
-    if n < 2:  # without any use JAX does not call backward
+    if n < 2:  # if no output is used JAX does not call backward
         return
     cases = [[j for j in range(n) if j != i] for i in range(n)] + [[i] for i in range(n)]
     rng = make_stream("cotangents of used outputs", 0)

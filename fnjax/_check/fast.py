@@ -1,21 +1,22 @@
 """Fast mode: the Jacobians are compared along random directions.
 
-The mathematics. Let N be the true Jacobian, A the one that backward gives, E = A - N. Draw u for the outputs and v for
-the inputs, all entries independent, each a random sign times a number uniform in [1, 2]. Backward gives uᵀA; the
-function gives N v from two difference quotients, with steps eps and 2 eps, whose combination (4 D(eps) - D(2 eps)) / 3
+The mathematics. Let N be the true Jacobian, A the one by backward, E = A - N. Draw u for the outputs and v for
+the inputs, all entries independent, each a random sign times a number uniform in [1, 2]. Backward computes uᵀA; the
+function yields N v from two difference quotients, with steps eps and 2 eps, whose combination (4 D(eps) - D(2 eps)) / 3
 is free of the error in eps². The test is d = |uᵀA v - uᵀN v| = |uᵀE v| ≤ τ.
 
-- What τ is. No tolerance of the user enters: τ is ten times the rounding error of uᵀN v, which the scatter of
+- The bound τ. It does not depend on the user's tolerances: τ is ten times the rounding error of uᵀN v, which the
+scatter of
   D(eps) - D(2 eps) over the outputs (their median, which single kinks do not touch) and the size of the outputs tell.
   For n outputs of about 1 it is some 6e-8 √n: 4e-6 at 64x64, where entries are wrong by 1e-2 or more.
-- What it accepts wrongly. Let e be the largest entry of |E|, in row o of Eᵀ say. Each entry of u and v has a density of
-  at most 1/2. For all of v fixed but the entry beside e, P(|(E v)_o| ≤ t) ≤ t / e; for all of u fixed but u_o,
+- False acceptance. Let e be the largest entry of |E|, in row o of Eᵀ say. Each entry of u and v has a density of
+  at most 1/2. For all of v fixed but the entry that multiplies e, P(|(E v)_o| ≤ t) ≤ t / e; for all of u fixed but u_o,
   P(d ≤ τ) ≤ τ / |(E v)_o|. Together P(d ≤ τ) ≤ r (1 + ln(1 / r)) with r = τ / e. Two independent draws are made, so a
   gradient of which any entry is wrong by e passes with probability at most (r (1 + ln(1 / r)))²: 2e-8 for e = 1e5 τ.
   PyTorch's fast mode allows atol Σu Σv, 42 at 64x64, for positive u and v: it sees nothing that is wrong in one place.
-- Where it has no say. If ten times the rounding error is more than the tolerance of an entry of usual size, as with
-  float32 and a step of 1e-6, u and v tell nothing: that is a doubt as well.
-- What it rejects wrongly. Nothing: a doubt is handed on to the slow mode, whose verdict on the entries holds. So a
+- No decision. If ten times the rounding error is more than the tolerance of an entry of usual size, as with
+  float32 and a step of 1e-6, u and v decide nothing: that is a doubt as well.
+- False rejection. None: a doubt is passed to the slow mode, whose verdict on the entries holds. So a
   function whose finite differences are rough costs time, not a wrong verdict.
 
 For forward mode A v is known in full, and each of its entries is compared: P ≤ (τ / e)².

@@ -164,7 +164,7 @@ class _Check:
             if doubt is None and again is None:
                 return
         numerical = self._numerical
-        if not fast_mode:  # after the numerical side, as PyTorch: where shapes depend on values, that is the message
+        if not fast_mode:  # after the numerical side, as in PyTorch, whose error for varying shapes comes first
             again = self._again(nondet_tol)
         self._check_values()
         try:
@@ -204,7 +204,7 @@ class _Check:
             doubt = _fast.check_forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None:
                 return
-        self.problem.push([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp says so here
+        self.problem.push([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp raises here
         numerical = self._numerical
         analytical = _jacobian.compute_jacobian(self.problem.forward(), by_rows=False)
         self._compare(numerical, analytical, doubt, forward=True)

@@ -120,7 +120,7 @@ def gradgradcheck(
 class _Gradient:
     """Function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
 
-    every_output_counts = True  # a gradient that `stop_gradient` cut has a wrong derivative; an output may be meant so
+    every_output_counts = True  # a gradient behind `stop_gradient` has a wrong derivative; an output may be meant so
 
     def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int]) -> None:
         self._func, self._n_inputs, self._chosen = func, n_inputs, chosen

@@ -27,9 +27,9 @@ Array = np.ndarray[Any, Any]
 Arrays = list[Array]
 Blocks = list[list[Array]]  # one for each input and output: a row for each element of the input, as in PyTorch
 
-CHUNK_BYTES = 128 * 2**20  # what the steps that are taken at once may hold
+CHUNK_BYTES = 128 * 2**20  # the memory limit of the steps that are computed at once
 CHUNK_STEPS = 1024
-COMPILE_SECONDS = 0.15  # what jax.jit costs, about; a step un-jitted costs EQUATION_SECONDS for each operation
+COMPILE_SECONDS = 0.15  # the approximate cost of jax.jit; a step outside jit costs EQUATION_SECONDS for each operation
 EQUATION_SECONDS = 4e-5
 
 
@@ -130,7 +130,7 @@ def _take_steps(program: Program, steps: list[tuple[int, int]], again: float | N
     if again is None and program.traced is not None and program.staged is not None:
         operations, held = _running.measure_cost(program.traced)
         if len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
-            # Whatever goes wrong here, the way below is right, and its errors are the user's own.
+            # After any failure here, the loop below is correct, and its errors are the user's own.
             try:
                 return _compile_steps(program, steps, held)
             except Exception:  # noqa: BLE001 - as said
@@ -187,7 +187,7 @@ def _compile_steps(program: Program, steps: list[tuple[int, int]], held: int) ->
     for start in show_progress(range(0, total, chunk), program.name):
         js = np.minimum(np.arange(start, start + chunk), total - 1)
         responses[start : start + chunk] = run(js)[: total - start]
-    # Some of the steps, outside jit.
+    # Confirm some of the steps outside jit.
     rng = make_stream("steps to confirm", 0)
     for part, end in enumerate(ends):
         size = math.prod(program.ins[part])

@@ -25,7 +25,7 @@ from fnjax._errors import MissingMethodError, OnceDifferentiableError
 from fnjax._jax.trees import is_inexact, is_tensor, to_tensor
 from fnjax._op.operator import CustomOpDef
 
-BATCH = (1.0, 1.01, 0.99)  # by what the inputs of a batch are scaled
+BATCH = (1.0, 1.01, 0.99)  # the scales of a batch's inputs
 
 
 def opcheck(
@@ -131,7 +131,7 @@ def _run(
     for name in show_progress(names, "opcheck"):
         try:
             results[name] = tests[name](subject) or SUCCESS
-        except Exception as e:  # noqa: BLE001 - whatever it is, it is what the table shows
+        except Exception as e:  # noqa: BLE001 - the table shows any exception
             results[name] = e
     if results.failures and raise_exception:
         first = next(iter(results.failures.values()))
@@ -161,7 +161,7 @@ class _Subject:
         self.args, self.chosen, self.seed = args, chosen, seed
         self.tolerances: dict[str, Any] = tolerances
         self.differences: dict[str, Any] = tolerances | step  # how finite differences are taken and compared
-        # Every array is an operand, also those that are not differentiated: jit is to trace them all.
+        # Every array is an operand, also those that are not differentiated: jit must trace them all.
         operands = [i for i, x in enumerate(args) if i in chosen or is_tensor(x)]
         self._all = Selection(args, operands)
         self.arrays = self._all.arrays
@@ -196,7 +196,7 @@ class _Subject:
 
         outputs, pull, others = jax.vjp(inexact, *(arrays[at] for at in self.moving), has_aux=True)
         rng = make_stream("cotangents", self.seed)
-        # The same for each example of a batch, as where a loop asks for one example after the other.
+        # The same for each example of a batch, as in a loop over the examples.
         random = [rng.normal(size=y.shape[1:] if axes else y.shape) for y in outputs]
         cotangents = [
             jnp.broadcast_to(jnp.asarray(ct, y.dtype), y.shape) for ct, y in zip(random, outputs, strict=True)
@@ -268,7 +268,7 @@ def _gradcheck(subject: _Subject) -> None:
         check_linear_grad=False,
         **subject.differences,
     )
-    # A backward that keeps something of the first call, in a global say, is right at the first point only.
+    # A backward that keeps a value of the first call, in a global say, is right at the first point only.
     gradcheck(
         subject.func,
         subject.fill(subject.elsewhere),
@@ -299,7 +299,7 @@ def _forward_ad(subject: _Subject) -> str | None:
         problem.push([np.zeros(p.shape) for p in problem.parts])
     except (MissingMethodError, OnceDifferentiableError, TypeError) as e:
         text = str(e).splitlines()[0]
-        if isinstance(e, TypeError) and "custom_vjp" not in text:  # what JAX says of a function with such a rule
+        if isinstance(e, TypeError) and "custom_vjp" not in text:  # JAX's error for a function with such a rule
             raise
         return f"{SKIPPED}: {text}"
     gradcheck(
@@ -357,7 +357,7 @@ def _vmap(subject: _Subject) -> None:
             last = [jnp.moveaxis(x, 0, -1) for x in stacked]
             moved = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
             subject.same((moved, grads), expected, "jax.vmap over the last axis of all inputs")
-        # What the batch shares has the sum of the gradients.
+        # An unbatched operand has the sum of the gradients.
         total = [g if at in which else g.sum(0) for at, g in zip(subject.moving, grads, strict=True)]
         subject.same(
             subject.everything(*stacked, axes=axes), (outputs, total), f"the gradient of jax.vmap over {batched}"

@@ -12,8 +12,8 @@ from jax.extend import source_info_util
 from fnjax._jax.programs import read_body, walk_equations
 from fnjax._jax.trees import is_inexact
 
-# By the size in bytes of the narrowest floats: step, absolute and relative tolerance of finite differences. In what is
-# computed with 32 bits, a step of 1e-2 leaves four digits.
+# By the size in bytes of the narrowest floats: step, absolute and relative tolerance of finite differences. In a
+# computation with 32 bits, a step of 1e-2 leaves four digits.
 FINITE_DIFFERENCES = {8: (1e-6, 1e-5, 1e-3), 4: (1e-2, 2e-3, 1e-2), 2: (0.25, 0.1, 0.1), 1: (0.5, 0.3, 0.3)}
 
 

@@ -24,7 +24,7 @@ from fnjax._messages.arguments import refuse_torch
 
 
 class NoArrayError(OutputError, AttributeError):
-    """Error for a `func` that returned no array; PyTorch raises an AttributeError there."""
+    """Error for a `func` that did not return an array; PyTorch raises an AttributeError there."""
 
 
 NoArrayError.__name__ = NoArrayError.__qualname__ = "OutputError"
@@ -67,7 +67,7 @@ class Selection:
         self.args = [to_tensor(x) if is_tensor(x) else x for x in args]
         self.arrays: list[Any] = []
         self._leaves: list[tuple[int, str]] = []
-        self._splits: list[tuple[int, int, Split | None]] = []  # argument, index of its first array, what is left
+        self._splits: list[tuple[int, int, Split | None]] = []  # argument, index of its first array, its structure
         for i in chosen:
             arg, start = self.args[i], len(self.arrays)
             if is_tensor(arg):
@@ -224,7 +224,7 @@ class Problem:
         """The narrowest floats in which the function computes."""
         try:
             program = jax.make_jaxpr(self.real)(*self.types_in)
-        except Exception:  # noqa: BLE001 - outside jit the function may work, or raise what is to be seen
+        except Exception:  # noqa: BLE001 - outside jit the function may work, or raise a clearer error
             program = None
         return find_precision([p.dtype for p in self.parts], [program])
 
@@ -290,7 +290,7 @@ class Problem:
         parts = list(map(jnp.asarray, self.parts))
         try:
             closed = trace_inlined(jax.linearize(self.real, *parts)[1], parts, self.out_shapes)
-        except Exception:  # noqa: BLE001 - then nothing is known
+        except Exception:  # noqa: BLE001 - all outputs then count as connected
             closed = None
         if closed is None:
             return [True] * len(self.outputs)
@@ -308,7 +308,7 @@ def trace_inlined(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[
     """Return the program of a function, without calls; None if it cannot be traced, or returns other shapes."""
     try:
         closed = _running.inline(jax.make_jaxpr(fun)(*types), types)
-    except Exception:  # noqa: BLE001 - un-jitted the function may work, or raise what is to be seen
+    except Exception:  # noqa: BLE001 - outside jit the function may work, or raise a clearer error
         return None
     return closed if [aval.shape for aval in closed.out_avals] == list(outs) else None
 

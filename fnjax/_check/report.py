@@ -12,8 +12,8 @@ from fnjax._check.problem import Leaf, measure_resolution
 from fnjax._errors import FnjaxError, message
 
 PAGE = "docs/gradcheck.md"
-WHOLE = 12  # rows or columns up to which a Jacobian is shown whole
-WINDOW = 6  # else so many around the worst entry
+WHOLE = 12  # the largest number of rows or columns that is shown in full
+WINDOW = 6  # otherwise this many around the worst entry
 
 
 class GradcheckError(FnjaxError, RuntimeError):

@@ -41,7 +41,7 @@ def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
         body = read_body(eqn) if computes_its_body(eqn) else None
         if body is not None:
             results = evaluate(body, operands)
-        elif eqn.primitive.name == WALL:  # hands its first operands on; matters to derivatives only
+        elif eqn.primitive.name == WALL:  # returns its first operands; it affects derivatives only
             results = operands[: len(eqn.outvars)]
         else:
             results = eqn.primitive.bind(*operands, **eqn.params)

@@ -20,6 +20,6 @@ def make_stream(purpose: str, *seed: int) -> np.random.Generator:
         purpose: the name of what is drawn, such as `cotangents`; two purposes with one seed have different streams.
         seed: the user's seed, then the index of the draw, if the purpose has several.
     """
-    import numpy as np  # the command line shows its help without
+    import numpy as np  # the command line shows its help without NumPy
 
     return np.random.default_rng([zlib.crc32(purpose.encode()), *seed])

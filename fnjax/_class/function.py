@@ -49,12 +49,12 @@ class Function(Options, metaclass=FunctionMeta):
             gradients then have the structure of the arguments.
         clear_saved_tensors_on_access: as in PyTorch: `ctx.saved_tensors` may be read once.
         boxed_grads_call: as in PyTorch: `backward(ctx, grads)` gets one list.
-        generate_vmap_rule: accepted for PyTorch's sake; JAX batches forward and backward without it.
-        checkpoint_name: the name under which policies of `jax.checkpoint` find what this class saves
+        generate_vmap_rule: accepted as in PyTorch, without effect: JAX batches forward and backward without it.
+        checkpoint_name: the name by which policies of `jax.checkpoint` refer to the residuals of this class
             (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
         device_copies: set to True, as `fnjax port` does, if `backward` sums gradients over devices as PyTorch's
             processes do: inside `jax.shard_map` each device has its own copy of those outputs.
-        derive_jvp: deprecated; accepted, and changes nothing. Without a `jvp` forward mode is always the transpose of
+        derive_jvp: deprecated; accepted, without effect. Without a `jvp` forward mode is always the transpose of
             `backward`.
     """
 
@@ -62,7 +62,7 @@ class Function(Options, metaclass=FunctionMeta):
     _apply: ClassVar[Callable[..., Any]]
     apply = _Apply()
     """The Function as a plain JAX function, with the parameters of `forward` less `ctx`: one object for each class, for
-    `jax.jit`, `jax.grad`, `jax.vmap` and all else. Outside every transformation it runs `forward` and nothing more."""
+    `jax.jit`, `jax.grad`, `jax.vmap` and the like. Outside every transformation it runs `forward` only."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -148,7 +148,7 @@ class Function(Options, metaclass=FunctionMeta):
         """Compute the tangents of the outputs: `jvp(ctx, *tangents)`, for forward mode.
 
         Args:
-            ctx: a `FunctionCtx`; its `saved_tensors` are what `save_for_forward` was given.
+            ctx: a `FunctionCtx`; its `saved_tensors` are the arrays of `save_for_forward`.
             *tangents: for each argument of forward its tangent, of its shape and dtype; zeros where it is not perturbed
                 (None after `ctx.set_materialize_grads(False)`); None for static values and integers.
 

@@ -11,7 +11,7 @@ from typing import Any
 from fnjax._cli.call import UsageError, add_call, arguments, find
 from fnjax._errors import ArgumentError, FnjaxError
 
-# Those of opcheck, spelled once more: help is shown without JAX.
+# The tests of opcheck, repeated here: help is shown without JAX.
 TESTS = (
     *("test_gradcheck", "test_gradgradcheck", "test_forward_ad", "test_linearity", "test_determinism"),
     *("test_jit", "test_vmap", "test_scan", "test_remat", "test_leaks"),
@@ -107,7 +107,7 @@ def _compare(
 def _text(failure: Exception) -> str:
     """Return the text for a failure: message, place and notes."""
     notes = getattr(failure, "__notes__", ())
-    # JAX's word on tracebacks begins with dashes: there is no traceback here.
+    # JAX's note on tracebacks begins with dashes; no traceback is shown here.
     kept = "".join(f"\n  {note}" for note in notes if not note.startswith("---"))
     return f"{type(failure).__name__}: {failure}{_place(failure)}{kept}"
 

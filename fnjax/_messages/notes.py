@@ -10,7 +10,7 @@ import jax
 
 from fnjax._errors import location
 
-# How code that was written for torch.Tensor fails on an array.
+# Errors of code that was written for torch.Tensor when it receives an array.
 _TORCH_HABITS = re.compile(
     r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
     r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"

@@ -152,7 +152,7 @@ def checked(method: Method, name: str) -> FnjaxError:
     )
 
 
-# What says each trouble, and the method of the class that it is about.
+# For each error kind the method at fault and the builder of the error.
 TROUBLES: dict[Trouble, tuple[str, Callable[[Method, str], FnjaxError]]] = {
     "closure": ("forward", closure),
     "not linear": ("backward", not_linear),

@@ -80,7 +80,7 @@ def take_results(
         qualname: its name.
         method: the body.
         args: the positional arguments that it received.
-        value: what it returned.
+        value: its result.
         who: "the body" or "register_fake", whose results may be arguments.
 
     Raises:

@@ -53,8 +53,8 @@ def custom_op(
 ) -> Any:
     """Make a function a custom operator, as `torch.library.custom_op` does.
 
-    A body of JAX operations is traced like any function. One that asks for numbers (NumPy, `if` on values) runs as it
-    is outside of `jax.jit`, and as a callback under it; `register_fake` says of what shape its results are.
+    A body of JAX operations is traced like any function. One that needs concrete values (NumPy, `if` on values) runs
+    directly outside `jax.jit`, and as a callback under it; `register_fake` defines the shapes of its results.
 
     Examples:
         >>> import jax, jax.numpy as jnp, numpy as np, fnjax
@@ -73,16 +73,16 @@ def custom_op(
         name: `namespace::name`; an operator of that name is replaced.
         fn: the body, annotated; without it, a decorator is returned.
         mutates_args: the names of the arguments that PyTorch's operator would mutate, or "unknown" for all arrays. JAX
-            arrays do not change: body and register_fake return their new values behind the operator's own results.
+            arrays do not change: body and register_fake return their new values after the operator's own results.
         device_types: the platform, or platforms, that the body is for; all by default.
-        schema: the schema, if it shall not be inferred: `(Tensor x, float eps=1e-05) -> Tensor`.
+        schema: the schema, if it is not to be inferred: `(Tensor x, float eps=1e-05) -> Tensor`.
 
     Returns:
         The operator, a function with `register_fake`, `register_autograd`, `register_vmap` and `register_kernel`.
 
     Raises:
-        SchemaError: (a ValueError) the annotations give no schema.
-        OperatorError: (a RuntimeError) the name or the schema cannot be read.
+        SchemaError: (a ValueError) if no schema can be inferred from the annotations.
+        OperatorError: (a RuntimeError) if the name or the schema cannot be parsed.
     """
     if fn is None:
         return lambda fn: _define(name, fn, mutates_args, device_types, schema)
@@ -174,7 +174,7 @@ class Library:
     Args:
         ns: the namespace.
         kind: "DEF", "FRAGMENT" or "IMPL".
-        dispatch_key: that of `impl` where it is given none.
+        dispatch_key: the default of `impl`.
     """
 
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
@@ -187,14 +187,14 @@ class Library:
 
         Args:
             schema: its name and schema: `square(Tensor x) -> Tensor`.
-            alias_analysis: accepted for PyTorch's sake.
-            tags: accepted for PyTorch's sake.
+            alias_analysis: accepted as in PyTorch, without effect.
+            tags: accepted as in PyTorch, without effect.
 
         Returns:
             Its name.
 
         Raises:
-            OperatorError: (a RuntimeError) the schema cannot be read.
+            OperatorError: (a RuntimeError) if the schema cannot be parsed.
         """
         name, bracket, rest = schema.partition("(")
         name = name.strip()
@@ -210,7 +210,7 @@ class Library:
         return name
 
     def impl(self, op_name: Any, fn: Method, dispatch_key: str = "") -> None:
-        """Give an operator its body; one that is defined later gets it then.
+        """Register the body of an operator; one that is defined later receives it then.
 
         Args:
             op_name: its name, with or without the namespace, or the operator.
@@ -220,8 +220,8 @@ class Library:
                 that is differentiated.
 
         Raises:
-            OperatorError: (a RuntimeError) an unknown dispatch key.
-            TypeError: the body is no function.
+            OperatorError: (a RuntimeError) for an unknown dispatch key.
+            TypeError: if the body is not a function.
         """
         if not callable(fn):
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")

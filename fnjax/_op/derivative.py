@@ -20,7 +20,7 @@ from fnjax._op.running import Implementation, run_operator
 from fnjax._op.schema import Parameter
 
 Method = Callable[..., Any]
-# The keyword-only arguments travel as one dictionary behind the others, under a name that no parameter has.
+# The keyword-only arguments are passed as one dictionary after the others, under a name that no parameter has.
 KEYWORDS = "keyword_only_inputs_"
 
 
@@ -40,7 +40,7 @@ def make_function(
         needs, ctx.needs_input_grad = ctx.needs_input_grad, _needs(positional, ctx.needs_input_grad)
         more = {"keyword_only_inputs": inputs[-1]} if has_keywords else {}
         setup_context(ctx=ctx, inputs=tuple(inputs[:-1]), **more, output=output)
-        ctx.needs_input_grad = needs  # backward is to know them all
+        ctx.needs_input_grad = needs  # backward needs them all
 
     def pull(ctx: Any, *grads: Any) -> Any:
         if backward is None:

@@ -140,7 +140,7 @@ class CustomOpDef:
 
         Args:
             fn: takes the arguments of the operator and returns arrays like its results, whose values do not matter
-                (`jnp.empty_like(x)`), or `jax.ShapeDtypeStruct`s. What a traced body returns is compared with it.
+                (`jnp.empty_like(x)`), or `jax.ShapeDtypeStruct`s. The results of a traced body are compared with it.
 
         Returns:
             `fn`, so that it may be a decorator.
@@ -154,12 +154,12 @@ class CustomOpDef:
 
         Args:
             backward: `backward(ctx, *grads)`, with a gradient for each result; returns one for each positional
-                argument, None for what is no array, a list for a list of arrays.
+                argument, None for non-arrays, a list for a list of arrays.
             setup_context: `setup_context(ctx, inputs, output)`, called by these names, with `keyword_only_inputs`
                 before `output` where the operator has keyword-only arguments.
 
         Raises:
-            OperatorError: the operator mutates arguments.
+            OperatorError: if the operator mutates arguments.
         """
         if self._schema_read.mutated:
             raise no_functional_schema(self, self._qualname + self.schema)
@@ -167,15 +167,15 @@ class CustomOpDef:
         self._backward, self._setup_context, self._autograd = backward, setup_context, None
 
     def register_kernel(self, device_types: Devices, fn: Method | None = None, /) -> Any:
-        """Register a body for a platform, chosen when the program is lowered (outside of jit: where the arrays are).
+        """Register a body for a platform, chosen when the program is lowered (outside jit by the device of the arrays).
 
         Args:
             device_types: "cpu", "gpu" ("cuda", "rocm") or "tpu", several of them, or None for all others.
             fn: the body; without it, a decorator is returned.
 
         Raises:
-            OperatorError: an unknown platform.
-            SchemaError: the operator has neither an array nor a device among its arguments.
+            OperatorError: for an unknown platform.
+            SchemaError: if the operator has neither an array nor a device among its arguments.
         """
         platforms = _read_devices(device_types)
         if platforms != [None] and not any(p.type.base in ("Tensor", "Device") for p in self._schema_read.parameters):

@@ -6,8 +6,8 @@ from typing import Any
 
 from fnjax._messages.operators import unknown_operator
 
-OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which stands above this file
-WAITING: dict[str, list[Any]] = {}  # name → bodies that a Library was given before the definition, each a function
+OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which imports this module
+WAITING: dict[str, list[Any]] = {}  # name → functions that register bodies that came before the definition
 
 
 class _Namespace:
@@ -55,7 +55,7 @@ class _Ops:
     """Lookup of namespaces by attribute."""
 
     def __getattr__(self, name: str) -> _Namespace:
-        if name.startswith("__"):  # what Python and its tools ask of any object
+        if name.startswith("__"):  # Python and its tools look these up on any object
             raise AttributeError(name)
         return _Namespace(name)
 

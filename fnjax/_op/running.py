@@ -20,14 +20,14 @@ from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema
 
 Method = Callable[..., Any]
-# What JAX raises where a traced array is asked for its numbers: only these make a body a callback.
+# JAX's errors where the value of a traced array is needed: only these make a body a callback.
 ASKS_FOR_NUMBERS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
-# The platforms that a kernel may be registered for, by JAX's names for what they are lowered to.
+# The platforms for which a kernel may be registered, with JAX's names of the lowering platforms.
 PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm": ("rocm",), "tpu": ("tpu",)}
 
 
@@ -72,7 +72,7 @@ class _Call(NamedTuple):
         """Call a body, or the fake, and return its checked results."""
         args, keywords = self.arguments(arrays)
         returned = method(*args, **keywords)
-        if who != "the body":  # a type of an array will do for an array
+        if who != "the body":  # a type is accepted for an array
             returned = jax.tree.map(_as_array, returned)
         return take_results(self.this.schema, self.this.qualname, method, args, returned, who=who)
 
@@ -223,7 +223,7 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
     if this.fake is None:
         raise no_fake(this.operator, this.name, kernel, cause) from cause
     types, form = _fake_types(call, arrays, numbers=True)
-    if this.schema.returns and not types:  # nothing would ever call the body
+    if this.schema.returns and not types:  # the body would never be called
         raise empty_fake(this.fake, this.qualname, this.schema.text.rpartition(" -> ")[2])
 
     def host(*arrays: Any) -> Arrays:
@@ -236,7 +236,7 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
 
     def run(*arrays: Any) -> Arrays:
         results = jax.pure_callback(host, types, *arrays, vmap_method="sequential")
-        # JAX takes what a callback gives for the same on all devices of a mesh.
+        # JAX takes the results of a callback to be replicated over a mesh.
         on = tuple(frozenset().union(*(varying(jax.typeof(x)) for x in arrays)))
         return [jax.lax.pcast(y, on, to="varying") if on else y for y in results]
 

@@ -107,12 +107,12 @@ def infer_schema(
     """Infer the schema of a function from its annotations, as `torch.library.infer_schema` does; jax.Array is Tensor.
 
     Args:
-        prototype_function: the function; each parameter and what it returns are annotated.
+        prototype_function: the function; each parameter and the result are annotated.
         mutates_args: the names of the arguments that it mutates, or "unknown" for all arrays.
-        op_name: a name to put in front.
+        op_name: a name to prepend.
 
     Raises:
-        SchemaError: (a ValueError) an annotation is missing, or none that an operator can have.
+        SchemaError: (a ValueError) if an annotation is missing or unsupported.
 
     Examples:
         >>> import jax, fnjax
@@ -127,7 +127,7 @@ def infer_schema(
 def infer(function: Callable[..., Any], mutates_args: str | Iterable[str]) -> Schema:
     """Infer the schema of a function from its annotations."""
     code = inspect.unwrap(function)
-    space: dict[str, Any] = code.__globals__  # what has none is refused by this line, as in torch
+    space: dict[str, Any] = code.__globals__  # a callable without globals fails here, as in torch
     signature = inspect.signature(function)
 
     def refuse(what: str, fix: str = "") -> NoReturn:
@@ -278,7 +278,7 @@ def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoRe
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A schema that was given
+# Parsing of a given schema
 
 
 def read_schema(text: str) -> Schema:

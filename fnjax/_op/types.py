@@ -12,7 +12,7 @@ from jax import lax
 from fnjax._jax.trees import is_array, is_tensor, is_tracer
 
 
-class Refused(Exception):  # noqa: N818 - never seen by users: the caller says who refuses what
+class Refused(Exception):  # noqa: N818 - never seen by users: the caller raises the error
     """Signal that a value is not of a type; callers turn it into an error message."""
 
 
@@ -85,7 +85,7 @@ def _elements(base: str, value: Any) -> list[Any]:
 
 
 def _take_tensor(value: Any) -> Any:
-    if value is None or is_tensor(value):  # PyTorch, too, lets None pass for a tensor
+    if value is None or is_tensor(value):  # PyTorch also accepts None for a tensor
         return value
     raise Refused
 
@@ -123,7 +123,7 @@ def _take_bool(value: Any) -> Any:
 
 
 def _take_scalar(value: Any) -> Any:
-    if is_tracer(value) and value.ndim == 0:  # a number that a transformation made an array
+    if is_tracer(value) and value.ndim == 0:  # a number that a transformation has traced
         return value
     if isinstance(value, bool | int | float | complex):
         return value
@@ -140,7 +140,7 @@ def _take_str(value: Any) -> Any:
 
 def _take_dtype(value: Any) -> Any:
     is_dtype = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
-    # jnp.float32 is an object of its own, which has a dtype.
+    # jnp.float32 is neither a dtype nor a NumPy class, but has a dtype.
     if is_dtype or (callable(value) and isinstance(getattr(value, "dtype", None), np.dtype)):
         return value
     raise Refused

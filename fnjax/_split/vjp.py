@@ -44,7 +44,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     Returns:
         `(output, backward_input, backward_weight)`.
             `backward_input(cotangent)` takes a pytree like the output, with arrays of its shapes and dtypes (None
-            for integers), and gives `(grad_inputs, pending)`. `backward_weight(pending)` gives `grad_weights`.
+            for integers), and returns `(grad_inputs, pending)`. `backward_weight(pending)` returns `grad_weights`.
             Gradients are pytrees like `inputs` and `weights`, None in place of integers. `pending` is a pytree of
             arrays whose structure depends on `f` and the shapes alone, under `jax.jit` and without it.
 

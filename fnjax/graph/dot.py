@@ -34,7 +34,7 @@ def to_dot(graph: Graph) -> str:
     nodes = [*graph.nodes, *(note for note in notes if note.kind == "saved")]
     ids = {node: f"n{i}" for i, node in enumerate(nodes)}
     beside = [(n.partner, n) for n in nodes if n.partner is not None and n.partner.scope is n.scope]
-    if any(node.kind == "parameter" for node in nodes):  # an opened backward has no partner that keeps it on the right
+    if any(node.kind == "parameter" for node in nodes):  # an opened backward has no partner that places it on the right
         beside += zip(_find_last(nodes, "output"), _find_last(nodes, "grad output"), strict=False)
     sep = 0.1 if len(nodes) > MANY else 0.2  # a network of six layers fits on a screen
     lines = [
@@ -63,7 +63,7 @@ def _find_last(nodes: Sequence[Node], kind: str) -> list[Node]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is saved: dot leaves no room for the labels of edges between neighbours, so they are nodes on the way.
+# Saved arrays: dot leaves no room for labels of edges between neighbours, so the labels are nodes in between.
 
 Notes = dict[Node, list[Edge]]
 
@@ -110,7 +110,7 @@ def _write_boxes(
     """Yield the lines of the nodes and boxes in a scope."""
     for node in nodes:
         if node.scope is scope:
-            saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges carry one array
+            saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges have the same array
             text = "\n".join([*_shorten(node), *(line for edge in saved for line in _describe_saved(edge))])
             colour = f' fontcolor="{_choose_colour(saved[0])}"' if saved else ""
             yield f"{indent}{ids[node]} [label={_quote(text)} {STYLES[node.kind]}{colour}{_write_details(node)}]"

@@ -12,7 +12,7 @@ from fnjax.graph.calls import Call
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
 from fnjax.graph.second_order import Route, find_routes, is_unknown
 
-# Operations that move or rename numbers: the picture is easier to read without them.
+# Operations that only change layout or dtype: the picture is easier to read without them.
 QUIET = frozenset({
     "broadcast", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "device_put", "expand_dims", "loop",
     "optimization_barrier", "pcast", "pvary", "reduce_precision", "reshape", "sharding_constraint", "squeeze",
@@ -107,7 +107,7 @@ def draw(
         return opened(call.name)
 
     program = differentiate(func, args, open_forward, argnums)
-    if order == 2:  # what made a saved intermediate is part of the answer: open these, now that they are known
+    if order == 2:  # the operations that compute a saved intermediate are shown: open the Functions that save any
         saving = {
             op.call.name
             for op in program.operations
@@ -126,7 +126,7 @@ class _Drawing:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self._order, self._opened = order, opened
-        self._makers: dict[Value, list[Node]] = {}  # of values; of tangents the nodes that take their gradient
+        self._makers: dict[Value, list[Node]] = {}  # of values; for tangents the nodes that receive their gradient
         self._add_inputs(program)
         for op in program.operations:
             if any(x.varies for x in op.inputs):
@@ -172,7 +172,7 @@ class _Drawing:
 
     def _pass_on(self, op: Operation) -> None:
         pairs = zip(op.inputs, op.outputs, strict=False)
-        if op.name == "add_any":  # a gradient goes to both sides of a sum
+        if op.name == "add_any":  # a gradient flows to both operands of a sum
             pairs = zip(op.inputs, op.outputs * 2, strict=True)
         for given, made in pairs:
             makers = [n for n in self._makers.get(given, ()) if n not in self._makers.get(made, ())]
@@ -250,7 +250,7 @@ class _Drawing:
 # ---------------------------------------------------------------------------------------------------------------------
 # Fewer nodes
 
-MANY = 8  # inputs: with more of them, those that lead to one place share a node
+MANY = 8  # inputs: with more of them, those with the same destination share a node
 
 
 def tidy(graph: Graph) -> Graph:

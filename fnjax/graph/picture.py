@@ -29,19 +29,19 @@ class Picture:
         return self.source
 
     def render(self, path: str | Path) -> str:
-        """Write the picture into a file.
+        """Write the picture to a file.
 
         Args:
-            path: its ending says the format: `.svg`, `.png`, `.pdf`, … or `.dot` for the text alone, which needs no
-                graphviz.
+            path: its suffix selects the format: `.svg`, `.png`, `.pdf`, … or `.dot` for the text only, which does not
+                need graphviz.
 
         Returns:
             The path.
 
         Raises:
             ImportError: without the package graphviz.
-            RuntimeError: without the program dot, or where it fails.
-            ValueError: for an ending that is no format.
+            RuntimeError: without the program dot, or if it fails.
+            ValueError: for an unknown suffix.
         """
         path = Path(path)
         kind = path.suffix.lstrip(".")
@@ -57,7 +57,7 @@ class Picture:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         try:
             return {"image/svg+xml": self._repr_svg_(), "text/plain": "fnjax picture"}
-        except (ImportError, RuntimeError) as e:  # a notebook shows at least what is missing
+        except (ImportError, RuntimeError) as e:  # a notebook shows at least the error
             return {"text/plain": f"{e}\n\n{self.source}"}
 
     def _pipe(self, kind: str, path: Path | None = None) -> bytes:

@@ -219,7 +219,7 @@ def _choose_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Equations, and what has a body
+# Equations, and those with a body
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +295,7 @@ def _flatten(
             operation.partner = last
         elif bodies := list(_read_bodies(eqn)):
             made = [_enter(b, given, scope, operations, opened) for b in bodies]
-            if len(bodies) == 1 and not bodies[0].loops:  # the very same arrays
+            if len(bodies) == 1 and not bodies[0].loops:  # the same arrays
                 env |= dict(zip(eqn.outvars, made[0], strict=True))
             else:
                 pairs = [pair for results in made for pair in zip(results, outputs, strict=True)]

@@ -16,21 +16,21 @@ from fnjax.graph.second_order import find_routes, is_unknown
 
 @dataclasses.dataclass(frozen=True)
 class SavedArray:
-    """An array that a call of a Function keeps.
+    """Array that a call of a Function keeps.
 
     Attributes:
         function: the name of the class.
         call: the number of the call, in the order of the trace.
         kind: "input", "output" or "intermediate".
-        name: in words, with the name of the argument: `input x`.
+        name: its source, with the name of the argument: `input x`.
         shape: its shape; inside vmap with the batch axis.
         dtype: its dtype, as text.
-        times: how many of it there are, where the call stands in a scan.
+        times: the number of its copies, if the call is in a scan.
         nbytes: the bytes of all of them.
-        used_by: the backward methods that take this very array.
-        second_order: where a second derivative in it goes, or why there is none.
-        stops: whether asking for that raises.
-        recomputed: whether the call stands inside `jax.checkpoint`, whose policy may drop the array.
+        used_by: the backward methods that use this array.
+        second_order: the path of the second derivative in it, or why there is none.
+        stops: whether computing that raises.
+        recomputed: whether the call is inside `jax.checkpoint`, whose policy may drop the array.
     """
 
     function: str
@@ -57,15 +57,15 @@ class SavedArray:
 
 @dataclasses.dataclass(frozen=True)
 class SavedReport:
-    """What is kept between forward and backward; its string is a table.
+    """Arrays that are kept between forward and backward; its string is a table.
 
     Attributes:
-        rows: what the Functions keep, call by call. An array that two calls keep has two rows.
+        rows: the arrays that Functions keep, call by call. An array that two calls keep has two rows.
         calls: for each call of a Function that is differentiated its name and why double backward stops there ("" if
             it does not).
         nbytes: the bytes of the arrays that Functions keep, each counted once.
-        argument_nbytes: those of them that are arguments of the whole function, and so alive anyway.
-        other_nbytes: what JAX's own operations keep besides.
+        argument_nbytes: the bytes of those that are arguments of the whole function, and so alive anyway.
+        other_nbytes: the bytes that JAX's own operations keep in addition.
     """
 
     rows: tuple[SavedArray, ...]
@@ -100,22 +100,22 @@ class SavedReport:
 
 
 def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[int] | None = None) -> SavedReport:
-    """Say what each Function keeps for backward, and what a second derivative does with it.
+    """Report the arrays that each Function keeps for backward, and their second derivatives.
 
     The function is traced on types, nothing is computed. The bytes are those of the arrays that the traced program
-    keeps: XLA may keep fewer, and a remat policy may drop what stands inside `jax.checkpoint`.
+    keeps: XLA may keep fewer, and a remat policy may drop arrays inside `jax.checkpoint`.
 
     Args:
-        func: what to differentiate; this and the others are those of `make_dot`.
-        *args: what to call it with.
+        func: the function to differentiate; this and the others are as in `make_dot`.
+        *args: its arguments.
         argnums: the arguments to differentiate.
 
     Returns:
         A report that prints as a table.
 
     Raises:
-        TypeError: where `func` is no function.
-        ValueError: where there is nothing to differentiate.
+        TypeError: if `func` is not a function.
+        ValueError: if there is nothing to differentiate.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax

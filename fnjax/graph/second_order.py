@@ -41,7 +41,7 @@ class Route(NamedTuple):
 def find_routes(call: Call) -> tuple[list[Route], str]:
     """Return the route of each residual, and why double backward stops ("" if it does not, see `is_unknown`)."""
     avals = list(call.residuals)
-    if any(map(is_ref, avals)):  # of a Ref there is none to try with
+    if any(map(is_ref, avals)):  # a Ref has no type to trace backward with
         return [Route(False, "a Ref has no derivative" if is_ref(a) else _USES_REF) for a in avals], _USES_REF
     found = [_find_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
     stop = next((r.text for r in found if r.stops), "") or _find_stop(call, avals)
@@ -107,6 +107,6 @@ def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, 
         return False, _UNBOUND
     except OnceDifferentiableError:
         return False, "once_differentiable"
-    except Exception as e:  # noqa: BLE001 - whatever the user's backward or JAX says is the answer
+    except Exception as e:  # noqa: BLE001 - any error of the user's backward or of JAX is the reason
         return False, (str(e).strip() or type(e).__name__).splitlines()[0]
     return any(t.linear for t in program.out_tangents), ""
