@@ -45,7 +45,11 @@ class Sum(Tensor):
     uniform = array = filled = __getitem__ = rearranged = _asked
 
     def _plus(self, other, sign):
-        """Return the sum with one more term, of the given sign; NotAnAxis where this would round or change the type."""
+        """Return the sum with one more term, of the given sign.
+
+        Raises:
+            NotAnAxis: the type changes, or is a 16-bit float, whose sums are rounded after every iteration.
+        """
         if isinstance(other, Sum):
             raise NotAnAxis
         *_, kind = meet(Tensor(np.zeros((1,) * LEAD), self._type, self.shape), other)
