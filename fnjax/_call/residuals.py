@@ -157,9 +157,10 @@ def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Res
     if not is_tracer(tensor):
         packed = residuals.stow(hooks.pack(tensor))
         return lambda given: unpack(packed(given))
-    arrays, fill = pack_to_stay(hooks.pack, tensor)
+    arrays, fill, moves = pack_to_stay(hooks.pack, tensor)
     packed = residuals.stow(arrays)
-    if not is_inexact(tensor):
+    # A move is differentiated as it is: the array that was saved would else stay on the device, beside its copy.
+    if moves or not is_inexact(tensor):
         return lambda given: unpack(fill(packed(given)))
     saved, saved_type = residuals.add(tensor), jax.typeof(tensor)
 

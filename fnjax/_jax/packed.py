@@ -23,11 +23,11 @@ from fnjax._jax.trees import Split, is_array, split
 Kept = tuple[Arrays, Arrays]  # arrays, and for each of them the bits that are kept instead, or None
 
 
-def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any]]:
+def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any], bool]:
     """Apply `pack` to a traced array so that the compiled program keeps its result.
 
     Returns:
-        The arrays to keep, and a function that rebuilds from them what `pack` returned.
+        The arrays to keep; a function that rebuilds from them what `pack` returned; and whether `pack` moves the array.
     """
     forms: list[Split] = []
 
@@ -39,9 +39,10 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
     jaxpr, captured, _ = trace("pack", run, array)
     names = {eqn.primitive.name for eqn in open_jaxpr(jaxpr).eqns}
     compute = jaxpr_as_fun(with_moves(jaxpr))
-    if not names or "device_put" in names:  # an unchanged array, or a moved one: a branch cannot move it
+    moves = "device_put" in names
+    if not names or moves:  # an unchanged array, or a moved one: a branch cannot move it
         arrays = compute(*captured, array)
-        return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0])
+        return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0]), moves
 
     def packed(*args: Any) -> Kept:
         arrays = list(compute(*args))
@@ -60,7 +61,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
             ]
         )
 
-    return jax.lax.platform_dependent(*captured, array, cpu=on_cpu, default=packed), fill
+    return jax.lax.platform_dependent(*captured, array, cpu=on_cpu, default=packed), fill, moves
 
 
 def _bits(array: Any) -> Any:

@@ -13,10 +13,12 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
+import pytest
 
 from fnjax.port.torch import Operation, find_operation
 from tests.port.operations_translate import Translated, Untranslated
+
+torch = pytest.importorskip("torch")
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 

@@ -117,7 +117,7 @@ CASES = [
 IN_PLACE = {"torch.dropout_", "torch.feature_dropout_"}  # of the operations of the same name
 
 
-translated = functools.cache(lambda text: Translated(text, ARRAYS))
+translated = functools.cache(lambda text: Translated(text, set(ARRAYS)))
 
 
 def drawing(text):
