@@ -210,6 +210,7 @@ STRATA = [
     "torch._operations",
     "torch._methods",
     "torch._operators",
+    "torch._start",
     "torch.__init__",
     "port.tree.located",
     "port.torch.expressions",

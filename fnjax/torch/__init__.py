@@ -26,31 +26,27 @@ Examples:
     [0. 2. 4.]
 """
 
-from typing import Any as _Any
+import typing as _typing
+from importlib.util import find_spec as _find_spec
 
-from fnjax.torch import _creation as _creation  # this one and the next four enter names of torch
-from fnjax.torch import _distributions as _distributions
-from fnjax.torch import _gradient_mode as _gradient_mode
-from fnjax.torch import _machine as _machine
-from fnjax.torch import _operations as _operations
-from fnjax.torch import _operators
-from fnjax.torch._errors import NotSupported as NotSupported
-from fnjax.torch._function import jax_view as jax_view
-from fnjax.torch._function import torch_view as torch_view
-from fnjax.torch._load import import_module as import_module
-from fnjax.torch._load import load as load
-from fnjax.torch._missing import Missing as _Missing
-from fnjax.torch._namespace import find_or_stand_in as _find
-from fnjax.torch._random import seed as seed
-from fnjax.torch._tensor import Tensor as Tensor
-
-_operators.install()
+if _typing.TYPE_CHECKING:
+    from fnjax.torch._errors import NotSupported as NotSupported
+    from fnjax.torch._function import jax_view as jax_view
+    from fnjax.torch._function import torch_view as torch_view
+    from fnjax.torch._load import import_module as import_module
+    from fnjax.torch._load import load as load
+    from fnjax.torch._random import seed as seed
+    from fnjax.torch._tensor import Tensor as Tensor
 
 
-def __getattr__(name: str) -> _Any:
-    if name.startswith("__") and name != "__version__":
+def __getattr__(name: str) -> _typing.Any:
+    """Return a name of torch, or of this package. JAX is loaded then: the porter reads the table without it."""
+    ours = name.startswith("_") and name != "__version__"
+    if ours and (name.startswith("__") or _find_spec(f"{__name__}.{name}")):  # a file, which is about to be imported
         raise AttributeError(name)
-    value = _find(f"torch.{name}")
-    if not isinstance(value, _Missing):
+    from fnjax.torch._start import find_name
+
+    value, lasting = find_name(name)
+    if lasting:
         globals()[name] = value
     return value

@@ -1,0 +1,31 @@
+"""All of fnjax.torch, loaded when its first name is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnjax.torch import _creation as _creation  # this one and the next four enter names of torch
+from fnjax.torch import _distributions as _distributions
+from fnjax.torch import _gradient_mode as _gradient_mode
+from fnjax.torch import _machine as _machine
+from fnjax.torch import _operations as _operations
+from fnjax.torch import _operators
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._function import jax_view, torch_view
+from fnjax.torch._load import import_module, load
+from fnjax.torch._missing import Missing
+from fnjax.torch._namespace import find_or_stand_in
+from fnjax.torch._random import seed
+from fnjax.torch._tensor import Tensor
+
+OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
+
+_operators.install()
+
+
+def find_name(name: str) -> tuple[Any, bool]:
+    """Return what `fnjax.torch.<name>` is, and whether it stays so: a stand-in for what torch lacks does not."""
+    if name in OWN:
+        return OWN[name], True
+    value = find_or_stand_in(f"torch.{name}")
+    return value, not isinstance(value, Missing)
