@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch import _creation as _creation  # this one and the next four enter names of torch
-from fnjax.torch import _distributions as _distributions
-from fnjax.torch import _gradient_mode as _gradient_mode
-from fnjax.torch import _machine as _machine
-from fnjax.torch import _operations as _operations
-from fnjax.torch import _operators
+from fnjax.torch import _creation, _distributions, _gradient_mode, _machine, _operations, _operators
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
@@ -18,6 +13,7 @@ from fnjax.torch._namespace import find_or_stand_in
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
 
+ENTERING = (_creation, _distributions, _gradient_mode, _machine, _operations)  # names of torch, when they are imported
 OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
 
 _operators.install()
