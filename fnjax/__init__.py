@@ -50,6 +50,11 @@ _HOMES = {
 }
 
 if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
+    from fnjax import collectives as collectives
+    from fnjax import graph as graph
+    from fnjax import port as port
+    from fnjax import torch as torch
+    from fnjax import triton as triton
     from fnjax._call.ctx import FunctionCtx as FunctionCtx
     from fnjax._call.hooks import save_on_cpu as save_on_cpu
     from fnjax._call.hooks import saved_tensors_hooks as saved_tensors_hooks
@@ -92,4 +97,4 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax.graph import saved_report as saved_report
 else:
     __all__ = list(_HOMES)
-    __getattr__, __dir__ = _lazy(__name__, _HOMES)
+    __getattr__, __dir__ = _lazy(__name__, _HOMES, ("collectives", "graph", "port", "torch", "triton"))

@@ -477,7 +477,12 @@ def test_public_names_are_imported_when_they_are_asked_for(package):
     """What runs and what type checkers read are the same names; dir has them, and the first access keeps them."""
     module = importlib.import_module(package)
     found = [n for n in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text())) if isinstance(n, ast.ImportFrom)]
-    checked = {alias.asname: node.module for node in found for alias in node.names if node.module != "fnjax._lazy"}
+    checked = {
+        alias.asname: node.module
+        for node in found
+        for alias in node.names
+        if node.module not in {"fnjax", "fnjax._lazy"}
+    }
     assert checked == module._HOMES
     assert sorted(checked) == sorted(module.__all__)
     assert {*checked, "__name__"} <= set(dir(module))
@@ -486,6 +491,15 @@ def test_public_names_are_imported_when_they_are_asked_for(package):
         assert name in vars(module)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018 - the access is the test
+
+
+@pytest.mark.parametrize("name", ["collectives", "graph", "port", "torch", "triton"])
+def test_public_modules_are_imported_when_they_are_asked_for(name):
+    """`import fnjax` suffices for `fnjax.torch` and the other public modules, in a fresh interpreter too."""
+    code = f"import sys, fnjax\nassert 'fnjax.{name}' not in sys.modules\nprint(fnjax.{name}.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == f"fnjax.{name}\n"
+    assert name in dir(fnjax)
 
 
 def test_exceptions_are_unpickled_where_fnjax_is_not_imported():
