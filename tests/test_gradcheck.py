@@ -1164,7 +1164,7 @@ OPERATIONS = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, max_size=3),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -2,9 +2,6 @@
 
 import contextlib
 import functools
-import os
-import subprocess
-import sys
 import threading
 
 import jax
@@ -18,9 +15,6 @@ from benchmarks.models import Swish
 from tests.zoo import Pullback, SavedInput, SavedIntermediate, SavedOutput
 
 pytestmark = pytest.mark.usefixtures("x64")
-
-
-REMAT3 = jax.config.jax_remat3  # JAX's coming implementation of jax.checkpoint
 
 
 def narrow(x):
@@ -220,22 +214,6 @@ def test_policies_know_named_outputs():
     policies = jax.checkpoint_policies
     assert kept(policies.nothing_saveable) == kept(policies.save_only_these_names("another")) == 1
     assert kept(policies.save_only_these_names("y")) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(REMAT3, reason="this is the run that the test starts")
-@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX_REMAT3 of JAX 0.10 ignores every policy of plain JAX")
-def test_under_remat3():
-    """With JAX_REMAT3=1 all of this file holds."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        env=os.environ | {"JAX_REMAT3": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(

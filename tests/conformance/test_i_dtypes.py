@@ -170,7 +170,7 @@ def test_P04_real_to_complex_with_real():
     check("P04", g=gradients(lambda t: (rot.apply(t) * (2 - 1j)).real, t)[0])
     custom, builtin = f(rot.apply), f(lambda t: jnp.exp(1j * t))
     np.testing.assert_allclose(gradients(custom, t), gradients(builtin, t))
-    second = lambda f: jax.jacrev(jax.grad(lambda t: f(t).sum()))(t)
+    second = lambda f: jax.jit(jax.jacrev(jax.grad(lambda t: f(t).sum())))(t)
     np.testing.assert_allclose(second(custom), second(builtin))
 
 

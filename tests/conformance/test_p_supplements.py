@@ -215,7 +215,7 @@ def test_P20_linear():
     loss = lambda f: lambda *args: (f(*args) ** 3).sum()
     plain = lambda x, w, b: x @ w.T + b
     for order in (lambda f: jax.grad(f, (0, 1, 2))), (lambda f: jax.jacrev(jax.grad(f, (0, 1, 2)), (0, 1, 2))):
-        got, want = (order(loss(f))(x, w, b) for f in (Linear.apply, plain))
+        got, want = (jax.jit(order(loss(f)))(x, w, b) for f in (Linear.apply, plain))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-12), got, want)
 
 
