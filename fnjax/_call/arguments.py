@@ -16,7 +16,7 @@ Kind = Literal["tensor", "tree", "container", "static"]
 
 
 class Argument(NamedTuple):
-    """One positional argument.
+    """Positional argument of a call.
 
     Attributes:
         kind: a tensor; a pytree whose arrays are differentiated; a container whose tracers are not; a static value.
@@ -31,7 +31,7 @@ class Argument(NamedTuple):
 
 
 class Arguments:
-    """The arguments of one call without their arrays, the operands, which the caller keeps.
+    """Arguments of one call without their arrays, the operands, which the caller keeps.
 
     Attributes:
         each: the positional arguments.

@@ -14,7 +14,7 @@ from fnjax._messages.arguments import no_bool, no_dirty_array, no_tuple, read_tw
 
 
 class NeedsInputGrad(tuple[Any, ...]):
-    """A tuple of bools that can also be called, as in C++.
+    """Tuple of bools that can also be called, as in C++.
 
     Examples:
         >>> needs = NeedsInputGrad((True, False, False))
@@ -79,10 +79,7 @@ class FunctionCtx:
 
     @property
     def needs_input_grad(self) -> NeedsInputGrad:
-        """A bool for each argument: is it being differentiated?
-
-        In the argument's structure if the class has `pytree = True`.
-        """
+        """For each argument a bool, whether it is being differentiated; pytrees of bools if `pytree = True`."""
         return self._needs
 
     @needs_input_grad.setter

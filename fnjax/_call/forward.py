@@ -1,4 +1,4 @@
-"""Calling the user's forward: outside every transformation, without differentiation, and on a ctx that records."""
+"""Calls of the user's forward: outside every transformation, without differentiation, and on a ctx that records."""
 
 from __future__ import annotations
 

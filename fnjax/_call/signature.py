@@ -42,7 +42,7 @@ class Parameters:
         return fits and (count <= len(self.names) or self.variadic is not None)
 
     def complete(self, count: int) -> bool:
-        """Return whether `count` positional arguments need no default, no keyword and nothing else added."""
+        """Return whether forward can be called with `count` positional arguments directly, without `bind`."""
         first_default = len(self.names) - len(self.defaults)
         start = first_default if self.takes_ctx else len(self.names)
         return count >= start and (count <= len(self.names) or self.variadic is not None) and not self.demands_keywords

@@ -74,7 +74,7 @@ def gradgradcheck(
 
     Raises:
         GradcheckError: if a check failed.
-        OnceDifferentiableError: if backward is marked with `once_differentiable`. Unlike here, PyTorch reports a
+        OnceDifferentiableError: if backward is marked with `once_differentiable`; unlike PyTorch, which reports a
             mismatch with zero.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):

@@ -72,7 +72,7 @@ class TracedRun(NamedTuple):
 
 
 def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
-    """Trace `rule.run` on operands, of which those in `needs` are differentiated."""
+    """Trace `rule.run` on operands; `needs` says which of them are being differentiated."""
     facts: list[tuple[int, Derivative]] = []
 
     def run(*operands: Any) -> Arrays:

@@ -73,7 +73,7 @@ def _take_argument(qualname: str, declaration: str, position: int, p: Parameter,
 def take_results(
     schema: Schema, qualname: str, method: Method, args: Sequence[Any], value: Any, *, who: str = "the body"
 ) -> Any:
-    """Check and convert what a body returned: a result, a tuple of results, or None, then the new values.
+    """Check and convert the results of a body: a result, a tuple of results, or None, then the new values.
 
     Args:
         schema: of the operator.
@@ -84,7 +84,7 @@ def take_results(
         who: "the body" or "register_fake", whose results may be arguments.
 
     Raises:
-        OperatorError: if the results do not match the schema.
+        FnjaxError: if the results do not match the schema.
     """
     changed = [(p, arg) for p, arg in zip(schema.positional, args, strict=True) if p.mutated]
     if not changed:

@@ -69,9 +69,10 @@ Notes = dict[Node, list[Edge]]
 
 
 def _place_notes(graph: Graph) -> Notes:
-    """Return the node that shows each saved array: the parameter of an opened backward, or a node before a closed one.
+    """Return the nodes that show saved arrays, with their edges.
 
-    Arrays with the same destination share a node.
+    Such a node is the parameter of an opened backward, or a node before a closed one. Arrays with the same destination
+    share a node.
     """
     notes: Notes = {}
     made: dict[Any, Node] = {}
