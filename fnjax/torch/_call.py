@@ -102,6 +102,10 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def run_call(call: BoundCall) -> Any:
     """Run a call that is bound."""
+    lifted = _lift(call)
+    if lifted is not None:
+        found = run_call(lifted)
+        return jax.tree.map(lambda x: x.show(x.layout[..., 0]) if x.ndim else x, found, is_leaf=_is_tensor_itself)
     overload, operation = call.overload, call.operation
     template = use_derivative(operation.names[0], _find_template(call), call.read_literal)
     parameters = tuple(p.name for p in overload.parameters)
@@ -129,6 +133,9 @@ def run_call(call: BoundCall) -> Any:
         values = {n: whole(v) if isinstance(v, Tensor) and v.mask is not None else v for n, v in values.items()}
     omitted = frozenset(n for n in parameters if not call.is_given(n))
     compute_in, result = find_dtypes(call, values)
+    if result is not None and result.kind in {"bool", "int"}:  # PyTorch truncates the factors
+        for n in {"alpha", "beta"} & values.keys():
+            values[n] = values[n] if isinstance(values[n], Tensor) else int(values[n])
     names = parameters
     if overload.random:
         names = (*parameters, "key")
@@ -138,6 +145,32 @@ def run_call(call: BoundCall) -> Any:
     if mask is not None:
         found.mask = mask
     return found
+
+
+def _is_tensor_itself(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _lift(call: BoundCall) -> BoundCall | None:
+    """Return a call along axis 0 of a tensor without axes as one of tensors with one axis; None for all others."""
+    dim, x = call.values.get("dim"), next(iter(call.values.values()), None)
+    if (
+        not isinstance(x, Tensor)
+        or x.ndim
+        or isinstance(dim, bool)
+        or "index" in call.values
+        or call.overload.alias != "new"
+    ):
+        return None
+    if dim not in (0, -1) and not (isinstance(dim, (tuple, list)) and [*dim] in ([0], [-1])):
+        return None
+    values = {
+        n: v.show(v.layout[None]) if isinstance(v, Tensor) and not v.ndim and n != "q" else v
+        for n, v in call.values.items()
+    }
+    if any(p.name == "keepdim" for p in call.overload.parameters):
+        values["keepdim"] = True
+    return BoundCall(call.operation, call.overload, values)
 
 
 def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Value) -> Tensor:
@@ -184,6 +217,8 @@ def _run(
             return lambda arrays: [part(arrays) for part in parts]
         if isinstance(value, Missing):
             raise value.refuse()
+        if callable(value) and not isinstance(value, (type, dtype)):  # a distance function of the caller's
+            return lambda arrays: lambda *given: value(*map(make, given)).array
         if isinstance(value, dtype):
             return lambda arrays: value.array
         if isinstance(value, type) and value in {bool, int, float, complex}:

@@ -153,7 +153,7 @@ KNOWN |= {
 }
 
 
-@known("torch.arange", "torch.range")
+@known("torch.arange")
 def arange(
     *bounds: Any,
     dtype: Any = None,
@@ -180,6 +180,15 @@ def arange(
         raise NotSupported("torch.arange of a traced number: its length is not known", "pass a Python number")
     count = max(int(np.ceil((given[1] - given[0]) / given[2])), 0)
     return _options(own, requires_grad, given[0] + np.arange(count) * given[2], own)
+
+
+@known("torch.range")
+def range_with_end(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, **named: Any) -> Tensor:
+    """Return equally spaced numbers, the last of them included."""
+    own = DEFAULT if dtype is None else dtype
+    if any(isinstance(b, Tensor) for b in (start, end, step)):
+        raise NotSupported("torch.range of tensors", "pass Python numbers")
+    return arange(start, start + (int((end - start) / step) + 0.5) * step, step, dtype=own, **named)
 
 
 @known("torch.scalar_tensor")

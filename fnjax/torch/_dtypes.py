@@ -184,3 +184,16 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 def type_of_number(value: Any) -> type:
     """Return the type by which a Python number promotes; subclasses of int count as int."""
     return next(kind for kind in (bool, int, float, complex) if isinstance(value, kind))
+
+
+def check_castable(found: dtype, own: dtype) -> None:
+    """Raise PyTorch's error where a result of one dtype is to be written into a tensor of a lower kind.
+
+    Raises:
+        RuntimeError: it is.
+    """
+    if _ORDER.index(found.kind) > _ORDER.index(own.kind):
+        names = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int"}
+        names |= {"bool": "Bool", "bfloat16": "BFloat16", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+        written = [names.get(d.name, d.name) for d in (found, own)]
+        raise RuntimeError(f"result type {written[0]} can't be cast to the desired output type {written[1]}")

@@ -14,12 +14,13 @@ from fnjax.torch._creation import TYPES
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._indexing import cast_to
-from fnjax.torch._namespace import find_function
-from fnjax.torch._operations import masked_select
+from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._tensor import Tensor, is_known, make, number
 from fnjax.torch._values import compute
 
-METHODS: dict[str, Any] = {"masked_select": masked_select}
+METHODS: dict[str, Any] = {
+    name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")
+}
 
 
 def method(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import jax
 import fnjax
 from fnjax.torch import _views
 from fnjax.torch._call import run
+from fnjax.torch._dtypes import check_castable
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, Reason, is_loading
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
@@ -123,6 +124,7 @@ def find(name: str) -> Any:
 def write_out(out: Any, found: Any) -> Any:
     """Write results into the tensors of `out=`."""
     for target, value in zip(out, found, strict=True) if isinstance(out, (tuple, list)) else [(out, found)]:
+        check_castable(value.dtype, target.dtype)
         if target.shape != value.shape:
             target.resize_(*value.shape)
         target.copy_(value)

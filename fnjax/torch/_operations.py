@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _views
+from fnjax.torch._call import run
+from fnjax.torch._creation import with_out
 from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._tensor import Size, Tensor, make
@@ -67,10 +70,11 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
     input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
-    return input[mask]
+    return input[mask].reshape(-1)
 
 
 @known("torch.where")
+@with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
     """Return entries of one tensor or another."""
     if input is None:
@@ -87,6 +91,37 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
 
     value = compute(choose, [condition.value, *values], "WhereBackward")[0]
     return make(value.array, own, value=value)
+
+
+def _make_question(name: str) -> Callable[..., Any]:
+    def ask(input: Tensor, other: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 - PyTorch's name
+        return run(f"torch.{name}", (input, other, *args), kwargs).item()
+
+    return ask
+
+
+for _name in ("allclose", "equal"):  # True or False, not a tensor
+    KNOWN[f"torch.{_name}"] = KNOWN[f"torch.Tensor.{_name}"] = _make_question(_name)
+
+
+@known("torch.square", "torch.Tensor.square")
+def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+    """Return the second power: of booleans integers."""
+    return run("torch.pow", (input, 2), {})  # type: ignore[no-any-return] # a tensor
+
+
+@known("torch.as_strided_copy")
+def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
+    """Return a copy of any entries of the storage."""
+    return _views.copy(_views.as_strided(input, size, stride, storage_offset))
+
+
+@known("torch.as_strided_scatter", "torch.Tensor.as_strided_scatter")
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
+    """Return a copy with any entries of its storage replaced."""
+    made = _views.copy(input)
+    _views.as_strided(made, size, stride, storage_offset).copy_(src)
+    return made
 
 
 @known("torch.is_nonzero")

@@ -14,7 +14,7 @@ from fnjax.torch import _views
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
-from fnjax.torch._dtypes import DEFAULT, dtype
+from fnjax.torch._dtypes import DEFAULT, check_castable, dtype
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
@@ -48,32 +48,11 @@ def _in_place(name: str) -> Callable[..., Any]:
             return self
         self.check_writable()
         found = run_call(bind(operation, (self, *args), kwargs))
-        if found.dtype.kind != self.dtype.kind and _promotes_above(found.dtype, self.dtype):
-            raise RuntimeError(
-                f"result type {_type_name(found.dtype)} can't be cast to the desired output type "
-                f"{_type_name(self.dtype)}"
-            )
+        check_castable(found.dtype, self.dtype)
         return self.assign(cast_to(found, self, self.shape))
 
     write.__name__ = name
     return write
-
-
-def _promotes_above(found: dtype, own: dtype) -> bool:
-    order = ("bool", "int", "float", "complex")
-    return order.index(found.kind) > order.index(own.kind)
-
-
-def _type_name(own: dtype) -> str:
-    names = {
-        "float32": "Float",
-        "float64": "Double",
-        "float16": "Half",
-        "int64": "Long",
-        "int32": "Int",
-        "bool": "Bool",
-    }
-    return names.get(own.name, own.name)
 
 
 def _operation(name: str) -> Callable[..., Any]:
@@ -179,6 +158,8 @@ def install() -> None:
     for name, text in _OPERATORS.items():
         setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))
         setattr(Tensor, f"__r{name}__", _binary(name, f"torch.{text}", reflected=True))
+        if name == "truediv":
+            Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined] # PyTorch still has it
         in_place = "div_" if name == "truediv" else f"{text}_"
         if hasattr(Tensor, in_place):
             setattr(Tensor, f"__i{name}__", lambda self, other, own=in_place: getattr(self, own)(other))

@@ -14,7 +14,9 @@ from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
 
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
-NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index"}
+_HALVES = {"float16", "bfloat16"}
+NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
+NOT_PROMOTING |= {"pivots", "LU_pivots", "sorter", "n"}
 
 
 def find_result_dtype(result: dtype | None, value: Value, index: int, overload: Overload) -> dtype | None:
@@ -48,7 +50,8 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     given = values.get("dtype")
     if given is not None:
         own = as_dtype(given)
-        return (own if "input" in values and overload.result in {"same", "float"} else None), own
+        cast = DEFAULT if first.precise and own.name in _HALVES else own
+        return (cast if "input" in values and overload.result in {"same", "float"} else None), own
     if not tensors and not numbers:
         return None, _creation_dtype(call, values)
     common = result_type([(t.dtype, t.ndim) for t in tensors], numbers)
@@ -58,15 +61,16 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
         if kind == "bool":
             return same, dtype("bool")
         scalars = any(k is float for k in numbers) or any(t.ndim == 0 and t.dtype is not common for t in tensors)
-        halves = common.name in {"float16", "bfloat16"} and scalars
+        halves = common.name in _HALVES and scalars
         if halves:  # PyTorch multiplies by the number in float32
             return dtype("float32"), common
         if first.quotient and common.kind in {"bool", "int"} and not values.get("rounding_mode"):
             return DEFAULT, DEFAULT
         return same, common
+    precise = first.precise and common.name in _HALVES
     if kind == "float":
-        target = common if common.kind in {"float", "complex"} else DEFAULT
-        return target, None
+        target = common if common.kind in {"float", "complex"} or first.integers else DEFAULT
+        return DEFAULT if precise else target, common if precise or first.integers else None
     if kind == "int":
         return None, dtype("int64")
     if kind == "same" and tensors:
@@ -75,7 +79,7 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
             return dtype("int64"), dtype("int64")
         if len(tensors) > 1 and any(t.dtype is not own for t in tensors):
             own = result_type([(t.dtype, t.ndim) for t in tensors])
-        return None, own
+        return DEFAULT if precise else None, own
     return None, None
 
 

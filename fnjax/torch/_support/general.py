@@ -239,6 +239,22 @@ def _renorm(x, p, axis, maxnorm):
     return jnp.where(norm > maxnorm, x * (maxnorm / (norm + 1e-7)), x)
 
 
+def _polygamma(n, x):
+    """Derivatives of digamma; JAX's first one holds for positive numbers only."""
+    if not (isinstance(n, int) and n == 1):
+        return jax.scipy.special.polygamma(n, x)
+    right = jax.scipy.special.polygamma(1, jnp.where(x < 0.5, 1 - x, x))
+    return jnp.where(x < 0.5, jnp.square(jnp.pi / jnp.sin(jnp.pi * x)) - right, right)
+
+
+def _integer_power(x, exponent):
+    """A power of integers: 0 where its exponent is negative, but for powers of 1 and -1."""
+    exponent = jnp.asarray(exponent).astype(jnp.result_type(x, exponent))
+    odd = jnp.where(exponent % 2 == 0, 1, x)
+    below = jnp.where(jnp.abs(x) == 1, odd, 0)
+    return jnp.where(exponent < 0, below, x ** jnp.maximum(exponent, 0))
+
+
 def _sum_to_size(x, shape):
     """The sums that undo a broadcast from this shape."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -17,7 +17,11 @@ def _pad(x, pad, mode="constant", value=None):
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode == "constant":
         return jax.lax.pad(x, jnp.array(0 if value is None else value, x.dtype), [(a, b, 0) for a, b in pairs])
-    return jnp.pad(x, pairs, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+    wide = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    x = jnp.pad(x, wide, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+    if wide == pairs:
+        return x
+    return x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape, strict=True))]
 
 
 def _patches(x, size, dilation, padding, stride):

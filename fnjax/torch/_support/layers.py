@@ -229,6 +229,16 @@ def _adaptive_max_pool(x, output_size, rank=2):
     return x
 
 
+def _adaptive_max_pool_with_indices(x, output_size, rank=2):
+    """As _adaptive_max_pool, with the place of each in the flattened last axes."""
+    places = jnp.broadcast_to(jnp.arange(math.prod(x.shape[-rank:])).reshape(x.shape[-rank:]), x.shape)
+    for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):
+        at = [(_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis, keepdims=True)[1] + a) for a, b in bins]
+        at = jnp.concatenate(at, axis=axis)
+        x, places = jnp.take_along_axis(x, at, axis=axis), jnp.take_along_axis(places, at, axis=axis)
+    return x, places
+
+
 def _layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
     """Normalised over the last axes, of this shape."""
     axes = tuple(range(-1 if isinstance(shape, int) else -len(shape), 0))

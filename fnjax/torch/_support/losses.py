@@ -146,6 +146,7 @@ def _triplet_distance_loss(anchor, positive, negative, distance=None, margin=1.0
 
 def _multilabel_margin_loss(x, target):
     """How much the other classes come within 1 of each of the right ones, which end at the first -1."""
+    x, target = jnp.atleast_1d(x), jnp.atleast_1d(target)
     right = jnp.cumprod(target >= 0, axis=-1).astype(bool)[..., None]
     places = jnp.where(right[..., 0], target, 0)
     within = 1 - jnp.take_along_axis(x, places, axis=-1)[..., None] + x[..., None, :]
@@ -161,6 +162,7 @@ def _multilabel_soft_margin_loss(x, target, weight=None):
 
 def _multi_margin_loss(x, target, p=1, margin=1.0, weight=None):
     """How much the other classes come within the margin of the right one."""
+    x = jnp.atleast_1d(x)
     target = target.reshape(x.shape[:-1])  # of one sample its class may be a vector of one
     right = jnp.take_along_axis(x, target[..., None], axis=-1)
     within = margin - right + x

@@ -25,7 +25,6 @@ add_lines("""
 *abs +absolute .absolute_ | input | jnp.abs(input) | same each
 *neg *negative | input | -input | same each
 +positive | input | input | same view each
-~sign ~sgn | input | jnp.sign(input) | same each
 *square | input | jnp.square(input) | same each
 *reciprocal | input | 1 / input | float each pole=1
 *sigmoid special.expit F.sigmoid | input | jax.nn.sigmoid(input) | float each
@@ -38,8 +37,8 @@ add_lines("""
 special.erfcx | input | jax.scipy.special.erfcx(input) | float
 ~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each pole=1
 ~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each pole=1
-torch.polygamma special.polygamma | n, input | jax.scipy.special.polygamma(n, input) | float
-.polygamma .polygamma_ | input, n | jax.scipy.special.polygamma(n, input) | float
+torch.polygamma special.polygamma | n, input | _polygamma(n, input) | float
+.polygamma .polygamma_ | input, n | _polygamma(n, input) | float
 ~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
 ~igamma special.gammainc | input, other | jax.scipy.special.gammainc(input, other) | float
 ~igammac special.gammaincc | input, other | jax.scipy.special.gammaincc(input, other) | float
@@ -144,6 +143,9 @@ def make_rounding(template: str) -> Template:
 
 for _name in ("floor", "ceil", "trunc"):
     add_operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", make_rounding(f"jnp.{_name}(input)"), each=True)
+add_operation(
+    "~sign ~sgn", "input", lambda c: "input" if c.find_dtype("input") == "bool" else "jnp.sign(input)", each=True
+)
 add_operation("*frac", "input", "input - jnp.trunc(input)", each=True)
 
 
@@ -263,7 +265,10 @@ add_operation(
 
 
 def _build_pow(call: Call) -> str:
-    return "input ** exponent"
+    """Powers of integers with negative exponents are 0, but for those of 1 and -1."""
+    whole = {call.find_dtype(n) for n in ("input", "exponent")} <= {"int", "bool"}
+    negative = call.is_surely_tensor("exponent") and whole
+    return "_integer_power(input, exponent)" if negative else "input ** exponent"
 
 
 add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True, pole="1")

@@ -45,7 +45,6 @@ linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fie
 linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
 linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), _zero_pivot(A)) | pair fields=LU,pivots,info
 linalg.lu | A, *, pivot=True | _lu(A) | pair fields=P,L,U
-torch.lu .lu | A, pivot=True, get_infos=False | _lu_factor(A) | pair fields=LU,pivots
 torch.lu_unpack | LU_data, LU_pivots, *, unpack_data=True, unpack_pivots=True | _lu_unpack(LU_data, LU_pivots) | pair fields=P,L,U
 +cross | input, other, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
 linalg.cross | input, other, *, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
@@ -122,6 +121,13 @@ def _build_qr(call: Call) -> str:
     return "jnp.linalg.qr(A)" if mode == "reduced" else 'jnp.linalg.qr(A, mode="complete")'
 
 
+add_operation(
+    "torch.lu .lu",
+    "A, pivot=True, get_infos=False",
+    lambda c: "(*_lu_factor(A), _zero_pivot(A))" if read_flag(c, "get_infos") else "_lu_factor(A)",
+    "pair",
+    fields="LU pivots",
+)
 add_operation("linalg.qr", 'A, mode="reduced"', _build_qr, "pair", fields="Q R")
 add_operation(
     "+qr",

@@ -1,7 +1,8 @@
 """torch.nn.functional: activations, layers, losses."""
 
+from fnjax.torch._table.linear_algebra import read_flag
 from fnjax.torch._table.record import Call, Refuse, Template
-from fnjax.torch._table.registry import add_lines, add_operation
+from fnjax.torch._table.registry import add_lines, add_operation, mark_column
 from fnjax.torch._table.signature import MISSING
 
 _LOSS = 'size_average=None, reduce=None, reduction="mean"'
@@ -120,10 +121,7 @@ _POOLED_AT = _POOLED.replace("_max_pool", "_max_pool_with_indices")
 
 def _make_max_pool(rank: int) -> Template:
     def build(call: Call) -> str:
-        indices = call.read_literal("return_indices")
-        if not isinstance(indices, bool):
-            raise Refuse("return_indices must be True or False as a literal")
-        return (_POOLED_AT if indices else _POOLED).replace("RANK", str(rank))
+        return (_POOLED_AT if read_flag(call, "return_indices") else _POOLED).replace("RANK", str(rank))
 
     return build
 
@@ -157,11 +155,23 @@ add_each_rank("F.adaptive_avg_poolRANKd", "input, output_size", "_adaptive_avg_p
 add_operation(
     "torch.adaptive_avg_pool1d", "input, output_size", "_adaptive_avg_pool(input, output_size, rank=1)", "float"
 )
-add_each_rank(
-    "F.adaptive_max_poolRANKd",
-    "input, output_size, return_indices=False",
-    "_adaptive_max_pool(input, output_size, rank=RANK)",
-)
+
+
+def _make_adaptive_max_pool(rank: int) -> Template:
+    def build(call: Call) -> str:
+        indices = "_with_indices" if read_flag(call, "return_indices") else ""
+        return f"_adaptive_max_pool{indices}(input, output_size, rank={rank})"
+
+    return build
+
+
+for _rank in (1, 2, 3):
+    add_operation(
+        f"F.adaptive_max_pool{_rank}d",
+        "input, output_size, return_indices=False",
+        _make_adaptive_max_pool(_rank),
+        "float",
+    )
 add_each_rank(
     "F.lp_poolRANKd",
     "input, norm_type, kernel_size, stride=None, ceil_mode=False",
@@ -370,3 +380,11 @@ _AFTER = {
 }
 for _name, (_before, _after, _formula) in _POINTS.items():
     add_operation(f"F.{_name}", f"{_before}, {_AFTER.get(_name, _LOSS + _after)}", _make_loss(_formula), "float")
+
+_EACH_RANK = "F.convRANKd F.conv_transposeRANKd F.avg_poolRANKd F.max_poolRANKd F.max_poolRANKd_with_indices"
+mark_column("integers", " ".join(_EACH_RANK.replace("RANK", rank) for rank in "123"))
+mark_column("integers", "F.linear F.bilinear F.unfold F.fold F.glu")
+mark_column(
+    "precise", "F.avg_pool1d F.avg_pool2d F.avg_pool3d F.interpolate F.upsample F.upsample_bilinear F.layer_norm"
+)
+mark_column("precise", "torch._softmax_backward_data torch._log_softmax_backward_data torch.native_layer_norm")

@@ -86,6 +86,8 @@ class Overload:
         of_data: has the shape of its data.
         sized: all arguments decide its size.
         empty: the support function that takes empty vectors among its arguments, too.
+        integers: gives integers of integers, although its result is a float where that is not known.
+        precise: computes in 32 bits where its tensors have 16, as PyTorch does.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
@@ -121,6 +123,8 @@ class Overload:
     of_data: bool = False
     sized: bool = False
     empty: str = ""
+    integers: bool = False
+    precise: bool = False
     pole: str = ""
     where: str = ""
     along: bool = False

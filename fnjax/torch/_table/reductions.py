@@ -23,9 +23,9 @@ add_lines("""
 +max | input, other: tensor | jnp.maximum(input, other) | promoted
 +min | input | jnp.min(input) | same total | jnp.min({x}, where={m}, initial=jnp.inf)
 +min | input, other: tensor | jnp.minimum(input, other) | promoted
-~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large along | jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))
-~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large along
-+logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float
+~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large precise along | jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))
+~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large precise along
++logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float precise
 +cummax | input, dim | _cummax(input, axis=dim) | pair fields=values,indices
 +cummin | input, dim | _cummin(input, axis=dim) | pair fields=values,indices
 +median | input | _median(input) | same
@@ -52,7 +52,7 @@ torch.frobenius_norm | input, dim=None, keepdim=False | jnp.linalg.vector_norm(i
 linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float total axes | jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())
 linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float axes
 linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=(ord), axis=(dim), keepdims=keepdim) | float
-.sum_to_size | input, *size | _sum_to_size(input, size) | same
+.sum_to_size | input, *size | _sum_to_size(input, size) | same large
 +unique | input, sorted=True, return_inverse=False, return_counts=False, dim=None | jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim) | same untraced
 """)  # fmt: skip
 
