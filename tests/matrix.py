@@ -156,10 +156,27 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
     lines += ["", "## The Functions", "", ", ".join(f"`{c.name}`" for c in CASES) + ".", "", "## What is refused", ""]
     lines += [f"- `{case}` in {wrapper}: {reason}" for (case, wrapper), (_, reason) in REFUSED.items()]
     lines += STATED
+    lines += TORCH
     lines += REFS
     return "\n".join(lines) + "\n"
 
 
+# What tests/torch/test_transforms.py verifies.
+TORCH = [
+    "",
+    "## PyTorch source",
+    "",
+    "A Function that [`fnjax.torch.load`](guides/run-pytorch.md) gives, with writes in place in forward and backward, beside its twin in",
+    "plain JAX (`tests/torch/test_transforms.py`).",
+    "",
+    "| | value | grad | second order | jvp of grad |",
+    "| --- | --- | --- | --- | --- |",
+    "| jit | yes | yes | yes | yes |",
+    "| jit of vmap | yes | yes | yes | yes |",
+    "| scan | yes | yes | yes | yes |",
+    "| cond | yes | yes | yes | yes |",
+    "| remat | yes | yes | yes | yes |",
+]
 # What tests/test_forward_mode.py and others prove, beside the matrix.
 STATED = [
     "- Forward mode, over reverse mode too, where `backward` is not linear in `grad_output` (clipping, a constant",
