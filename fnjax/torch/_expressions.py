@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._branches import either, truth
+from fnjax.torch._branches import NUMBERS, either, truth
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._tensor import Tensor, is_known, number
 
@@ -22,36 +22,45 @@ class TracedRange:
 
 
 def and_(*parts: Callable[[], Any]) -> Any:
-    """Return `a and b`, a traced truth where one is met."""
+    """Return `a and b`, traced where a is."""
     for i, part in enumerate(parts):
         value = part()
         if i == len(parts) - 1:
             return value
         decided = truth(value)
         if not isinstance(decided, bool):
-            return _logical(jnp.logical_and, decided, and_(*parts[i + 1 :]))
+            other = and_(*parts[i + 1 :])
+            return _combine(jnp.logical_and, decided, value, other, other, value)
         if not decided:
             return value
     return True
 
 
 def or_(*parts: Callable[[], Any]) -> Any:
-    """Return `a or b`, a traced truth where one is met."""
+    """Return `a or b`, traced where a is."""
     for i, part in enumerate(parts):
         value = part()
         if i == len(parts) - 1:
             return value
         decided = truth(value)
         if not isinstance(decided, bool):
-            return _logical(jnp.logical_or, decided, or_(*parts[i + 1 :]))
+            other = or_(*parts[i + 1 :])
+            return _combine(jnp.logical_or, decided, value, other, value, other)
         if decided:
             return value
     return False
 
 
-def _logical(function: Any, a: Tensor, b: Any) -> Tensor:
-    other = truth(b)
-    return number(function(a.array, other.array if isinstance(other, Tensor) else other))
+def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
+    """Return what `value and other`, or `value or other`, is: of two truths a truth, else one of the operands."""
+    if isinstance(other, (Tensor, *NUMBERS)) and not (_is_truth(value) and _is_truth(other)):
+        return either(decided, lambda: yes, lambda: no)
+    rest = truth(other)
+    return number(function(decided.array, rest.array if isinstance(rest, Tensor) else rest))
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool")
 
 
 def not_(value: Any) -> Any:

@@ -52,7 +52,7 @@ class Root:
         return path if path.is_dir() and any(path.rglob("*.py")) else None
 
     def holds(self, top: str) -> bool:
-        """Return whether a top-level name is this folder's; an installed package goes before a folder without `__init__`."""
+        """Return whether a top-level name is this folder's; an installed package precedes one without `__init__`."""
         found = None if top in sys.stdlib_module_names else self.find_file(top)
         if found is None or found.is_file() or top in self.modules:
             return found is not None
@@ -304,6 +304,6 @@ def import_module(name: str) -> types.ModuleType:
     spec = importlib.machinery.PathFinder.find_spec(top)
     if spec is None or (spec.origin is None and not spec.submodule_search_locations):
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-    file = Path(spec.origin or list(spec.submodule_search_locations or ())[0])
+    file = Path(spec.origin or next(iter(spec.submodule_search_locations or ())))
     folder = (file.parent.parent if file.name == "__init__.py" else file.parent).resolve()
     return _ROOTS.setdefault(folder, Root(folder)).load(name)

@@ -73,6 +73,12 @@ def loop_else(x):
     return x + i
 
 
+def defaults(x):
+    count = (x > 100).sum().item() or 2.0
+    extra = (x > 1).sum().item() and 3.0
+    return x / count + extra
+
+
 def logic(x):
     big, small = x.max() > 2, x.min() < 0
     y = x * 2 if big and not small else x / 2
@@ -116,6 +122,7 @@ NAMES = [
     "nested",
     "loop_else",
     "logic",
+    "defaults",
     "numbers",
     "checked",
     "in_place_loop",
