@@ -109,13 +109,11 @@ def _extreme_number(data, axis, largest):
 
 @_extreme_number.defjvp
 def _(axis, largest, primals, tangents):
-    """Return the derivative, which equal extremes share as in JAX."""
-    (data,), (tangent,) = primals, tangents
-    found, count = _counted(data, axis, largest)
-    there = data == jnp.expand_dims(found, axis)
-    return found, jnp.where(there, tangent, 0).sum(axis) / jnp.maximum(count, 1)
+    (found, _), (slope, _) = jax.jvp(lambda x: _counted(x, axis, largest), primals, tangents)
+    return found, slope
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _counted(data, axis, largest):
     """Return the largest or smallest element, and how many are equal to it, in one pass."""
 
@@ -129,6 +127,16 @@ def _counted(data, axis, largest):
         shape = (*data.shape[:axis], 8, data.shape[axis] // 8, *data.shape[axis + 1 :])
         pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
     return lax.reduce(pairs, none, joined, (axis,))
+
+
+@_counted.defjvp
+def _(axis, largest, primals, tangents):
+    """Return the derivative, which equal extremes share as in JAX; JAX cannot differentiate such a reduction twice."""
+    (data,), (tangent,) = primals, tangents
+    found, count = _counted(data, axis, largest)
+    there = data == jnp.expand_dims(found, axis)
+    slope = jnp.where(there, tangent, 0).sum(axis) / jnp.maximum(count, 1)
+    return (found, count), (slope, jnp.zeros_like(count))
 
 
 def _nan(like):

@@ -165,3 +165,16 @@ def test_extremes_share_their_derivative(columns, axis):
     np.testing.assert_allclose(ours, jax.jvp(twin, (x,), (tangent,))[1], rtol=1e-4, atol=1e-4)
     empty = jax.grad(lambda x: weighted(extremes(x, axis)))(jnp.full_like(x, jnp.nan))
     np.testing.assert_array_equal(empty, 0)
+
+
+def test_extremes_have_second_derivatives():
+    """JAX has none of a reduction with a function of its own."""
+    x = jnp.asarray(np.random.default_rng(2).standard_normal((4, 8)), jnp.float32)
+
+    def products(f):
+        loss = lambda x: sum((y**3).sum() for y in f(x))
+        return jax.jit(lambda x: jax.jvp(jax.grad(loss), (x,), (jnp.cos(x),)))(x)
+
+    found = products(lambda x: extremes(x, 1))
+    for ours, theirs in zip(found, products(lambda x: (x.max(1), x.min(1))), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
