@@ -107,7 +107,7 @@ for _name in ("allclose", "equal"):  # True or False, not a tensor
 @known("torch.square", "torch.Tensor.square")
 def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the second power: of booleans integers."""
-    return run("torch.pow", (input, 2), {})  # type: ignore[no-any-return] # a tensor
+    return run("torch.pow", (input, 2), {})
 
 
 @known("torch.as_strided_copy")
