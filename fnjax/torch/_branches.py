@@ -36,9 +36,16 @@ def get(read: Callable[[], Any]) -> Any:
         return UNDEFINED
 
 
-def returned(value: Any) -> Any:
-    """Return what a function returns: None where it met no return."""
-    return None if value is UNDEFINED else value
+def returned(value: Any, flag: Any) -> Any:
+    """Return what a function returns: None where it met no return.
+
+    Args:
+        value: what the last return gave.
+        flag: whether there was one; traced where only one of two branches returns.
+    """
+    if value is UNDEFINED:
+        return None
+    return value if isinstance(flag, bool) else _merge(truth(flag), value, None, "what a function returns")
 
 
 def truth(value: Any) -> bool | Tensor:

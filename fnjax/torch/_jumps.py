@@ -51,10 +51,19 @@ def lower_returns(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
     if not _has(inner, ast.Return) or not any(_may_lower(s) for s in body if _has([s], ast.Return)):
         return body
     value, flag = names.new("value"), names.new("returned")
+    always = _ends(body, (ast.Return,)) or _is_endless(body[-1])
     block = _Returns(value, flag, names).lower(body, in_loop=False)
     undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
     begin = [assign(value, undefined), assign(flag, ast.Constant(False))]
-    return [*begin, *block, ast.Return(call("returned", load(value)))]
+    return [*begin, *block, ast.Return(call("returned", load(value), ast.Constant(True) if always else load(flag)))]
+
+
+def _is_endless(statement: ast.stmt) -> bool:
+    """Return whether a statement is a `while True` that nothing but a return or a raise ends."""
+    is_true = (
+        isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and bool(statement.test.value)
+    )
+    return is_true and not has_loop_jump(list_blocks(statement)[0], ast.Break)
 
 
 def _may_lower(statement: ast.stmt) -> bool:
