@@ -26,6 +26,7 @@ from fnjax.torch._missing import Missing, loading
 from fnjax.torch._namespace import Namespace, find, module
 from fnjax.torch._python_math import MATH
 from fnjax.torch._syntax import RUNTIME
+from fnjax.torch._triton import TritonModule, find_module, make_importlib
 
 _counter = itertools.count()
 _ROOTS: dict[Path, Root] = {}
@@ -37,11 +38,18 @@ class Root:
     Attributes:
         folder: it holds the top-level packages and modules.
         modules: by their names under the folder.
+        triton: the module `triton` of what is loaded.
+        importlib: its importlib, importlib.util and importlib.metadata.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.modules = folder, dict[str, types.ModuleType]()
         self._prefix = f"fnjax_loaded_{next(_counter)}"
+        self.triton = TritonModule("triton")
+        self.importlib = make_importlib(
+            lambda name: _import(self, name, ("*",), private=False, guarded=True),
+            lambda name: self.find_file(name) if self.holds(name.partition(".")[0]) else None,
+        )
 
     def find_file(self, name: str) -> Path | None:
         """Return the file of a module under this folder, the folder of a package without `__init__.py`; or None."""
@@ -205,9 +213,11 @@ def _make_import(importer: _Loaded, tries: Sequence[tuple[int, int]]) -> Any:
 def _import(root: Root, name: str, fromlist: tuple[str, ...], *, private: bool, guarded: bool) -> Any:
     top = name.partition(".")[0]
     if top in {"torch", "triton"}:
-        return _import_stand_in(name, fromlist, guarded)
+        return _import_stand_in(root, name, fromlist, guarded)
     if name == "math":
         return MATH
+    if name in {"importlib", "importlib.util", "importlib.metadata"}:
+        return root.importlib[name if fromlist else "importlib"]
     if not private and not root.holds(top):
         try:
             found = importlib.__import__(name, None, None, fromlist)
@@ -231,24 +241,16 @@ def _import(root: Root, name: str, fromlist: tuple[str, ...], *, private: bool, 
     return found
 
 
-def _import_stand_in(name: str, fromlist: tuple[str, ...], guarded: bool) -> Any:
+def _import_stand_in(root: Root, name: str, fromlist: tuple[str, ...], guarded: bool) -> Any:
     """Return the module for torch's or Triton's."""
     top, _, rest = name.partition(".")
-    home = importlib.import_module("fnjax.torch" if top == "torch" else "fnjax.triton")
-    if top == "triton":
-        try:
-            full: Any = importlib.import_module(f"fnjax.{name}")
-        except ImportError:
-            if guarded:
-                raise
-            full = Missing(name, ImportError(f"fnjax has no {name}"))
-        return full if fromlist else home
-    found: Any = home if not rest else find(name)
+    home = root.triton if top == "triton" else importlib.import_module("fnjax.torch")
+    found: Any = find_module(name, home) if top == "triton" else home if not rest else find(name)
     if found is None:
         if guarded:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        found = module(name)
-    if guarded:
+        found = Missing(name, ImportError(f"fnjax has no {name}")) if top == "triton" else module(name)
+    if guarded and top == "torch":
         for each in fromlist:
             if each != "*" and not _hasattr(found, each):
                 raise ImportError(f"cannot import name {each!r} from {name!r}", name=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,7 +42,7 @@ def known_entries(x: Tensor, what: str) -> Any:
         raise NotSupported(
             f"{what} of a tensor that JAX traces: its numbers are not there yet",
             "keep it a tensor (torch.where in place of a branch), or call the function outside of jax.jit",
-        )
+        ) from jax.errors.TracerArrayConversionError(x.array)  # type: ignore[arg-type] # it is a tracer
     return np.asarray(x.array)
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import jax
 
-import fnjax
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, Reason, is_loading
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._tensor import Tensor
 
 KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that stand in no table
 
@@ -49,34 +48,6 @@ def _is_tensor(x: Any) -> bool:
 
 def _array(x: Any) -> Any:
     return x.array if isinstance(x, Tensor) else x
-
-
-class _Ops:
-    """`torch.ops.aten.add.Tensor` and `torch.ops.mine.scale`: PyTorch's operators by the table, others of fnjax.ops."""
-
-    def __init__(self, name: str = "torch.ops") -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Ops(f"{self._name}.{name}")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _, _, space, name, *_ = self._name.split(".")
-        if space in {"aten", "prims", "prim"}:
-            found = next(
-                (f for n in (f"torch.{name}", f"torch.nn.functional.{name}") if (f := find(n)) is not None), None
-            )
-            if found is not None:
-                return found(*args, **kwargs)
-            return getattr(Tensor, name)(*args, **kwargs)
-        operator = getattr(getattr(fnjax.ops, space), name)
-        given = jax.tree.map(_array, (args, kwargs), is_leaf=_is_tensor)
-        return jax.tree.map(lambda x: make(x) if isinstance(x, jax.Array) else x, operator(*given[0], **given[1]))
-
-
-KNOWN["torch.ops"] = _Ops()
 
 
 KNOWN |= {

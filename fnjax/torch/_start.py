@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch import _creation, _distributions, _gradient_mode, _machine, _operations, _operators
+from fnjax.torch import _creation, _distributions, _gradient_mode, _library, _machine, _operations, _operators
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
@@ -13,7 +13,14 @@ from fnjax.torch._namespace import find_or_stand_in
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
 
-ENTERING = (_creation, _distributions, _gradient_mode, _machine, _operations)  # names of torch, when they are imported
+ENTERING = (
+    _creation,
+    _distributions,
+    _gradient_mode,
+    _library,
+    _machine,
+    _operations,
+)  # names of torch, when they are imported
 OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
 
 _operators.install()

@@ -82,12 +82,26 @@ class Heuristics(Kernel):
 
 
 class Autotuner(Kernel):
-    """Kernel with several configurations, of which the first valid one is used."""
+    """Kernel with several configurations, of which the first valid one is used; constructed as Triton's class."""
 
-    def __init__(self, fn, configs, reset_to_zero, restore_value, pre_hook, prune):
-        self.fn, self.configs, self.pre_hook = fn, list(configs) or [Config({})], pre_hook
+    def __init__(
+        self,
+        fn,
+        arg_names,
+        configs,
+        key=(),
+        reset_to_zero=None,
+        restore_value=None,
+        pre_hook=None,
+        post_hook=None,
+        prune_configs_by=None,
+        **options,
+    ):
+        self.fn, self.configs, self.pre_hook, self.post_hook = fn, list(configs) or [Config({})], pre_hook, post_hook
+        self.keys, self.cache = list(key or ()), {}
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
-        self.prune = dict(prune or {})
+        self.early_config_prune = dict(prune_configs_by or {}).get("early_config_prune")
         self.best_config = self.configs[0]
 
     source = property(lambda self: self.fn.source)
@@ -134,9 +148,8 @@ class Autotuner(Kernel):
     def _choose(self, by_name, named, grid):
         """Return the first configuration that pruning keeps and for which the grid is valid."""
         configs = self.configs
-        early = self.prune.get("early_config_prune")
-        if early is not None:
-            configs = list(early(configs, by_name, **named))
+        if self.early_config_prune is not None:
+            configs = list(self.early_config_prune(configs, by_name, **named))
         if not configs:
             raise KernelError(f"kernel {self.source.name}: prune_configs_by leaves none of its configurations")
         first: Exception | None = None
@@ -154,7 +167,9 @@ class Autotuner(Kernel):
 
 def autotune(configs, key=(), prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, **options):
     """Return a decorator that gives a kernel several configurations: the first valid one is used, nothing is timed."""
-    return lambda fn: Autotuner(fn, configs, reset_to_zero, restore_value, pre_hook, prune_configs_by)
+    return lambda fn: Autotuner(
+        fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, prune_configs_by=prune_configs_by
+    )
 
 
 def heuristics(values):

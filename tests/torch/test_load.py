@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fnjax.triton as own_triton
 from fnjax import torch
 
 
@@ -106,3 +107,75 @@ def test_import_needs_neither_torch_nor_libcst():
     """`import fnjax.torch` loads jax and numpy, and no library of another extra."""
     code = "import sys, fnjax.torch\nprint([m for m in ('torch', 'libcst', 'triton', 'einops') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_names_of_torch_that_are_not_there(tmp_path):
+    """Layers and types that fnjax.torch does not have stand in annotations, base classes and module-level objects."""
+    text = (
+        "import torch\nfrom torch import nn\n"
+        "def f(x, group: torch.distributed.ProcessGroup | None = None):\n"
+        "    return x + 1 if not isinstance(x, nn.LSTM) else x\n"
+        "class Layer(nn.LSTM):\n    def __init__(self, size):\n        super().__init__(size, bias=False)\n"
+        "        self.size = size\n"
+        "LAYER = Layer(3)\n"
+        "if True:\n    def inner():\n        local = 1\n        return local\n    BROKEN = 1 / 0\n"
+    )
+    loaded = torch.load(write(tmp_path, {"file.py": text}) / "file.py")
+    np.testing.assert_array_equal(torch.jax_view(loaded.f)(jnp.ones(2)), [2.0, 2.0])
+    assert loaded.LAYER.size == 3
+    assert not hasattr(loaded, "local")
+    with pytest.raises(torch.NotSupported, match=r"torch\.nn\.LSTM\S* "):
+        loaded.LAYER.flatten_parameters()
+
+
+def test_importlib_in_loaded_files(tmp_path):
+    """An import by importlib finds torch, triton and the packages under root, privately; folders need no __init__."""
+    files = {
+        "space/deep/main.py": (
+            "import importlib\nimport importlib.util\nfrom importlib.metadata import version\nimport torch\n"
+            "OTHER = importlib.import_module('space.deep.other')\n"
+            "RELATIVE = importlib.import_module('.other', package='space.deep')\n"
+            "SAME = importlib.import_module('torch') is torch\n"
+            "NAMES = ('torch', 'triton', 'space.deep.other', 'no_such')\n"
+            "FOUND = [importlib.util.find_spec(n) is not None for n in NAMES]\n"
+            "VERSIONS = version('torch'), version('triton')\n"
+        ),
+        "space/deep/other.py": "import torch\nONE = torch.ones(1)\n",
+    }
+    loaded = torch.load(write(tmp_path, files) / "space" / "deep" / "main.py", root=tmp_path)
+    assert loaded.OTHER is loaded.RELATIVE
+    assert isinstance(loaded.OTHER.ONE, torch.Tensor)
+    assert loaded.SAME
+    assert loaded.FOUND == [True, True, True, False]
+    assert all(v[0].isdigit() for v in loaded.VERSIONS)
+    assert "space" not in sys.modules
+
+
+def test_triton_in_loaded_files(tmp_path):
+    """Versions and drivers answer, a class derived from Triton's Autotuner tunes, what a file sets stays its own."""
+    text = (
+        "import torch\nimport triton\nimport triton.language as tl\n"
+        "from triton.runtime.autotuner import Autotuner, OutOfResources\n"
+        "NEW = tuple(map(int, triton.__version__.split('.')[:2])) >= (3, 4)\n"
+        "WARP = triton.runtime.driver.active.get_current_target().warp_size\n"
+        "class Tuner(Autotuner):\n"
+        "    def __init__(self, fn, configs, key):\n"
+        "        super().__init__(fn, fn.arg_names, configs, key, None, None, pre_hook=None)\n"
+        "    def run(self, *args, **kwargs):\n"
+        "        assert self.keys == ['n'] and not self.cache\n"
+        "        return super().run(*args, **kwargs)\n"
+        "def tune(configs, key):\n    return lambda fn: Tuner(fn, configs, key)\n"
+        "triton.autotune = tune\n"
+        "@triton.autotune([triton.Config({'BLOCK': 4}, num_warps=2)], ['n'])\n"
+        "@triton.jit\ndef double(x, out, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)\n"
+        "def launch(x):\n    out = torch.empty_like(x)\n"
+        "    double[lambda meta: (triton.cdiv(x.numel(), meta['BLOCK']),)](x, out, x.numel())\n    return out\n"
+    )
+    before = own_triton.autotune
+    loaded = torch.load(write(tmp_path, {"file.py": text}) / "file.py")
+    assert loaded.NEW
+    assert loaded.WARP == 32
+    assert own_triton.autotune is before
+    np.testing.assert_array_equal(torch.jax_view(loaded.launch)(jnp.arange(6.0)), 2 * jnp.arange(6.0))

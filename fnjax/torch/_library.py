@@ -1,0 +1,401 @@
+"""`torch.library`: operators on tensors, each a fnjax.custom_op on arrays."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+import fnjax
+from fnjax._op import registry
+from fnjax._op import schema as schemas
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._function import Function, _carry, _Kind, _save, _wrap, dtype_of
+from fnjax.torch._machine import Device
+from fnjax.torch._namespace import KNOWN, find, known
+from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._values import FORWARD, Mode, compute, set_mode
+
+Method = Callable[..., Any]
+OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`
+_ARRAYS = {Tensor: jax.Array, dtype: np.dtype, Device: jax.Device}
+_KEYS = {"default": "CompositeExplicitAutograd", "cpu": "CPU", "cuda": "CUDA"}
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray))
+
+
+def _enter(x: Any, needs: Any = False) -> Any:
+    """Return arrays as tensors, NumPy's dtypes as torch's."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(_enter(v, needs[i] if isinstance(needs, (list, tuple)) else needs) for i, v in enumerate(x))
+    if _is_array(x):
+        return _wrap(x, _Kind(dtype_of(x), bool(needs)))
+    return as_dtype(x) if isinstance(x, np.dtype) else x
+
+
+def _leave(x: Any) -> Any:
+    """Return tensors as arrays, torch's dtypes as NumPy's."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(_leave, x))
+    if isinstance(x, Tensor):
+        return x.array
+    return x.numpy if isinstance(x, dtype) else str(x) if isinstance(x, Device) else x
+
+
+# ---------------------------------------------------------------------------------- schemas and bodies
+
+
+def _translate(annotation: Any, space: dict[str, Any]) -> Any:
+    """Return an annotation of tensors as one of arrays."""
+    if isinstance(annotation, str):
+        annotation = eval(annotation, space)
+    if isinstance(annotation, type) and annotation in _ARRAYS:
+        return _ARRAYS[annotation]
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if not args:
+        return annotation
+    inner = tuple(_translate(a, space) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(lambda a, b: typing.Union[a, b], inner)  # noqa: UP007 - built, not written
+    return origin[inner] if origin is not None else annotation
+
+
+def _translate_signature(function: Method) -> inspect.Signature:
+    space = getattr(inspect.unwrap(function), "__globals__", {})
+    signature = inspect.signature(function)
+    empty = inspect.Parameter.empty
+    parameters = [
+        p.replace(
+            annotation=p.annotation if p.annotation is empty else _translate(p.annotation, space),
+            default=_leave(p.default),
+        )
+        for p in signature.parameters.values()
+    ]
+    returned = signature.return_annotation
+    return signature.replace(
+        parameters=parameters, return_annotation=returned if returned is empty else _translate(returned, space)
+    )
+
+
+def _on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWARD) -> Method:
+    """Return a body on arrays, which gives the new values of what it mutates after its results."""
+    signature = inspect.signature(function)
+
+    def body(*args: Any, **kwargs: Any) -> Any:
+        given = [_enter(a) for a in args]
+        named = {k: _enter(v) for k, v in kwargs.items()}
+        try:
+            with set_mode(mode, in_forward=True):
+                found = function(*given, **named)
+        except NotSupported as e:
+            if isinstance(e.__cause__, jax.errors.TracerArrayConversionError):
+                raise e.__cause__ from e  # the body needs concrete values: it becomes a callback
+            raise
+        if not mutated:
+            return _leave(found)
+        arguments = signature.bind(*given, **named).arguments
+        new = tuple(_leave(arguments.get(name)) for name in mutated)
+        own = () if found is None else found if isinstance(found, tuple) else (found,)
+        return (*map(_leave, own), *new)
+
+    body.__name__, body.__qualname__ = function.__name__, function.__qualname__
+    body.__module__, body.__doc__ = function.__module__, function.__doc__
+    return body
+
+
+# ---------------------------------------------------------------------------------- operators
+
+
+class CustomOpDef:
+    """An operator on tensors; given arrays, it returns arrays.
+
+    Attributes:
+        on_arrays: the operator of fnjax.
+    """
+
+    def __init__(self, on_arrays: Any) -> None:
+        self.on_arrays = on_arrays
+        self.__name__ = self._name = on_arrays.__name__
+        self._qualname = on_arrays.__qualname__
+        OPERATORS[self._qualname] = self
+
+    @property
+    def default(self) -> CustomOpDef:
+        """The operator itself."""
+        return self
+
+    _opoverload = default
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
+
+    @property
+    def _mutated(self) -> list[str]:
+        return [p.name for p in self.on_arrays._schema_read.mutated]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator; what it mutates is written into the tensors."""
+        leaves: list[Any]
+        tree: Any
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
+        at = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+        schema = self.on_arrays._schema_read
+        results: Any = None
+
+        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+            nonlocal results
+            full = [_leave(x) for x in leaves]
+            for i, a in zip(at, arrays, strict=True):
+                full[i] = a
+            given, named = tree.unflatten(full)
+            results = self.on_arrays(*given, **named)
+            return tuple(x for x in jax.tree.leaves(results) if _is_array(x))
+
+        values = iter(compute(on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
+        if not at:
+            return results
+        found = jax.tree.map(
+            lambda x: make(x, dtype_of(x), value=next(values)) if _is_array(x) else x,
+            results,
+        )
+        if not schema.mutated:
+            return found
+        members = list(found) if isinstance(found, tuple) else [found]
+        arguments = schema.signature.bind(*args, **kwargs).arguments
+        own, new = members[: len(schema.returns)], members[len(schema.returns) :]
+        for p, value in zip(schema.mutated, new, strict=True):
+            targets, sources = (
+                jax.tree.flatten(arguments.get(p.name), is_leaf=_is_tensor)[0],
+                jax.tree.leaves(value, is_leaf=_is_tensor),
+            )
+            for target, source in zip(targets, sources, strict=True):
+                target.assign(source.value)
+        return tuple(own) if schema.is_tuple else own[0] if own else None
+
+    def register_fake(self, fn: Method, /, **_: Any) -> Method:
+        """Register the shapes and dtypes of the results."""
+        self.on_arrays.register_fake(_on_arrays(fn, self._mutated))
+        return fn
+
+    def register_kernel(self, device_types: Any, func: Method | None = None, /) -> Any:
+        """Register a body for a platform."""
+        if func is None:
+            return functools.partial(self.register_kernel, device_types)
+        self.on_arrays.register_kernel(device_types, _on_arrays(func, self._mutated))
+        return func
+
+    def register_autograd(self, backward: Method, /, *, setup_context: Method | None = None, **_: Any) -> None:
+        """Register the derivative."""
+        space = {"forward": staticmethod(lambda *_: None), "backward": staticmethod(backward)}
+        cls: Any = type(self.__name__, (Function,), space)
+        carried: Any = _carry(cls)
+
+        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
+            own = cls._context()
+            own.needs_input_grad = tuple(ctx.needs_input_grad)
+            tensors = tuple(_enter(x, n) for x, n in zip(inputs, own.needs_input_grad, strict=False))
+            results = _enter(output)
+            more = {} if keyword_only_inputs is None else {"keyword_only_inputs": _enter(keyword_only_inputs)}
+            if setup_context is not None:
+                with set_mode(FORWARD):
+                    setup_context(ctx=own, inputs=tensors, output=results, **more)
+            members = list(results) if isinstance(results, (tuple, list)) else [results]
+            _save(ctx, own, list(tensors), members)
+
+        def pull(ctx: Any, *grads: Any) -> Any:
+            found = carried.backward(ctx, *grads)[1:]
+            return tuple(_leave(f) for f in found)
+
+        self.on_arrays.register_autograd(pull, setup_context=setup)
+
+    def register_vmap(self, func: Method | None = None) -> Any:
+        """Register what is done with a batch."""
+        if func is None:
+            return self.register_vmap
+
+        def batched(info: Any, in_dims: Any, *args: Any, **kwargs: Any) -> Any:
+            found, out_dims = func(info, in_dims, *map(_enter, args), **{k: _enter(v) for k, v in kwargs.items()})
+            return _leave(found), out_dims
+
+        self.on_arrays.register_vmap(batched)
+        return func
+
+    def register_torch_dispatch(self, *args: Any, **_: Any) -> Any:
+        """Accept a rule for a tensor subclass, of which there are none."""
+        return args[1] if len(args) > 1 else lambda function: function
+
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Any:
+        """Use, or do not use, the kernel of a platform in a block."""
+        return self.on_arrays.set_kernel_enabled(device_type, enabled)
+
+
+@known(
+    "torch.library.custom_op", "torch.library.triton_op", "torch._library.custom_op", "torch._library.triton.triton_op"
+)
+def custom_op(
+    name: str,
+    fn: Method | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Any = None,
+    schema: str | None = None,
+    tags: Any = None,
+) -> Any:
+    """Make a function of tensors an operator (torch.library.custom_op)."""
+    if fn is None:
+        return lambda fn: custom_op(name, fn, mutates_args=mutates_args, device_types=device_types, schema=schema)
+    text = schema if schema is not None else infer_schema(fn, mutates_args=mutates_args)
+    read = schemas.read_schema(text)
+    names = [p.name for p in read.mutated]
+    body = _on_arrays(fn, names)
+    return CustomOpDef(fnjax.custom_op(name, body, mutates_args=tuple(names), device_types=device_types, schema=text))
+
+
+@known("torch.library.infer_schema", "torch._library.infer_schema.infer_schema", "torch._custom_op.impl.infer_schema")
+def infer_schema(
+    prototype_function: Method, /, mutates_args: str | Iterable[str] = (), op_name: str | None = None
+) -> str:
+    """Return the schema of a function by its annotations."""
+
+    def stand_in(*_: Any, **__: Any) -> None: ...
+
+    stand_in.__signature__ = _translate_signature(prototype_function)  # type: ignore[attr-defined] # read by inspect
+    stand_in.__name__ = prototype_function.__name__
+    return fnjax.infer_schema(stand_in, mutates_args=mutates_args, op_name=op_name)
+
+
+@known("torch.library.Library")
+class Library:
+    """A namespace to define operators in by their schema."""
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        self.ns, self.kind = ns, kind
+        self._on_arrays = fnjax.Library(ns, kind, dispatch_key)
+        self._key = dispatch_key
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+        """Define an operator without a body."""
+        name = self._on_arrays.define(schema)
+        CustomOpDef(registry.OPERATORS[f"{self.ns}::{name}"])
+        return name
+
+    def impl(self, op_name: Any, fn: Method, dispatch_key: str = "", **_: Any) -> None:
+        """Give an operator its body."""
+        name = op_name if isinstance(op_name, str) else op_name._qualname
+        operator = OPERATORS.get(f"{self.ns}::{name.rpartition('::')[2]}")
+        key = dispatch_key or self._key or "CompositeImplicitAutograd"
+        mutated = operator._mutated if operator is not None else ()
+        mode = Mode() if key.startswith(("CompositeImplicit", "Autograd")) else FORWARD
+        self._on_arrays.impl(name, _on_arrays(fn, mutated, mode), key)
+
+    def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
+        _find(f"{self.ns}::{op_name.rpartition('::')[2]}").register_fake(fn)
+
+
+def _find(op: Any) -> CustomOpDef:
+    name = op if isinstance(op, str) else op._qualname
+    name = name.removesuffix(".default")
+    if name not in OPERATORS and name in registry.OPERATORS:
+        return CustomOpDef(registry.OPERATORS[name])
+    if name not in OPERATORS:
+        raise NotSupported(f"the operator {name} is not defined", "load the file that defines it first")
+    return OPERATORS[name]
+
+
+def _registration(method: str) -> Method:
+    """Return `torch.library.register_fake(op, ...)`, a decorator where no function is given."""
+
+    def register(op: Any, *args: Any, lib: Any = None, **named: Any) -> Any:
+        called = getattr(_find(op), method)
+        wanted = 2 if method == "register_kernel" else 1
+        args = tuple(a for a in args if a is not None)
+        return called(*args, **named) if len(args) >= wanted else functools.partial(called, *args, **named)
+
+    return register
+
+
+for _method in ("register_fake", "register_autograd", "register_kernel", "register_vmap"):
+    KNOWN[f"torch.library.{_method}"] = _registration(_method)
+KNOWN["torch.library.impl_abstract"] = KNOWN["torch.library.register_fake"]
+KNOWN["torch.library.register_torch_dispatch"] = lambda op, cls, func=None, **_: func or (lambda function: function)
+KNOWN["torch.library.wrap_triton"] = KNOWN["torch._library.capture_triton"] = lambda kernel: kernel
+KNOWN["torch.library.fallthrough_kernel"] = None
+
+
+@known("torch.library.define")
+def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
+    """Define an operator by its schema."""
+    namespace, _, name = qualname.partition("::")
+    Library(namespace, "FRAGMENT").define(name + schema)
+
+
+@known("torch.library.impl")
+def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any:
+    """Give an operator its body; the old form is `impl(library, name, key)`."""
+    if isinstance(qualname, Library):
+
+        def give_body(function: Method) -> Method:
+            qualname.impl(types, function, func or "")
+            return function
+
+        return give_body
+    if func is None:
+        return functools.partial(impl, qualname, types)
+    for each in [types] if isinstance(types, str) else types:
+        Library(qualname.partition("::")[0], "FRAGMENT").impl(qualname, func, _KEYS.get(each, each))
+    return func
+
+
+@known("torch.library.get_ctx")
+def get_ctx() -> Any:
+    """Raise: sizes that depend on values do not exist under jax.jit."""
+    raise NotSupported("torch.library.get_ctx: a size that depends on values", "return a fixed size and a mask")
+
+
+class _Tag:
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+KNOWN["torch.Tag"] = KNOWN["torch._C.Tag"] = _Tag()
+
+
+class _Ops:
+    """`torch.ops.aten.add.Tensor` and `torch.ops.mine.scale`: PyTorch's operators by the table, and torch.library's."""
+
+    def __init__(self, name: str = "torch.ops") -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = f"{self._name}.{name}"
+        _, _, space, *rest = made.split(".")
+        if space in _BUILTIN or not rest:
+            return _Ops(made)
+        return _find(f"{space}::{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = self._name.split(".")[3]
+        found = next((f for n in (f"torch.{name}", f"torch.nn.functional.{name}") if (f := find(n)) is not None), None)
+        return (getattr(Tensor, name) if found is None else found)(*args, **kwargs)
+
+
+_BUILTIN = {"aten", "prims", "prim"}
+KNOWN["torch.ops"] = _Ops()
