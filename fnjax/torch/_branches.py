@@ -45,7 +45,8 @@ def returned(value: Any, flag: Any) -> Any:
     """
     if value is UNDEFINED:
         return None
-    return value if isinstance(flag, bool) else _merge(truth(flag), value, None, "what a function returns")
+    decided = truth(flag)
+    return value if isinstance(decided, bool) else _merge(decided, value, None, "what a function returns")
 
 
 def truth(value: Any) -> bool | Tensor:

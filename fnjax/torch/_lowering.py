@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 from fnjax.torch._jumps import LoopJumps, has_loop_jump, list_blocks, lower_returns
-from fnjax.torch._syntax import BUILTINS, SCOPES, Names, assign, call, load, negate, walk
+from fnjax.torch._syntax import BUILTINS, RUNTIME, SCOPES, Names, assign, call, load, negate, walk
 
 # Methods that change lists, dictionaries and sets.
 _CHANGING = frozenset(
@@ -140,6 +140,12 @@ class _Statements:
                     if not hasattr(node, "lineno") and isinstance(node, (ast.stmt, ast.expr, ast.arg, ast.keyword)):
                         ast.copy_location(node, statement)
             return made
+        if isinstance(statement, ast.Delete) and self.made:  # the block's function still returns the variable
+            undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
+            names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+            statement.targets = [t for t in statement.targets if not isinstance(t, ast.Name)]
+            unset = [ast.copy_location(assign(n, undefined), statement) for n in names]
+            return unset + ([statement] if statement.targets else [])
         for name in ("body", "orelse", "finalbody"):
             if getattr(statement, name, None) and isinstance(getattr(statement, name), list):
                 setattr(statement, name, self.visit_block(getattr(statement, name)))

@@ -107,6 +107,18 @@ def in_place_loop(x):
     return total
 
 
+def deleted(x):
+    for i in range(3):
+        part = x * i
+        x = x + part
+        del part
+    if x.sum() > 3:
+        y = x * 2
+        x = y - 1
+        del y
+    return x
+
+
 def appended(x):
     found = []
     if x.sum() > 0:
@@ -126,6 +138,7 @@ NAMES = [
     "numbers",
     "checked",
     "in_place_loop",
+    "deleted",
 ]
 
 
