@@ -255,7 +255,7 @@ def test_mixed_axes(types):
     check(gradients(Product.apply), gradients(jnp.matmul), (P("d"), P(None, "m")), mesh(*types))
 
 
-@pytest.mark.parametrize("manual", [{"d"}, {"m"}, {"d", "m"}], ids=str)
+@pytest.mark.parametrize("manual", [{"d"}, {"m"}, {"d", "m"}], ids=lambda axes: "+".join(sorted(axes)))
 def test_inside_shard_map(manual):
     """Inside shard_map over some axes of the mesh the others stay Explicit; the gradient is summed over the manual."""
     only = lambda *names: P(*(name if name in manual else None for name in names))
