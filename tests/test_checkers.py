@@ -1,5 +1,6 @@
 """Checkers find what is wrong: their random numbers are none of the inputs, and planted faults are seen."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -13,6 +14,8 @@ from fnjax._check import fast
 from fnjax._check.opcheck import opcheck
 from fnjax._check.precision import find_precision
 from fnjax._check.streams import make_stream
+
+REMAT3 = os.environ.get("JAX_REMAT3") == "1"
 
 X = np.random.default_rng(0).normal(size=(2, 3))  # as users draw it, and with opcheck's seed
 
@@ -100,6 +103,8 @@ def test_cotangents_are_not_the_inputs(check, seed):
 @pytest.mark.parametrize("function", [Sine, Norm])
 def test_a_wrong_gradient_is_seen_by_each_test(function, name):
     """A backward that is wrong under a transform fails the test of this transform, whatever its gradient is at x."""
+    if name == "test_remat" and REMAT3:
+        pytest.skip("with JAX_REMAT3=1 jax.checkpoint outside jit computes at once, and these are right there")
     failures = opcheck(function.apply, X, test_utils=name, raise_exception=False).failures
     assert "the gradient for input 0 ('x') differs" in str(failures[name])
 
@@ -107,7 +112,7 @@ def test_a_wrong_gradient_is_seen_by_each_test(function, name):
 @pytest.mark.parametrize("function", ["Sine", "Norm"])
 def test_the_command_sees_it(function, capsys):
     """`fnjax check` exits with 1 for these, with arguments and cotangents of one seed."""
-    options = ["--args", "randn(2, 3)", "--tests", "test_remat"]
+    options = ["--args", "randn(2, 3)", "--tests", "test_scan"]
     assert main(["check", f"{__file__}:{function}", *options]) == 1
     assert "the gradient for input 0 ('x') differs" in capsys.readouterr().out
 
