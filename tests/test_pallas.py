@@ -84,7 +84,7 @@ def in_kernel(f, interpret):
 )
 def test_in_a_kernel(outside, inside, want):
     """The kernel lowers for a TPU, and in interpret mode it gives what NumPy gives."""
-    x = jnp.linspace(0.1, 1.0, 8 * 128).reshape(8, 128)
+    x = jnp.linspace(0.1, 1.0, 8 * 128, dtype=jnp.float32).reshape(8, 128)
     JITTED(x)
     lowered = jax.jit(outside(in_kernel(inside, False))).trace(x).lower(lowering_platforms=("tpu",))
     assert "tpu_custom_call" in lowered.as_text()

@@ -261,12 +261,12 @@ def test_second_derivative_beside_a_ref_that_forward_writes(wrap):
     """The derivative of a saved intermediate is taken without writing again; what was read from a Ref has none."""
     f = function(write_and_save, lambda ctx, g: (g * ctx.slope * ctx.sign, None)).apply
     for second in (lambda f: jax.grad(jax.grad(f)), jax.hessian):
-        ref = jax.new_ref(jnp.zeros(()))
+        ref = jax.new_ref(jnp.zeros_like(X))
         np.testing.assert_allclose(wrap(lambda x, ref, D=second: D(lambda x: f(x, ref))(x))(X, ref), -np.sin(3), 1e-6)
         assert ref[...] == 3
     g = function(save_what_is_read, lambda ctx, g: (g * ctx.slope, None)).apply
     with pytest.raises(fnjax.IntermediateError):
-        wrap(jax.grad(jax.grad(g)))(X, jax.new_ref(jnp.zeros(())))
+        wrap(jax.grad(jax.grad(g)))(X, jax.new_ref(jnp.zeros_like(X)))
 
 
 OUTSIDE = jax.new_ref(np.zeros((), np.float32))
@@ -302,7 +302,7 @@ class Outside(fnjax.Function):
 )
 def test_a_ref_from_outside(wrap, written):
     """A Ref that forward and backward find in globals is written as often as they run."""
-    OUTSIDE[...] = jnp.zeros(())
+    OUTSIDE[...] = jnp.zeros_like(X)
     wrap(Outside.apply)(X)
     assert OUTSIDE[...] == written
 
@@ -335,7 +335,7 @@ def closed_over(x, ref):
 )
 def test_a_ref_from_an_enclosing_jit(wrap, result, written):
     """A traced Ref in the closure of forward and backward is one Ref in both, and written as often as they run."""
-    ref = jax.new_ref(jnp.zeros(()))
+    ref = jax.new_ref(jnp.zeros_like(X))
     assert wrap(closed_over)(X, ref) == result
     assert ref[...] == written
 
@@ -368,7 +368,7 @@ class Norm(fnjax.Function):
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_a_ref_in_a_pytree(wrap):
     """A Ref in a traversed container has None for its gradient, beside arrays that have one."""
-    count = jax.new_ref(jnp.zeros(()))
+    count = jax.new_ref(jnp.zeros_like(X))
     f = lambda x, scale, count: Norm.apply(x, {"count": count, "scale": scale}).sum()
     grads = wrap(jax.grad(f, (0, 1)))(XS, X, count)
     assert [g.tolist() for g in grads] == [[3, 3, 3], 3]
@@ -390,7 +390,7 @@ def test_a_ref_in_a_list(wrap):
         ctx.refs[1][...] = grad_output
         return grad_output * 2, None
 
-    refs = [jax.new_ref(jnp.zeros(())) for _ in range(2)]
+    refs = [jax.new_ref(jnp.zeros_like(X)) for _ in range(2)]
     assert wrap(jax.grad(function(forward, backward).apply))(X, refs) == 2
     assert [ref[...] for ref in refs] == [1, 1]
 
@@ -408,7 +408,7 @@ def test_jvp_and_vmap_methods_write_to_refs(wrap):
         return x * 2, 0
 
     F = function(keep, jvp=staticmethod(jvp), vmap=staticmethod(batch)).apply
-    ref = jax.new_ref(jnp.zeros(()))
+    ref = jax.new_ref(jnp.zeros_like(X))
     assert wrap(lambda x, ref: jax.jvp(lambda x: F(x, ref), (x,), (x,)))(X, ref) == (6, 6)
     assert ref[...] == 10
     assert wrap(jax.vmap(F, (0, None)))(XS, ref).tolist() == [0, 2, 4]
@@ -433,7 +433,7 @@ def test_split_vjp_refuses_refs():
 
 def test_hooks_leave_refs_alone():
     """saved_tensors_hooks pack arrays; a Ref that is saved stays the Ref."""
-    refs = [jax.new_ref(jnp.zeros(())) for _ in range(3)]
+    refs = [jax.new_ref(jnp.zeros_like(X)) for _ in range(3)]
     packed = []
     with fnjax.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
         assert jax.jit(jax.grad(Recorded.apply))(X, *refs) == 6

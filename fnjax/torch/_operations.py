@@ -67,6 +67,7 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 
 
 @known("torch.masked_select", "torch.Tensor.masked_select")
+@with_out
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
     input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
