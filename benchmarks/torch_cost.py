@@ -1,4 +1,4 @@
-"""What fnjax.torch costs beside the port of the same file: tracing, and the compiled program.
+"""Cost of fnjax.torch next to the port of the same file: tracing, and the compiled program.
 
     python -m benchmarks.torch_cost [--count 60]
 

@@ -211,7 +211,7 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str) -> Any:
     tensors = [x for x in both if isinstance(x, Tensor)]
     plain = [x for x in tensors if not x.number]
     kinds = [type_of_number(x) for x in both if not isinstance(x, Tensor)]
-    kinds += [{"bool": bool, "int": int, "float": float, "complex": complex}[x.dtype.kind] for x in tensors if x.number]
+    kinds += [x.dtype.number for x in tensors if x.number]
     own = result_type([(t.dtype, t.ndim) for t in plain], kinds)
     if not plain and own.kind == "float":
         own = DTYPES["float64"]

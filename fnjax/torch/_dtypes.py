@@ -67,6 +67,11 @@ class dtype:  # noqa: N801 - PyTorch's name
         return "int" if "int" in self.name else "complex" if "complex" in self.name else "float"
 
     @property
+    def number(self) -> type:
+        """The Python type of its numbers."""
+        return _NUMBERS[self.kind]
+
+    @property
     def is_floating_point(self) -> bool:
         """Whether it is a real floating-point dtype."""
         return self.kind == "float"
@@ -110,6 +115,7 @@ _NAMES = {
 }
 DTYPES = {name: dtype(full) for name, full in _NAMES.items()}
 DEFAULT = dtype("float32")
+_NUMBERS: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
 _PYTHON = {bool: dtype("bool"), int: dtype("int64"), float: dtype("float64"), complex: dtype("complex128")}
 _ORDER = ("bool", "int", "float", "complex")
 

@@ -98,8 +98,7 @@ def _to_number(kind: type, value: Any) -> Any:
 
 def _isinstance(value: Any, kinds: Any) -> bool:
     if isinstance(value, Tensor) and value.number:
-        kind = {"bool": bool, "int": int, "float": float, "complex": complex}[value.dtype.kind]
-        return issubclass(kind, kinds)
+        return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)
 
 

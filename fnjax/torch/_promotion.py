@@ -38,7 +38,7 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
         for x in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(x, Tensor):
                 if x.number:
-                    numbers.append({"bool": bool, "int": int, "float": float, "complex": complex}[x.dtype.kind])
+                    numbers.append(x.dtype.number)
                 else:
                     tensors.append(x)
             elif (

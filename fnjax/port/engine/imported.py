@@ -1,4 +1,4 @@
-"""What the port runs when it is imported: statements of the top level, decorators, defaults, the bodies of classes.
+"""Code that runs when the port is imported: top-level statements, decorators, defaults, the bodies of classes.
 
 What needs manual porting is None there, and so is what is made of it: a port must be importable for the sake of the
 classes that are ported.
@@ -25,7 +25,7 @@ _PARTIAL = frozenset({"partial", ".partial"})
 
 
 def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
-    """Whether an `if` or a `try` does nothing but `f = torch.jit.script(f)` and its like, whichever way it goes."""
+    """Return whether an `if` or a `try` does nothing but `f = torch.jit.script(f)` and its like in every branch."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
     small = list_nodes(statement, cst.BaseSmallStatement)
@@ -45,7 +45,7 @@ def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
 
 
 def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
-    """Whether a statement of the top level makes a Triton kernel: it stays as it is."""
+    """Return whether a statement of the top level makes a Triton kernel: it stays as it is."""
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
@@ -236,7 +236,7 @@ def _collect_reads(node: Any) -> set[str]:
 
 
 def _iter_callees(nodes: Iterable[cst.CSTNode]) -> Iterator[str]:
-    """What evaluating these nodes runs: `f` for a function or class, `.f` for a method, `@f` for a property."""
+    """Return what evaluating these nodes runs: `f` for a function or class, `.f` for a method, `@f` for a property."""
     for node in nodes:
         if isinstance(node, cst.Call):
             callee = _name_callee(node.func)
@@ -254,7 +254,7 @@ def _name_callee(node: cst.CSTNode) -> str:
 
 
 def _lost_decorators(unit: Unit) -> bool:
-    """Whether a function or class has fewer decorators in the port for want of a translation."""
+    """Return whether a function or class has fewer decorators in the port for want of a translation."""
     if not isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.origin.decorators:
         return False
     made = [n for n in unit.made if isinstance(n, type(unit.origin))]
