@@ -1,6 +1,7 @@
-"""The rooms of the house: what imports what."""
+"""The layers of the package: imports point downwards, and public names are loaded when they are asked for."""
 
 import ast
+import graphlib
 import importlib
 import pathlib
 import pickle
@@ -13,376 +14,43 @@ import pytest
 import fnjax
 
 PACKAGE = pathlib.Path(fnjax.__file__).parent
-# Downwards only: each file may import what stands before it.
-STRATA = [
-    "_lazy",
-    "_errors",
-    "_jax.jax_internals",
-    "_jax.programs",
-    "_jax.trees",
-    "_jax.identity",
-    "_jax.rule",
-    "_jax.trace",
-    "_jax.cut",
-    "_jax.fission",
-    "_jax.moved",
-    "_jax.packed",
-    "_jax.batched",
-    "_jax.explicit_axes",
-    "_jax.closed",
-    "_jax.wall",
-    "_jax.checked",
-    "_jax.one_way",
-    "_jax.linearity",
-    "_jax.mesh",
-    "_jax.copies",
-    "_jax.derivative",
-    "_jax.call",
-    "_jax.either",
-    "_jax.report",
-    "_messages.arguments",
-    "_messages.outputs",
-    "_messages.definitions",
-    "_messages.operators",
-    "_messages.refs",
-    "_messages.troubles",
-    "_messages.notes",
-    "_messages.split",
-    "_call.ctx",
-    "_call.signature",
-    "_call.definition",
-    "_call.arguments",
-    "_call.explained",
-    "_call.outputs",
-    "_call.hooks",
-    "_call.captured",
-    "_call.residuals",
-    "_call.forward",
-    "_call.backward",
-    "_call.jvp",
-    "_call.vmap",
-    "_call.apply",
-    "_class.definition",
-    "_class.amp",
-    "_class.once",
-    "_class.function",
-    "collectives",
-    "_op.grammar",
-    "_op.types",
-    "_op.schema",
-    "_op.binding",
-    "_op.running",
-    "_op.derivative",
-    "_op.registry",
-    "_op.operator",
-    "_op.definition",
-    "_split.vjp",
-    "triton._types",
-    "triton._forms",
-    "triton._state",
-    "triton._tensor",
-    "triton._values",
-    "triton._source",
-    "triton._outside",
-    "triton._original",
-    "triton._eager",
-    "triton._choice",
-    "triton._views",
-    "triton._bounds",
-    "triton._memory",
-    "triton._shapes",
-    "triton._products",
-    "triton._reduce",
-    "triton._random",
-    "triton._atomics",
-    "triton._blocks",
-    "triton._run",
-    "triton._waits",
-    "triton._carried",
-    "triton._liveness",
-    "triton._independence",
-    "triton._axes",
-    "triton._turns",
-    "triton._loops",
-    "triton.language.__init__",
-    "triton._libdevice",
-    "triton.language.math",
-    "triton.language.extra.libdevice",
-    "triton.language.extra.cuda.libdevice",
-    "triton.language.extra.cuda.__init__",
-    "triton.language.extra.__init__",
-    "triton._programs",
-    "triton._races",
-    "triton.tools.__init__",
-    "triton.tools.tensor_descriptor",
-    "triton._checker",
-    "triton._drawing",
-    "triton.launch",
-    "triton._tuning",
-    "triton.__init__",
-    "_check.streams",
-    "_check.precision",
-    "_check.running",
-    "_check.jacobian",
-    "_check.problem",
-    "_check.report",
-    "_check.fast",
-    "_check.derivative_properties",
-    "_check.inputs",
-    "_check.gradcheck",
-    "_check.gradgradcheck",
-    "_check.operators",
-    "_check.against_forward",
-    "_check.results",
-    "_check.opcheck",
-    "graph.calls",
-    "graph.program",
-    "graph.second_order",
-    "graph.drawing",
-    "graph.dot",
-    "graph.picture",
-    "graph.report",
-    "graph.__init__",
-    "_cli.call",
-    "_cli.check",
-    "_cli.graph",
-    "torch._table.signature",
-    "torch._table.record",
-    "torch._table.registry",
-    "torch._table.derivatives",
-    "torch._table.attributes",
-    "torch._table.elementwise",
-    "torch._table.reductions",
-    "torch._table.shapes",
-    "torch._table.indexing",
-    "torch._table.creation",
-    "torch._table.linear_algebra",
-    "torch._table.neural",
-    "torch._table.random",
-    "torch._table.distributions",
-    "torch._table.fft",
-    "torch._table.absent",
-    "torch._table.kinds",
-    "torch._table.__init__",
-    "torch._support.derivatives",
-    "torch._support.general",
-    "torch._support.memory",
-    "torch._support.indexing",
-    "torch._support.layers",
-    "torch._support.images",
-    "torch._support.linear",
-    "torch._support.losses",
-    "torch._support.random",
-    "torch._support.host",
-    "torch._support.trees",
-    "torch._dtypes",
-    "torch._errors",
-    "torch._journal",
-    "torch._layout",
-    "torch._syntax",
-    "torch._jumps",
-    "torch._missing",
-    "torch._random",
-    "torch._values",
-    "torch._lowering",
-    "torch._tensor",
-    "torch._autograd",
-    "torch._binding",
-    "torch._branches",
-    "torch._bridges",
-    "torch._launch",
-    "torch._python_math",
-    "torch._selection",
-    "torch._views",
-    "torch._expressions",
-    "torch._indexing",
-    "torch._promotion",
-    "torch._call",
-    "torch._loops",
-    "torch._control",
-    "torch._namespace",
-    "torch._creation",
-    "torch._distributions",
-    "torch._function",
-    "torch._gradient_mode",
-    "torch._triton",
-    "torch._load",
-    "torch._machine",
-    "torch._methods",
-    "torch._operations",
-    "torch._operators",
-    "torch._library",
-    "torch._start",
-    "torch.__init__",
-    "port.tree.located",
-    "port.torch.expressions",
-    "port.torch.derivatives",
-    "port.torch.new_arrays",
-    "port.torch.context",
-    "port.torch.binding",
-    "port.torch.distributions",
-    "port.torch.support_text",
-    "port.torch.numpy_functions",
-    "port.torch.python_functions",
-    "port.torch.layers",
-    "port.torch.machinery",
-    "port.torch.__init__",
-    "port.result",
-    "port.tree.depth",
-    "port.known.facts",
-    "port.source.backward_calls",
-    "port.source.kept_numbers",
-    "port.source.launchers",
-    "port.source.described",
-    "port.source.registering",
-    "port.source.decorating",
-    "port.source.inlined",
-    "port.source.naming",
-    "port.source.evidence",
-    "port.source.records",
-    "port.source.annotations",
-    "port.analysis.program",
-    "port.analysis.starts",
-    "port.analysis.kernels",
-    "port.analysis.operators",
-    "port.analysis.registry",
-    "port.analysis.terms",
-    "port.analysis.guards",
-    "port.analysis.effects",
-    "port.analysis.traces",
-    "port.analysis.variables",
-    "port.analysis.evaluation",
-    "port.analysis.walk",
-    "port.rewrite.calls.versions",
-    "port.rewrite.calls.gpu",
-    "port.rewrite.devices.groups",
-    "port.rewrite.memory.sharing",
-    "port.rewrite.memory.slices",
-    "port.rewrite.memory.writing",
-    "port.rewrite.calls.randomness",
-    "port.rewrite.values.context",
-    "port.rewrite.values.binding",
-    "port.rewrite.devices.filled",
-    "port.rewrite.devices.collectives",
-    "port.rewrite.devices.exchanges",
-    "port.rewrite.devices.parts",
-    "port.rewrite.memory.indices",
-    "port.rewrite.memory.indexing",
-    "port.rewrite.memory.poles",
-    "port.rewrite.memory.masks",
-    "port.rewrite.calls.passed_functions",
-    "port.rewrite.calls.python_calls",
-    "port.rewrite.libraries.numpy_calls",
-    "port.rewrite.memory.constants",
-    "port.rewrite.calls.trees",
-    "port.rewrite.calls.own_functions",
-    "port.rewrite.calls.custom_operators",
-    "port.rewrite.values.numbers",
-    "port.rewrite.calls.foreign_names",
-    "port.rewrite.values.conditions",
-    "port.rewrite.control.carried_loops",
-    "port.rewrite.values.differences",
-    "port.rewrite.values.arithmetic",
-    "port.rewrite.calls.containers",
-    "port.rewrite.calls.torch_results",
-    "port.rewrite.calls.arguments",
-    "port.rewrite.calls.triton_launches",
-    "port.rewrite.calls.torch_calls",
-    "port.rewrite.libraries.einops_calls",
-    "port.rewrite.calls.torch_names",
-    "port.rewrite.libraries.layers",
-    "port.rewrite.libraries.distributions",
-    "port.rewrite.statements.entries",
-    "port.rewrite.statements.assignments",
-    "port.rewrite.control.choices",
-    "port.rewrite.statements.views",
-    "port.rewrite.statements.augmented",
-    "port.rewrite.functions.returns",
-    "port.rewrite.control.loops",
-    "port.rewrite.control.filling",
-    "port.rewrite.control.branch_values",
-    "port.rewrite.control.traced_branches",
-    "port.rewrite.control.kept_choices",
-    "port.rewrite.control.branches",
-    "port.rewrite.control.attempts",
-    "port.rewrite.control.matches",
-    "port.rewrite.control.checks",
-    "port.rewrite.control.messages",
-    "port.rewrite.statements.written_choices",
-    "port.rewrite.memory.places",
-    "port.rewrite.control.returning_loops",
-    "port.rewrite.functions.grad_mode",
-    "port.rewrite.functions.recomputed_steps",
-    "port.rewrite.functions.recomputed",
-    "port.rewrite.functions.decorators",
-    "port.rewrite.functions.host_bodies",
-    "port.rewrite.functions.buffers",
-    "port.rewrite.functions.keys",
-    "port.rewrite.functions.function_definitions",
-    "port.rewrite.functions.class_definitions",
-    "port.rewrite.calls.unknown_calls",
-    "port.engine.assembly",
-    "port.source.top_level",
-    "port.source.operator_names",
-    "port.source.edits",
-    "port.source.linking",
-    "port.engine.imported",
-    "port.engine.units",
-    "port.engine.settling",
-    "port.engine.porting",
-    "port.engine.folder",
-    "port.__init__",
-    "port.compare.record",
-    "port.compare.values",
-    "port.compare.interpreter",
-    "port.compare.in_pytorch",
-    "port.compare.in_jax",
-    "port.compare.entries",
-    "port.compare.known_discrepancies",
-    "port.compare.comparing",
-    "port.compare.gloo",
-    "port.compare.sharded",
-    "port.compare.devices",
-    "port.compare.__init__",
-    "port.verify.record",
-    "port.verify.taking",
-    "port.verify.names",
-    "port.verify.operators",
-    "port.verify.hints",
-    "port.verify.calls",
-    "port.verify.candidates",
-    "port.verify.lines",
-    "port.verify.trying",
-    "port.verify.searching",
-    "port.verify.shrinking",
-    "port.verify.proving",
-    "port.verify.worker",
-    "port.verify.verifying",
-    "port.verify.__init__",
-    "port.verify_command",
-    "port.command",
-    "port.compare_command",
-    "__init__",
-    "__main__",
+# From the ground up: a file imports files of its own layer and of those before it, and no cycle of files is allowed.
+# A name is a package or a file; where several fit (`torch._table`, `torch`), the longest counts.
+LAYERS = [
+    "_lazy _errors",
+    "_jax",
+    "_messages",
+    "_call",
+    "_class collectives",
+    "_op _split",
+    "triton",
+    "_check graph",
+    "_cli",
+    "torch._table torch._support",
+    "torch",
+    "port.result port.tree port.torch port.known",
+    "port.source",
+    "port.analysis",
+    "port.rewrite",
+    "port.engine port.compare port.verify",
+    "port __main__",
 ]
-# What is installed only for those who ask for it, and the one file that imports it.
+# The extras, and the packages that may import them.
 EXTRAS = {
-    "graph.picture": {"graphviz"},
-    "triton._drawing": {"matplotlib"},
-    "triton._original": {"jax_triton", "triton"},
+    "graphviz": "graph",
+    "jax_triton": "triton",
+    "libcst": "port",
+    "matplotlib": "triton",
+    "torch": "port.compare port.verify",
+    "triton": "triton port.compare",
 }
 
 
-def stratum(path):
-    """A file as STRATA names it: `_check.fast` for fnjax/_check/fast.py."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-
-
-FILES = {stratum(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+FILES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imports(path):
-    """The absolute names that a file imports: `fnjax.port.result.Finding`, `jax`."""
+    """Yield the absolute names that a file imports: `fnjax.port.result.Finding`, `jax`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -392,7 +60,7 @@ def imports(path):
 
 
 def module_of(name):
-    """The file of fnjax that an imported name is or stands in."""
+    """Return the file of fnjax that an imported name is, or that defines it."""
     parts = name.split(".")[1:]
     for n in range(len(parts), -1, -1):
         for found in (".".join(parts[:n]), ".".join([*parts[:n], "__init__"])):
@@ -401,29 +69,83 @@ def module_of(name):
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_imports_point_downwards(name):
-    """A file imports only files below it, the standard library, public names of jax and numpy, and its extra."""
-    imported = list(imports(FILES[name]))
-    extra = EXTRAS.get(name, set()) | ({"libcst"} if name.startswith("port.") else set())
-    extra |= {"triton"} if name == "port.compare.interpreter" else set()
-    extra |= {"torch"} if name.startswith(("port.compare", "port.verify")) else set()
-    for full in imported:
-        root = full.split(".")[0]
-        if root == "fnjax":
-            file = module_of(full)
-            assert file == "__init__" or STRATA.index(file) < STRATA.index(name), full
-        else:
-            assert root in {"jax", "numpy"} | extra or root in sys.stdlib_module_names, full
-        assert not full.startswith("jax._"), full
+def read_graph():
+    """Return the files that each file imports, without `fnjax/__init__.py`, which imports nothing until it is asked."""
+    graph = {
+        name: {module_of(full) for full in imports(path) if full.split(".")[0] == "fnjax"}
+        for name, path in FILES.items()
+    }
+    return {name: found - {"__init__"} for name, found in graph.items() if name != "__init__"}
 
 
-def test_strata_are_the_files():
-    """Each file stands in the list once, but for packages that say nothing."""
-    empty = {name for name, path in FILES.items() if not list(imports(path))}
-    assert len(STRATA) == len(set(STRATA))
-    assert set(STRATA) <= set(FILES)
-    assert set(FILES) - set(STRATA) <= {name for name in empty if name.endswith("__init__")}
+def layer_of(file, layers=LAYERS):
+    """Return the number of the layer that a file belongs to; raise KeyError for a file of no layer."""
+    numbers = {name: number for number, layer in enumerate(layers) for name in layer.split()}
+    name = file
+    while name not in numbers and "." in name:
+        name = name.rpartition(".")[0]
+    return numbers[name]
+
+
+def upward_imports(graph, layers=LAYERS):
+    """Return the imports of a file in a higher layer, as pairs (importing file, imported file)."""
+    level = {file: layer_of(file, layers) for file in {*graph, *(f for found in graph.values() for f in found)}}
+    return sorted((file, other) for file, found in graph.items() for other in found if level[other] > level[file])
+
+
+def import_cycle(graph):
+    """Return the files of one cycle of imports, the first again at the end, or an empty list."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_imports_point_downwards():
+    """Each file belongs to a layer, imports only files of it and of lower ones, and no imports form a cycle."""
+    graph = read_graph()
+    assert upward_imports(graph) == []
+    assert import_cycle(graph) == []
+
+
+def test_layers_name_packages_and_files():
+    """Each name of the layers is a package or file with code in it, and occurs once."""
+    names = " ".join(LAYERS).split()
+    assert len(names) == len(set(names))
+    assert [name for name in names if name not in {*FILES, *(f.rpartition(".")[0] for f in FILES)}] == []
+    assert {layer_of(file) for file in read_graph()} == set(range(len(LAYERS)))
+
+
+def test_an_upward_import_is_found():
+    """An import of a higher layer is reported; one of a lower or of the same layer is not."""
+    layers = ["_low", "a a.special", "b"]
+    good = {"_low": set(), "a.x": {"_low", "a.y"}, "a.y": {"a.special.z"}, "a.special.z": set(), "b": {"a.x", "_low"}}
+    assert upward_imports(good, layers) == []
+    assert upward_imports(good | {"_low": {"a.y"}, "a.y": {"b"}}, layers) == [("_low", "a.y"), ("a.y", "b")]
+    with pytest.raises(KeyError, match="c"):
+        upward_imports(good | {"c": set()}, layers)
+
+
+def test_an_import_cycle_is_found():
+    """A cycle of files is reported, also within one package, where layers do not see it."""
+    assert import_cycle({"a.x": {"a.y"}, "a.y": {"a.z", "b"}, "b": set()}) == []
+    assert set(import_cycle({"a.x": {"a.y"}, "a.y": {"a.z"}, "a.z": {"a.x"}})) == {"a.x", "a.y", "a.z"}
+
+
+def test_only_declared_packages_are_imported():
+    """A file imports fnjax, the standard library, public names of jax and numpy, and an extra only in its package."""
+    importers = {}
+    for name, path in FILES.items():
+        for full in imports(path):
+            assert not full.startswith("jax._"), (name, full)
+            root = full.split(".")[0]
+            if root not in {"fnjax", "jax", "numpy", *sys.stdlib_module_names}:
+                importers.setdefault(root, set()).add(name)
+    assert set(importers) == set(EXTRAS)
+    for extra, names in importers.items():
+        assert [name for name in names if not name.startswith(tuple(EXTRAS[extra].split()))] == []
+        assert extra in {"libcst", "torch", "triton"} or len(names) == 1, names
 
 
 def test_only_the_porter_imports_from_torch():
